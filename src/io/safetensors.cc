@@ -1,0 +1,140 @@
+// Encoding and decoding of safetensors, and whole-file reading and writing.
+#include "io/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "regccrf/error.h"
+
+namespace regccrf {
+namespace {
+
+using Json = nlohmann::json;
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error("[load] " + path + ": " + why);
+}
+
+std::int64_t bytes_per_element(const std::string& dtype) {
+  if (dtype == "U8") return 1;
+  if (dtype == "I32" || dtype == "F32") return 4;
+  if (dtype == "I64" || dtype == "F64") return 8;
+  return 0;
+}
+
+std::uint64_t read_length(std::string_view bytes) {
+  std::uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) length = (length << 8) | static_cast<unsigned char>(bytes[i]);
+  return length;
+}
+
+}  // namespace
+
+std::string encode_safetensors(const Safetensors& file) {
+  Json header = {{"__metadata__", file.metadata}};
+  std::string data;
+  for (const auto& [name, tensor] : file.tensors) {
+    header[name] = {{"dtype", tensor.dtype},
+                    {"shape", tensor.shape},
+                    {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
+    data += tensor.bytes;
+  }
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  std::string out;
+  for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>((text.size() >> (8 * i)) & 0xff));
+  return out + text + data;
+}
+
+bool looks_like_safetensors(std::string_view bytes) {
+  return bytes.size() >= 10 && bytes[8] == '{' && read_length(bytes) < (std::uint64_t{1} << 32);
+}
+
+Safetensors decode_safetensors(std::string_view bytes, const std::string& path) {
+  if (bytes.size() < 8) refuse(path, "the file is cut short: it has " + std::to_string(bytes.size()) + " bytes, its header alone needs 8");
+  const std::uint64_t length = read_length(bytes);
+  if (length > bytes.size() - 8) {
+    refuse(path, "not a safetensors file, or cut short: the header claims " + std::to_string(length) + " bytes, and the file has " +
+                     std::to_string(bytes.size()));
+  }
+  const std::string_view data = bytes.substr(8 + length);
+  Safetensors file;
+  try {
+    const Json header = Json::parse(bytes.substr(8, length));
+    for (const auto& [name, value] : header.items()) {
+      if (name == "__metadata__") {
+        file.metadata = value.get<std::map<std::string, std::string>>();
+        continue;
+      }
+      Tensor tensor;
+      tensor.dtype = value.at("dtype").get<std::string>();
+      tensor.shape = value.at("shape").get<std::vector<std::int64_t>>();
+      const auto offsets = value.at("data_offsets").get<std::vector<std::uint64_t>>();
+      if (offsets.size() != 2 || offsets[0] > offsets[1]) refuse(path, "tensor '" + name + "' has impossible offsets");
+      if (offsets[1] > data.size()) {
+        refuse(path, "the file is cut short: tensor '" + name + "' ends at byte " + std::to_string(offsets[1]) + " of " +
+                         std::to_string(data.size()));
+      }
+      std::int64_t size = bytes_per_element(tensor.dtype);
+      for (std::int64_t extent : tensor.shape) {
+        if (extent < 0 || __builtin_mul_overflow(size, extent, &size)) refuse(path, "tensor '" + name + "' has an impossible shape");
+      }
+      if (size != static_cast<std::int64_t>(offsets[1] - offsets[0])) {
+        refuse(path, "tensor '" + name + "': its shape and its bytes do not agree");
+      }
+      tensor.bytes = std::string(data.substr(offsets[0], offsets[1] - offsets[0]));
+      file.tensors.emplace(name, std::move(tensor));
+    }
+  } catch (const Json::exception& error) {
+    refuse(path, std::string("not a safetensors file, or damaged: ") + error.what());
+  }
+  return file;
+}
+
+std::string read_file(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw Error("[read] " + path + " is a folder; a file is needed");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw Error("[read] cannot open " + path + ": " + std::strerror(errno));
+  std::ostringstream out;
+  out << in.rdbuf();
+  if (in.bad()) throw Error("[read] cannot read " + path + ": " + std::strerror(errno));
+  return std::move(out).str();
+}
+
+void write_file(const std::string& path, std::string_view bytes) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  const bool special = fs::exists(path, code) && !fs::is_regular_file(path, code);  // /dev/stdout, a pipe
+  const std::string target = special ? path : path + ".part" + std::to_string(::getpid());
+  const int file = ::open(target.c_str(), O_WRONLY | O_CREAT | (special ? 0 : O_TRUNC), 0666);
+  const auto fail = [&](const char* what) {
+    const std::string reason = std::strerror(errno);
+    if (file >= 0) ::close(file);
+    if (!special && file >= 0) ::unlink(target.c_str());
+    throw Error("[write] cannot " + std::string(what) + " " + path + ": " + reason);
+  };
+  if (file < 0) fail("create");
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail("write");
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  if (!special && ::fsync(file) != 0) fail("write");
+  if (::close(file) != 0) throw Error("[write] cannot write " + path + ": " + std::strerror(errno));
+  if (!special && ::rename(target.c_str(), path.c_str()) != 0) {
+    const std::string reason = std::strerror(errno);
+    ::unlink(target.c_str());
+    throw Error("[write] cannot put " + path + " in place: " + reason);
+  }
+}
+
+}  // namespace regccrf

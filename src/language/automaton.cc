@@ -1,0 +1,180 @@
+// What can be said of an automaton without any engine: its size, whether it is deterministic or unambiguous, whether it
+// accepts a sequence.
+//
+// Unambiguity. In a trimmed automaton, a sequence has two accepting paths iff two paths part somewhere (one state, one
+// label, two targets), go on side by side under equal labels, and then meet again or both end in accepting states. So it
+// is enough to walk forward over the unordered pairs of different states that such a parting reaches.
+#include "automaton.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+
+#include "regccrf/error.h"
+
+namespace regccrf {
+
+Size measure(const Automaton& automaton) {
+  Size size;
+  size.states = automaton.states();
+  size.arcs = static_cast<std::int64_t>(automaton.arcs.size());
+  std::vector<std::int64_t> out(automaton.accepting.size()), in(automaton.accepting.size());
+  std::vector<std::pair<State, Label>> arrivals;
+  arrivals.reserve(automaton.arcs.size());
+  for (std::size_t i = 0; i < automaton.arcs.size(); ++i) {
+    const Arc& arc = automaton.arcs[i];
+    const bool same_node = i > 0 && automaton.arcs[i - 1].from == arc.from && automaton.arcs[i - 1].label == arc.label;
+    if (!same_node) ++out[arc.from];
+    arrivals.emplace_back(arc.to, arc.label);
+  }
+  std::sort(arrivals.begin(), arrivals.end());
+  arrivals.erase(std::unique(arrivals.begin(), arrivals.end()), arrivals.end());
+  for (const auto& arrival : arrivals) ++in[arrival.first];
+  for (std::size_t q = 0; q < out.size(); ++q) {
+    size.nodes += out[q];
+    size.products += in[q] * out[q];
+  }
+  return size;
+}
+
+void normalize(Automaton& automaton, int labels) {
+  const State states = automaton.states();
+  const auto bad = [](const std::string& what) { throw Error("[automaton] " + what); };
+  if (automaton.start < 0 || automaton.start >= states) {
+    bad("the start state is " + std::to_string(automaton.start) + ", and there are " + std::to_string(states) + " states");
+  }
+  for (const Arc& arc : automaton.arcs) {
+    if (arc.from < 0 || arc.from >= states || arc.to < 0 || arc.to >= states) {
+      bad("an arc goes from state " + std::to_string(arc.from) + " to state " + std::to_string(arc.to) + ", and there are " +
+          std::to_string(states) + " states");
+    }
+    if (arc.label < 0 || arc.label >= labels) {
+      bad("an arc has label number " + std::to_string(arc.label) + ", and there are " + std::to_string(labels) + " labels");
+    }
+  }
+  std::sort(automaton.arcs.begin(), automaton.arcs.end());
+  automaton.arcs.erase(std::unique(automaton.arcs.begin(), automaton.arcs.end()), automaton.arcs.end());
+}
+
+bool is_deterministic(const Automaton& automaton) {
+  for (std::size_t i = 1; i < automaton.arcs.size(); ++i) {
+    const Arc &x = automaton.arcs[i - 1], &y = automaton.arcs[i];
+    if (x.from == y.from && x.label == y.label) return false;
+  }
+  return true;
+}
+
+std::vector<std::int64_t> arcs_by_state(const Automaton& automaton) {
+  std::vector<std::int64_t> begin(automaton.accepting.size() + 1, 0);
+  for (const Arc& arc : automaton.arcs) ++begin[arc.from + 1];
+  for (std::size_t q = 1; q < begin.size(); ++q) begin[q] += begin[q - 1];
+  return begin;
+}
+
+std::optional<bool> test_unambiguous(const Automaton& automaton, std::int64_t most_pairs) {
+  const std::vector<std::int64_t> begin = arcs_by_state(automaton);
+  std::unordered_set<std::uint64_t> seen;
+  std::vector<std::pair<State, State>> open;
+  const auto visit = [&](State x, State y) {
+    if (x > y) std::swap(x, y);
+    if (seen.insert((static_cast<std::uint64_t>(x) << 32) | static_cast<std::uint32_t>(y)).second) open.emplace_back(x, y);
+  };
+
+  for (std::size_t i = 0; i < automaton.arcs.size(); ++i) {  // partings
+    const Arc& arc = automaton.arcs[i];
+    for (std::size_t j = i + 1; j < automaton.arcs.size(); ++j) {
+      const Arc& other = automaton.arcs[j];
+      if (other.from != arc.from || other.label != arc.label) break;
+      visit(arc.to, other.to);
+      if (static_cast<std::int64_t>(seen.size()) > most_pairs) return std::nullopt;
+    }
+  }
+  while (!open.empty()) {
+    const auto [x, y] = open.back();
+    open.pop_back();
+    if (automaton.accepting[x] && automaton.accepting[y]) return false;
+    std::int64_t j = begin[y];
+    for (std::int64_t i = begin[x]; i < begin[x + 1]; ++i) {
+      const Arc& arc = automaton.arcs[i];
+      while (j < begin[y + 1] && automaton.arcs[j].label < arc.label) ++j;
+      for (std::int64_t k = j; k < begin[y + 1] && automaton.arcs[k].label == arc.label; ++k) {
+        if (automaton.arcs[k].to == arc.to) return false;
+        visit(arc.to, automaton.arcs[k].to);
+      }
+    }
+    if (static_cast<std::int64_t>(seen.size()) > most_pairs) return std::nullopt;
+  }
+  return true;
+}
+
+std::vector<std::uint8_t> useful_states(const Automaton& automaton) {
+  const State states = automaton.states();
+  std::vector<std::vector<State>> next(states), previous(states);
+  for (const Arc& arc : automaton.arcs) {
+    next[arc.from].push_back(arc.to);
+    previous[arc.to].push_back(arc.from);
+  }
+  const auto reach = [states](std::vector<State> open, const std::vector<std::vector<State>>& edges) {
+    std::vector<std::uint8_t> seen(states, 0);
+    for (State q : open) seen[q] = 1;
+    while (!open.empty()) {
+      const State q = open.back();
+      open.pop_back();
+      for (State r : edges[q]) {
+        if (!seen[r]) {
+          seen[r] = 1;
+          open.push_back(r);
+        }
+      }
+    }
+    return seen;
+  };
+  std::vector<State> ends;
+  for (State q = 0; q < states; ++q) {
+    if (automaton.accepting[q]) ends.push_back(q);
+  }
+  std::vector<std::uint8_t> useful = reach({automaton.start}, next);
+  const std::vector<std::uint8_t> finishing = reach(ends, previous);
+  for (State q = 0; q < states; ++q) useful[q] = useful[q] && finishing[q];
+  return useful;
+}
+
+Tracer::Tracer(const Automaton& automaton)
+    : automaton_(automaton), begin_(arcs_by_state(automaton)), mark_(automaton.accepting.size(), 0) {}
+
+Membership Tracer::trace(const Label* sequence, std::size_t length) {
+  std::vector<State>&now = now_, &next = next_;
+  const std::vector<Arc>& arcs = automaton_.arcs;
+  now.assign(1, automaton_.start);
+  for (std::size_t t = 0; t < length; ++t) {
+    next.clear();
+    ++round_;
+    for (State q : now) {
+      auto arc = std::lower_bound(arcs.begin() + begin_[q], arcs.begin() + begin_[q + 1], sequence[t],
+                                  [](const Arc& x, Label label) { return x.label < label; });
+      for (; arc != arcs.begin() + begin_[q + 1] && arc->label == sequence[t]; ++arc) {
+        if (mark_[arc->to] == round_) continue;
+        mark_[arc->to] = round_;
+        next.push_back(arc->to);
+      }
+    }
+    if (next.empty()) return {false, t, labels_out_of(now)};
+    std::swap(now, next);
+  }
+  for (State q : now) {
+    if (automaton_.accepting[q]) return {true, length, {}};
+  }
+  return {false, length, labels_out_of(now)};
+}
+
+std::vector<Label> Tracer::labels_out_of(const std::vector<State>& states) const {
+  std::vector<Label> labels;
+  for (State q : states) {
+    for (std::int64_t i = begin_[q]; i < begin_[q + 1]; ++i) labels.push_back(automaton_.arcs[i].label);
+  }
+  std::sort(labels.begin(), labels.end());
+  labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
+  return labels;
+}
+
+}  // namespace regccrf

@@ -1,0 +1,37 @@
+// Internal companions of the public Automaton: what the language and constraint rooms ask of it. No engine needed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "regccrf/automaton.h"
+
+namespace regccrf {
+
+// begin[q] … begin[q+1]-1 are the arcs that leave q. [Q+1]
+std::vector<std::int64_t> arcs_by_state(const Automaton& automaton);
+
+// Whether a trimmed automaton is unambiguous; nothing when the answer needs more than `most_pairs` pairs of states.
+std::optional<bool> test_unambiguous(const Automaton& automaton, std::int64_t most_pairs);
+
+// [Q] 1 for states on some path from the start to an accepting state.
+std::vector<std::uint8_t> useful_states(const Automaton& automaton);
+
+// Follows sequences through a trimmed automaton; the scratch memory is kept from one sequence to the next.
+class Tracer {
+ public:
+  explicit Tracer(const Automaton& automaton);  // keeps a reference
+  Membership trace(const Label* sequence, std::size_t length);
+
+ private:
+  std::vector<Label> labels_out_of(const std::vector<State>& states) const;
+
+  const Automaton& automaton_;
+  std::vector<std::int64_t> begin_;
+  std::vector<std::uint64_t> mark_;  // [Q] the last round that put the state into `next_`
+  std::uint64_t round_ = 0;
+  std::vector<State> now_, next_;
+};
+
+}  // namespace regccrf
