@@ -255,7 +255,10 @@ Pattern random_pattern(Random& random, int labels, int depth) {
   pattern.op = ops[random.below(9)];
   const bool is_unary = pattern.op == Op::complement || pattern.op == Op::repeat;
   const int parts = is_unary ? 1 : random.between(2, 3);
-  for (int i = 0; i < parts; ++i) pattern.parts.push_back(random_pattern(random, labels, depth - 1));
+  for (int i = 0; i < parts; ++i) {
+    const bool is_condition = pattern.op == Op::both && random.chance(0.5);  // otherwise most intersections are empty
+    pattern.parts.push_back(is_condition ? random_builtin(random, labels) : random_pattern(random, labels, depth - 1));
+  }
   if (pattern.op == Op::repeat) choose_repetition(pattern, random);
   return pattern;
 }
@@ -369,7 +372,7 @@ class Printer {
   }
   std::string comma() { return random_.chance(0.8) ? ", " : ","; }
   std::string space() {
-    const int kind = random_.below(40);
+    const int kind = random_.below(60);
     return kind == 0 ? " # why (A | B)\n  " : kind == 1 ? "\n  " : kind == 2 ? "\t" : " ";
   }
   std::string optional_space() { return random_.chance(0.7) ? "" : space(); }

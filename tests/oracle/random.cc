@@ -29,7 +29,7 @@ Automaton random_dfa(Random& random, int labels, int most_states) {
 Automaton random_untrimmed(Random& random, AutomatonKind kind, int labels, int most_states) {
   if (kind == AutomatonKind::deterministic) return random_dfa(random, labels, most_states);
   if (kind == AutomatonKind::co_deterministic) return reverse(random_dfa(random, labels, most_states));
-  const int most = std::max(2, most_states / 2);
+  const int most = std::max(2, most_states / 2 + 1);
   const Automaton left = random_dfa(random, labels, most);
   return product(left, reverse(random_dfa(random, labels, most)));
 }
@@ -71,7 +71,8 @@ double Random::normal() {
 Automaton random_automaton(Random& random, AutomatonKind kind, int labels, int most_states) {
   for (;;) {
     Automaton automaton = trim(random_untrimmed(random, kind, labels, most_states));
-    if (!automaton.arcs.empty()) return automaton;
+    const bool is_tiny = automaton.states() < std::min(3, most_states);
+    if (!automaton.arcs.empty() && (!is_tiny || random.chance(0.2))) return automaton;
   }
 }
 
