@@ -55,7 +55,7 @@ class Enumeration {
   Real partial_nll(std::span<const std::uint8_t> allowed) const;
   Counts partial_nll_gradient(std::span<const std::uint8_t> allowed) const;
 
-  // log P(L|x): how much of the unconstrained model's mass is legal.
+  // log P(L|x): how much of the unconstrained model's mass is legal; -inf where nothing is possible.
   Real language_mass() const;
   Counts language_mass_gradient() const;
 
