@@ -11,7 +11,7 @@ namespace regccrf {
 
 namespace {
 
-std::string at(const char* operation) { return "[" + std::string(operation) + "] "; }
+std::string at(const char* operation) { return std::string("[").append(operation).append("] "); }
 
 [[noreturn]] void fail(const char* operation, const std::string& message) { throw Error(at(operation) + message); }
 

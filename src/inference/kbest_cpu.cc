@@ -44,7 +44,8 @@ class Enumeration {
     if (!find(sequence_.T, kEnd, rank)) return false;
     std::int32_t node = kEnd;
     for (std::int64_t t = sequence_.T; t > 0; --t) {
-      const Beginning& beginning = places_.at(key(t, node)).found[rank];
+      find(t, node, rank);  // nobody may have asked this place before
+      const Beginning beginning = place(t, node).found[rank];
       node = beginning.from;
       rank = beginning.rank;
       y[t - 1] = topology_.node_label[node];

@@ -30,7 +30,7 @@ std::string gold_message(const Batch<Real>& batch, const Sequence<Real>& sequenc
   const Constraint& constraint = batch.constraint(sequence.index);
   const std::string impossible = impossible_message(batch.operation(), sequence.index, sequence.T, constraint);
   if (impossible.find("no sequence of that length") != std::string::npos) return impossible;
-  const std::string start = "[" + std::string(batch.operation()) + "] sequence " + std::to_string(sequence.index) + ": gold ";
+  const std::string start = std::string("[").append(batch.operation()) + "] sequence " + std::to_string(sequence.index) + ": gold ";
   const std::string possible = "; possible there: " + names(constraint.labels(), membership.possible);
   if (membership.position >= static_cast<std::size_t>(sequence.T)) {
     return start + "ends too early, at position " + std::to_string(sequence.T) + possible;
@@ -46,7 +46,7 @@ const Label* gold_of(const Batch<Real>& batch, const Sequence<Real>& sequence, s
   for (std::int64_t t = 0; t < sequence.T; ++t) {
     labels[t] = gold[sequence.row(t)];
     if (labels[t] >= 0 && labels[t] < batch.K()) continue;
-    throw Error("[" + std::string(batch.operation()) + "] sequence " + std::to_string(sequence.index) + ", position " +
+    throw Error(std::string("[").append(batch.operation()) + "] sequence " + std::to_string(sequence.index) + ", position " +
                 std::to_string(t) + ": gold label " + std::to_string(labels[t]) + " is not in 0 … " +
                 std::to_string(batch.K() - 1));
   }
