@@ -16,7 +16,10 @@ double Chains(int rounds, float* out) {
   const hn::ScalableTag<float> d;
   constexpr int chains = 12;
   const auto x = hn::Set(d, out[0]), y = hn::Set(d, out[1]);
-  auto a0 = x, a1 = x, a2 = x, a3 = x, a4 = x, a5 = x, a6 = x, a7 = x, a8 = x, a9 = x, a10 = x, a11 = x;
+  // Different beginnings, or the compiler would see one chain.
+  const auto from = [&](float i) HWY_ATTR { return hn::Set(d, out[0] + i * out[1]); };
+  auto a0 = from(0), a1 = from(1), a2 = from(2), a3 = from(3), a4 = from(4), a5 = from(5), a6 = from(6), a7 = from(7);
+  auto a8 = from(8), a9 = from(9), a10 = from(10), a11 = from(11);
   for (int i = 0; i < rounds; ++i) {
     a0 = hn::MulAdd(a0, x, y), a1 = hn::MulAdd(a1, x, y), a2 = hn::MulAdd(a2, x, y), a3 = hn::MulAdd(a3, x, y);
     a4 = hn::MulAdd(a4, x, y), a5 = hn::MulAdd(a5, x, y), a6 = hn::MulAdd(a6, x, y), a7 = hn::MulAdd(a7, x, y);
