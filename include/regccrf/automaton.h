@@ -2,14 +2,13 @@
 // from, what files hold, and what a Constraint lays out for the kernels.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
-
-#include "regccrf/labels.h"
 
 namespace regccrf {
 
+using Label = std::int32_t;  // 0 … K-1, as in labels.h
 using State = std::int32_t;  // 0 … Q-1
 
 struct Arc {

@@ -1,0 +1,130 @@
+// regccrf accept: which sequences are in the language, and where and why the others are not.
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/language_options.h"
+#include "language/automaton.h"
+
+namespace regccrf::cli {
+namespace {
+
+struct Options {
+  LanguageOptions language;
+  bool json = false;
+};
+
+// Labels of a line: separated by tabs where it has one, by white space otherwise.
+std::vector<std::string> split(const std::string& line) {
+  const char* separators = line.find('\t') == std::string::npos ? " \r" : "\t\r";
+  std::vector<std::string> words;
+  for (std::size_t begin = line.find_first_not_of(separators); begin != std::string::npos;) {
+    const std::size_t end = std::min(line.find_first_of(separators, begin), line.size());
+    words.push_back(line.substr(begin, end - begin));
+    begin = line.find_first_not_of(separators, end);
+  }
+  return words;
+}
+
+// One line's answer: what a Membership says, or a label that the language does not know.
+struct Answer {
+  Membership membership;
+  std::string unknown;
+};
+
+Answer answer(const std::vector<std::string>& words, const Labels& labels, Tracer& tracer) {
+  std::vector<Label> sequence;
+  for (const std::string& word : words) {
+    const auto id = labels.find(word);
+    if (!id) {
+      Answer result{tracer.trace(sequence.data(), sequence.size()), word};
+      const bool left_earlier = !result.membership && result.membership.position < sequence.size();
+      if (left_earlier) result.unknown.clear();
+      result.membership.accepted = false;
+      return result;
+    }
+    sequence.push_back(*id);
+  }
+  return {tracer.trace(sequence.data(), sequence.size()), ""};
+}
+
+std::string list(const std::vector<Label>& possible, const Labels& labels) {
+  const std::size_t most = 12;
+  std::string text;
+  for (std::size_t i = 0; i < possible.size() && i < most; ++i) text += (i ? " " : "") + labels.name(possible[i]);
+  if (possible.size() > most) text += " … (" + std::to_string(possible.size()) + " in all)";
+  return possible.empty() ? "the end of the sequence only" : text;
+}
+
+std::string explain(const Answer& answer, const std::vector<std::string>& words, const Labels& labels) {
+  const std::size_t at = answer.membership.position;
+  if (!answer.unknown.empty()) {
+    const auto near = nearest(answer.unknown, labels.names());
+    return "no: label " + std::to_string(at + 1) + " (" + answer.unknown + ") is not a label of the language" +
+           (near ? ": did you mean " + *near + "?" : "");
+  }
+  if (at == words.size()) return "no: ends too early; possible next: " + list(answer.membership.possible, labels);
+  return "no: label " + std::to_string(at + 1) + " (" + words[at] + ") leaves the language; possible there: " +
+         list(answer.membership.possible, labels);
+}
+
+std::string as_json(const Answer& answer, const std::vector<std::string>& words, const Labels& labels) {
+  nlohmann::ordered_json out = {{"accepted", answer.membership.accepted}};
+  if (!answer.membership) {
+    out["position"] = answer.membership.position;
+    if (answer.membership.position < words.size()) out["label"] = words[answer.membership.position];
+    out["possible"] = labels.names(answer.membership.possible);
+    if (!answer.unknown.empty()) out["unknown"] = true;
+  }
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+int accept_command(Options& options) {
+  const Language language = options.language.language();
+  const std::string path = options.language.input();
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path);
+    if (!file) throw Error("cannot open " + path);
+  }
+  std::istream& in = path == "-" ? std::cin : file;
+  const Labels& labels = language.labels();
+  Tracer tracer(language.automaton(options.language.limits));
+  std::size_t sequences = 0, rejected = 0;
+  for (std::string line; std::getline(in, line); ++sequences) {
+    const std::vector<std::string> words = split(line);
+    const Answer result = answer(words, labels, tracer);
+    if (!result.membership) ++rejected;
+    if (options.json) {
+      std::cout << as_json(result, words, labels) << "\n";
+    } else {
+      std::cout << (result.membership ? "yes" : explain(result, words, labels)) << "\n";
+    }
+  }
+  if (in.bad()) throw Error("cannot read " + path);
+  if (rejected > 0) {
+    std::cout.flush();
+    std::cerr << "regccrf: " << rejected << " of " << sequences << " sequences are not in the language\n";
+  }
+  return rejected > 0 ? 1 : 0;
+}
+
+}  // namespace
+
+Run add_accept(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "accept",
+      "Tell which label sequences are in a language.\n\n"
+      "Reads one sequence a line, labels separated by spaces (or by tabs, where labels have spaces in them). Prints yes, or\n"
+      "no with the place where the sequence leaves the language and the labels that were possible there. Exit status 1 if\n"
+      "any is no.\n\n"
+      "  echo 'O B-PER I-LOC' | regccrf accept -e '(O | any t in {PER LOC}: B-{t} I-{t}*)*'\n");
+  auto options = std::make_shared<Options>();
+  options->language.add_to(*command, true);
+  command->add_flag("--json", options->json, "one JSON object a line: accepted, position (from 0), label, possible");
+  return [options] { return accept_command(*options); };
+}
+
+}  // namespace regccrf::cli

@@ -1,0 +1,16 @@
+// The commands of the program: each adds itself to the command line and gives what to run. A run's result is the exit status.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace regccrf::cli {
+
+using Run = std::function<int()>;
+
+Run add_compile(CLI::App& app);
+Run add_accept(CLI::App& app);
+Run add_count(CLI::App& app);
+Run add_random(CLI::App& app);
+
+}  // namespace regccrf::cli

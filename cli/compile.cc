@@ -1,0 +1,119 @@
+// regccrf compile: compiles a language, says what it costs, draws and saves it.
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/language_options.h"
+#include "io/draw.h"
+#include "io/safetensors.h"
+
+extern char** environ;
+
+namespace regccrf::cli {
+namespace {
+
+struct Options {
+  LanguageOptions language;
+  bool json = false;
+  std::string dot, svg, fst, out;
+};
+
+std::string temporary_file() {
+  const char* folder = std::getenv("TMPDIR");
+  std::string path = std::string(folder ? folder : "/tmp") + "/regccrf.XXXXXX";
+  const int file = ::mkstemp(path.data());
+  if (file < 0) throw Error("[draw] cannot make a temporary file in " + path);
+  ::close(file);
+  return path;
+}
+
+// Graphviz's `dot` turns the text into a picture.
+std::string svg_of(const std::string& dot_text) {
+  struct Removed {
+    std::string path = temporary_file();
+    ~Removed() { ::unlink(path.c_str()); }
+  } source, picture;
+  write_file(source.path, dot_text);
+  const char* arguments[] = {"dot", "-Tsvg", "-o", picture.path.c_str(), source.path.c_str(), nullptr};
+  pid_t child = 0;
+  int status = 0;
+  const int failed = ::posix_spawnp(&child, "dot", nullptr, nullptr, const_cast<char**>(arguments), environ);
+  if (failed == 0) ::waitpid(child, &status, 0);
+  if (failed != 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    throw Error("[draw] --svg needs Graphviz's program `dot` (Debian: graphviz); --dot writes the drawing as text without it");
+  }
+  return read_file(picture.path);
+}
+
+void print_facts(const Constraint& constraint, double seconds, bool as_json) {
+  const Size& size = constraint.size();
+  if (as_json) {
+    const nlohmann::ordered_json facts = {
+        {"labels", constraint.labels().size()}, {"states", size.states},   {"arcs", size.arcs},
+        {"nodes", size.nodes},                  {"products", size.products}, {"deterministic", constraint.deterministic()},
+        {"method", constraint.method()},        {"seconds", seconds}};
+    std::cout << facts.dump() << "\n";
+    return;
+  }
+  const double unconstrained = static_cast<double>(constraint.labels().size()) * constraint.labels().size();
+  char ratio[64], time[64];
+  std::snprintf(ratio, sizeof ratio, "%.1f", static_cast<double>(size.products) / unconstrained);
+  std::snprintf(time, sizeof time, "%.3f s", seconds);
+  std::cout << "labels         " << constraint.labels().size() << "\n"
+            << "states         " << size.states << "\n"
+            << "arcs           " << size.arcs << "\n"
+            << "nodes          " << size.nodes << "   (memory of a time step)\n"
+            << "products       " << size.products << "   (work of a time step; " << ratio << " × that of no constraint)\n"
+            << "deterministic  " << (constraint.deterministic() ? "yes" : "no") << "\n"
+            << "method         " << constraint.method() << "\n"
+            << "time           " << time << "\n";
+}
+
+bool ends_with(const std::string& text, const std::string& ending) {
+  return text.size() >= ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+int compile_command(Options& options) {
+  const auto start = std::chrono::steady_clock::now();
+  const Constraint constraint = options.language.constraint();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  const std::string title = options.language.pattern.empty() ? options.language.file : options.language.pattern;
+  if (!options.dot.empty()) write_file(options.dot, to_dot(constraint.automaton(), constraint.labels(), title));
+  if (!options.svg.empty()) write_file(options.svg, svg_of(to_dot(constraint.automaton(), constraint.labels(), title)));
+  if (!options.fst.empty()) {
+    const bool text = ends_with(options.fst, ".att");
+    (text ? write_att : write_fst)(constraint.automaton(), constraint.labels(), options.fst);
+  }
+  if (!options.out.empty()) constraint.save(options.out);
+  print_facts(constraint, seconds, options.json);
+  return 0;
+}
+
+}  // namespace
+
+Run add_compile(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "compile",
+      "Compile a language and say what it costs.\n\n"
+      "  regccrf compile languages/srl.lang\n"
+      "  regccrf compile -e '(O | B I*)*' --svg spans.svg -o spans.constraint\n");
+  auto options = std::make_shared<Options>();
+  options->language.add_to(*command, false);
+  command->add_flag("--json", options->json, "print the facts as one JSON object");
+  command->add_option("--dot", options->dot, "write the automaton as Graphviz text")->type_name("FILE");
+  command->add_option("--svg", options->svg, "draw the automaton")->type_name("FILE");
+  command->add_option("--fst", options->fst, "write the automaton as an OpenFst binary, or as AT&T text if FILE ends in .att")->type_name("FILE");
+  command->add_option("-o,--output", options->out, "save the compiled constraint; every command takes it as a language")->type_name("FILE");
+  return [options] { return compile_command(*options); };
+}
+
+}  // namespace regccrf::cli

@@ -1,0 +1,46 @@
+// regccrf count: how many sequences of a length there are.
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/language_options.h"
+
+namespace regccrf::cli {
+namespace {
+
+struct Options {
+  LanguageOptions language;
+  std::vector<std::size_t> lengths;
+  bool json = false;
+};
+
+int count_command(Options& options) {
+  const Language language = options.language.language();
+  for (std::size_t length : options.lengths) {
+    const std::string count = language.count(length, options.language.limits);
+    if (options.json) {
+      std::cout << nlohmann::ordered_json({{"length", length}, {"count", count}}).dump() << "\n";
+    } else {
+      std::cout << (options.lengths.size() > 1 ? std::to_string(length) + "\t" : "") << count << "\n";
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Run add_count(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "count",
+      "Count the sequences of a language by length, exactly.\n\n"
+      "  regccrf count languages/srl.lang --length 30\n"
+      "  regccrf count -e '(O | B I*)*' --length 1 2 3 4 5\n");
+  auto options = std::make_shared<Options>();
+  options->language.add_to(*command, false);
+  command->add_option("-n,--length", options->lengths, "the length, or several")->required()->type_name("N …");
+  command->add_flag("--json", options->json, "one JSON object a length; the count is a string, since it may be large");
+  return [options] { return count_command(*options); };
+}
+
+}  // namespace regccrf::cli

@@ -1,0 +1,60 @@
+#include "cli/language_options.h"
+
+#include <filesystem>
+
+#include "io/safetensors.h"
+
+namespace regccrf::cli {
+
+void LanguageOptions::add_to(CLI::App& command, bool takes_input) {
+  takes_input_ = takes_input;
+  command.add_option("-e,--expression", pattern, "the language as a pattern, instead of FILE: -e '(O | B I*)*'")->type_name("PATTERN");
+  command
+      .add_option("arguments", positional,
+                  takes_input ? "FILE [INPUT]: the language (.lang, OpenFst binary, AT&T text as .att, or a compiled constraint; not with -e), "
+                                "and the sequences (standard input if absent)"
+                              : "FILE: the language (.lang, OpenFst binary, AT&T text as .att, or a compiled constraint; not with -e)")
+      ->type_name("");
+  command.add_option("--labels", labels, "the alphabet, instead of what the language declares or mentions: --labels O,B,I")
+      ->delimiter(',')
+      ->type_name("A,B,…");
+  command.add_option("--symbols", symbols, "OpenFst symbol table (text) for an automaton that carries none")->type_name("FILE");
+  command.add_option("--max-states", limits.states, "stop a construction that grows past this many states")->capture_default_str();
+  command.add_option("--max-arcs", limits.arcs, "… or this many arcs")->capture_default_str();
+  command.add_option("--max-seconds", limits.seconds, "… or takes longer than this")->capture_default_str();
+}
+
+void LanguageOptions::settle() {
+  if (settled_) return;
+  settled_ = true;
+  std::vector<std::string> rest = positional;
+  if (pattern.empty()) {
+    if (rest.empty()) throw Error("no language is given: name a FILE, or write -e PATTERN");
+    file = rest[0];
+    rest.erase(rest.begin());
+  }
+  if (takes_input_ && !rest.empty()) {
+    input_ = rest[0];
+    rest.erase(rest.begin());
+  }
+  if (!rest.empty()) throw Error("unexpected argument '" + rest[0] + "'" + (pattern.empty() ? "" : " (the language is given by -e)"));
+  const bool looks_like_pattern = pattern.empty() && !std::filesystem::exists(file) && file.find_first_of(" *|()[]") != std::string::npos;
+  if (looks_like_pattern) throw Error("there is no file '" + file + "'; a pattern is given with -e");
+}
+
+std::string LanguageOptions::input() const { return input_; }
+
+Language LanguageOptions::language() {
+  settle();
+  std::optional<Labels> given;
+  if (!labels.empty()) given = Labels(labels);
+  return pattern.empty() ? Language::load(file, given, symbols) : Language::parse(pattern, given);
+}
+
+Constraint LanguageOptions::constraint() {
+  settle();
+  const bool saved = pattern.empty() && labels.empty() && looks_like_safetensors(read_file(file));
+  return saved ? Constraint::load(file) : compile(language(), limits);
+}
+
+}  // namespace regccrf::cli

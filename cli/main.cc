@@ -1,0 +1,67 @@
+// regccrf: the program. Commands are in files of their own; this one tells them apart and turns errors into messages.
+#include <exception>
+#include <iostream>
+#include <new>
+
+#include "cli/commands.h"
+#include "regccrf/error.h"
+
+namespace {
+
+constexpr int kError = 2;
+
+int fail(const std::string& message) {
+  std::cout.flush();
+  std::cerr << "regccrf: error: " << message << "\n";
+  return kError;
+}
+
+int run(int argc, char** argv) {
+  using namespace regccrf::cli;
+  CLI::App app(
+      "regccrf: label sequences that are guaranteed to be legal.\n\n"
+      "You say in a readable pattern which label sequences are legal:\n"
+      "  regccrf compile -e '(O | B-PER I-PER*)* & at_most(2, B-PER)'\n"
+      "  echo 'O B-PER I-PER' | regccrf accept -e '(O | B-PER I-PER*)*'\n"
+      "The pattern language is described in docs/language.md; ready languages are in languages/.");
+  app.name("regccrf");
+  app.set_version_flag("--version", std::string("regccrf ") + REGCCRF_VERSION);
+  app.require_subcommand(1);
+  const std::pair<CLI::App*, Run> commands[] = {
+      [&] { auto run = add_compile(app); return std::pair{app.get_subcommand("compile"), run}; }(),
+      [&] { auto run = add_accept(app); return std::pair{app.get_subcommand("accept"), run}; }(),
+      [&] { auto run = add_count(app); return std::pair{app.get_subcommand("count"), run}; }(),
+      [&] { auto run = add_random(app); return std::pair{app.get_subcommand("random"), run}; }(),
+  };
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    if (argc == 1) {
+      std::cerr << app.help();
+      return kError;
+    }
+    return fail(std::string(error.what()) + "; try regccrf --help, or regccrf COMMAND --help");
+  }
+  for (const auto& [command, run_it] : commands) {
+    if (!command->parsed()) continue;
+    const int status = run_it();
+    if (!std::cout.flush()) return fail("cannot write to standard output");
+    return status;
+  }
+  return kError;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::ios::sync_with_stdio(false);
+  try {
+    return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return fail("out of memory; --max-states and --max-arcs keep constructions smaller");
+  } catch (const std::exception& error) {
+    return fail(error.what());
+  }
+}

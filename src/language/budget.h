@@ -1,0 +1,54 @@
+// Budget: the limits of one call, with its clock running. Constructions ask it as they grow.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "regccrf/error.h"
+
+namespace regccrf {
+
+struct Budget {
+  using Clock = std::chrono::steady_clock;
+
+  std::int64_t states;
+  std::int64_t arcs;
+  double seconds;
+  Clock::time_point deadline;
+
+  Budget(std::int64_t most_states, std::int64_t most_arcs, double most_seconds)
+      : states(most_states),
+        arcs(most_arcs),
+        seconds(most_seconds),
+        deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(most_seconds))) {}
+
+  // The same clock, fewer states: for a construction that only pays off when it stays small.
+  Budget at_most_states(std::int64_t most) const {
+    Budget smaller = *this;
+    if (most < smaller.states) smaller.states = most;
+    return smaller;
+  }
+
+  void check_time(const std::string& operation) const {
+    if (Clock::now() < deadline) return;
+    std::string limit = std::to_string(seconds);
+    limit.erase(limit.find_last_not_of('0') + 1);
+    if (limit.back() == '.') limit.pop_back();
+    throw LimitError("[" + operation + "] took longer than the limit of " + limit +
+                     " s; raise it with --max-seconds (Limits::seconds)");
+  }
+
+  void check_size(const std::string& operation, std::int64_t have_states, std::int64_t have_arcs) const {
+    if (have_states > states) {
+      throw LimitError("[" + operation + "] needs more than the limit of " + std::to_string(states) +
+                       " states; raise it with --max-states (Limits::states)");
+    }
+    if (have_arcs > arcs) {
+      throw LimitError("[" + operation + "] needs more than the limit of " + std::to_string(arcs) +
+                       " arcs; raise it with --max-arcs (Limits::arcs)");
+    }
+  }
+};
+
+}  // namespace regccrf

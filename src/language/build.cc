@@ -1,0 +1,192 @@
+// Expression → automaton, by positions.
+//
+// A regular expression becomes its position (Glushkov) automaton: one state per place where a label set is written, and
+// an arc wherever one place can follow another. It has no epsilon, is linear in the expression's length, and is
+// unambiguous whenever the expression is. Intersections and differences are built by the algebra first and then take part
+// as a piece with many places.
+#include "language/build.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "language/algebra.h"
+
+namespace regccrf {
+namespace {
+
+using Kind = Expr::Kind;
+
+// How a piece is entered and left. Its inner arcs are already in the builder.
+struct Piece {
+  struct Entry {
+    const std::vector<Label>* labels;  // any of these leads into …
+    State state;
+  };
+  bool nullable = false;
+  std::vector<Entry> first;
+  std::vector<State> last;
+};
+
+class Builder {
+ public:
+  explicit Builder(const Budget& budget) : budget_(budget) {}
+
+  Automaton automaton(const Expr& expr) {
+    if (expr.kind == Kind::kAutomaton) return trim(*expr.automaton);
+    if (expr.kind == Kind::kIntersect || expr.kind == Kind::kMinus) return by_algebra(expr);
+    const Piece whole = piece(expr);
+    const State start = new_state();
+    for (const Piece::Entry& entry : whole.first) connect(start, entry);
+    Automaton result;
+    result.start = start;
+    result.accepting.assign(static_cast<std::size_t>(states_), 0);
+    for (State q : whole.last) result.accepting[q] = 1;
+    result.accepting[start] = whole.nullable;
+    result.arcs = std::move(arcs_);
+    std::sort(result.arcs.begin(), result.arcs.end());
+    result.arcs.erase(std::unique(result.arcs.begin(), result.arcs.end()), result.arcs.end());
+    return trim(result);
+  }
+
+ private:
+  State new_state() {
+    budget_.check_size("build", ++states_, 0);
+    return states_ - 1;
+  }
+
+  void connect(State from, const Piece::Entry& entry) {
+    for (Label a : *entry.labels) arcs_.push_back({from, a, entry.state});
+    if (arcs_.size() < next_check_) return;
+    budget_.check_time("build");
+    if (static_cast<std::int64_t>(arcs_.size()) > budget_.arcs) {  // some may have been written twice
+      std::sort(arcs_.begin(), arcs_.end());
+      arcs_.erase(std::unique(arcs_.begin(), arcs_.end()), arcs_.end());
+    }
+    budget_.check_size("build", states_, static_cast<std::int64_t>(arcs_.size()));
+    next_check_ = arcs_.size() + 100'000;
+  }
+
+  Piece piece(const Expr& expr) {
+    switch (expr.kind) {
+      case Kind::kNothing: return {};
+      case Kind::kEmpty: return {true, {}, {}};
+      case Kind::kOneOf: {
+        const State state = new_state();
+        return {false, {{&expr.labels, state}}, {state}};
+      }
+      case Kind::kConcat: {
+        Piece result{true, {}, {}};
+        for (const ExprPtr& part : expr.parts) result = followed_by(std::move(result), piece(*part));
+        return result;
+      }
+      case Kind::kUnion: {
+        Piece result;
+        for (const ExprPtr& part : expr.parts) {
+          const Piece option = piece(*part);
+          result.nullable |= option.nullable;
+          result.first.insert(result.first.end(), option.first.begin(), option.first.end());
+          result.last.insert(result.last.end(), option.last.begin(), option.last.end());
+        }
+        return result;
+      }
+      case Kind::kRepeat: return repeated(expr);
+      default: return embedded(expr.kind == Kind::kAutomaton ? *expr.automaton : by_algebra(expr));
+    }
+  }
+
+  Piece followed_by(Piece x, Piece y) {
+    for (State q : x.last) {
+      for (const Piece::Entry& entry : y.first) connect(q, entry);
+    }
+    if (x.nullable) x.first.insert(x.first.end(), y.first.begin(), y.first.end());
+    if (!y.nullable) x.last.clear();
+    x.last.insert(x.last.end(), y.last.begin(), y.last.end());
+    x.nullable = x.nullable && y.nullable;
+    return x;
+  }
+
+  Piece looped(Piece x) {
+    for (State q : x.last) {
+      for (const Piece::Entry& entry : x.first) connect(q, entry);
+    }
+    return x;
+  }
+
+  // x{2,4} is x x (x (x)?)?, and x{2,} is x x+: written so, no sequence gets a second path.
+  Piece repeated(const Expr& expr) {
+    const Expr& part = *expr.parts[0];
+    Piece tail{true, {}, {}};
+    std::uint32_t copies = expr.least;
+    if (expr.most == Expr::kUnbounded) {
+      tail = looped(piece(part));
+      if (expr.least == 0) tail.nullable = true;
+      copies = expr.least == 0 ? 0 : expr.least - 1;
+    } else {
+      for (std::uint32_t i = expr.least; i < expr.most; ++i) {
+        tail = prepended(piece(part), std::move(tail));
+        tail.nullable = true;
+      }
+    }
+    for (std::uint32_t i = 0; i < copies; ++i) tail = prepended(piece(part), std::move(tail));
+    return tail;
+  }
+
+  // followed_by, cheap when the second piece is the long one.
+  Piece prepended(const Piece& x, Piece y) {
+    for (State q : x.last) {
+      for (const Piece::Entry& entry : y.first) connect(q, entry);
+    }
+    if (y.nullable) y.last.insert(y.last.end(), x.last.begin(), x.last.end());
+    if (x.nullable) {
+      y.first.insert(y.first.end(), x.first.begin(), x.first.end());
+    } else {
+      y.first = x.first;
+    }
+    y.nullable = x.nullable && y.nullable;
+    return y;
+  }
+
+  Piece embedded(const Automaton& automaton) {
+    std::vector<State> copy(automaton.accepting.size());
+    for (State& q : copy) q = new_state();
+    Piece result;
+    result.nullable = automaton.accepting[automaton.start];
+    for (const Arc& arc : automaton.arcs) {
+      const std::vector<Label>* labels = single(arc.label);
+      connect(copy[arc.from], {labels, copy[arc.to]});
+      if (arc.from == automaton.start) result.first.push_back({labels, copy[arc.to]});
+    }
+    for (State q = 0; q < automaton.states(); ++q) {
+      if (automaton.accepting[q]) result.last.push_back(copy[q]);
+    }
+    return result;
+  }
+
+  const std::vector<Label>* single(Label a) {
+    while (singles_.size() <= static_cast<std::size_t>(a)) {
+      singles_.push_back(std::make_unique<std::vector<Label>>(1, static_cast<Label>(singles_.size())));
+    }
+    return singles_[a].get();
+  }
+
+  Automaton by_algebra(const Expr& expr) {
+    Automaton result = build(*expr.parts[0], budget_);
+    for (std::size_t i = 1; i < expr.parts.size(); ++i) {
+      const Automaton other = build(*expr.parts[i], budget_);
+      result = expr.kind == Kind::kMinus ? difference(result, other, budget_) : reduce(intersect(result, other, budget_));
+    }
+    return reduce(result);
+  }
+
+  const Budget& budget_;
+  State states_ = 0;
+  std::vector<Arc> arcs_;
+  std::size_t next_check_ = 100'000;
+  std::vector<std::unique_ptr<std::vector<Label>>> singles_;
+};
+
+}  // namespace
+
+Automaton build(const Expr& expr, const Budget& budget) { return Builder(budget).automaton(expr); }
+
+}  // namespace regccrf

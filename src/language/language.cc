@@ -1,0 +1,249 @@
+// The Language value: an expression over labels, and the automata that questions about it need, built when first asked for
+// and kept.
+#include "regccrf/language.h"
+
+#include <algorithm>
+#include <mutex>
+#include <queue>
+#include <utility>
+
+#include "io/att_file.h"
+#include "io/safetensors.h"
+#include "language/algebra.h"
+#include "language/automaton.h"
+#include "language/build.h"
+#include "language/count.h"
+#include "language/expand.h"
+#include "language/fst_file.h"
+#include "language/language.h"
+#include "regccrf/constraint.h"
+
+namespace regccrf {
+namespace {
+
+Budget budget_of(const Limits& limits) { return {limits.states, limits.arcs, limits.seconds}; }
+
+std::shared_ptr<const Language::Impl> make_impl(Labels labels, ExprPtr expr, std::string text = "") {
+  auto impl = std::make_shared<Language::Impl>();
+  impl->labels = std::move(labels);
+  impl->expr = std::move(expr);
+  impl->text = std::move(text);
+  return impl;
+}
+
+// Labels of x, then those of y that x lacks.
+Labels joined(const Labels& x, const Labels& y) {
+  if (x == y) return x;
+  std::vector<std::string> names = x.names();
+  for (const std::string& name : y.names()) {
+    if (!x.find(name)) names.push_back(name);
+  }
+  return Labels(std::move(names));
+}
+
+ExprPtr expr_over(const Language& language, const Labels& labels) {
+  if (language.labels() == labels) return language.impl().expr;
+  return relabelled(language.impl().expr, labels.ids(language.labels().names()));
+}
+
+std::string with_ending(std::size_t n, const char* word) { return std::to_string(n) + " " + word + (n == 1 ? "" : "s"); }
+
+}  // namespace
+
+const Automaton& Language::Impl::built(const Budget& budget) const {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!automaton) automaton = std::make_unique<const Automaton>(build(*expr, budget));
+  return *automaton;
+}
+
+const Unambiguous& Language::Impl::cheapest(const Budget& budget) const {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!unambiguous) unambiguous = std::make_unique<const Unambiguous>(cheapest_unambiguous(*expr, budget));
+  return *unambiguous;
+}
+
+Language::Language() : Language(make_impl(Labels(), empty_sequence())) {}
+Language::Language(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+Language Language::parse(std::string_view text, const std::optional<Labels>& labels, const std::string& origin) {
+  Expanded expanded = expand(parse_module(text, origin), labels);
+  return Language(make_impl(std::move(expanded.labels), std::move(expanded.expr), std::string(text)));
+}
+
+Language Language::load(const std::string& path, const std::optional<Labels>& labels, const std::string& symbols) {
+  const std::string bytes = read_file(path);
+  const auto over_labels = [&](const Language& language) { return labels ? language.with_labels(*labels) : language; };
+  if (looks_like_safetensors(bytes)) {
+    const Constraint constraint = Constraint::load(path);
+    Language language = from_automaton(constraint.automaton(), constraint.labels());
+    return over_labels(language);
+  }
+  const bool is_text = path.size() > 4 && path.substr(path.size() - 4) == ".att";
+  if (!looks_like_fst(bytes) && !is_text) return parse(bytes, labels, path);
+  const LabelledAutomaton file = is_text ? read_att(path, symbols) : read_fst(path, symbols);
+  return over_labels(from_automaton(file.automaton, file.labels));
+}
+
+Language Language::from_automaton(Automaton automaton, const Labels& labels) {
+  normalize(automaton, labels.size());
+  return Language(make_impl(labels, automaton_expr(std::make_shared<const Automaton>(trim(automaton)))));
+}
+
+Language Language::everything(const Labels& labels) { return Language(make_impl(labels, all_sequences(labels.size()))); }
+Language Language::nothing(const Labels& labels) { return Language(make_impl(labels, regccrf::nothing())); }
+
+Language Language::sequence(std::span<const std::string> names, const Labels& labels) {
+  std::vector<ExprPtr> parts;
+  for (Label a : labels.ids(names)) parts.push_back(one_of({a}));
+  return Language(make_impl(labels, concat(std::move(parts))));
+}
+
+const Labels& Language::labels() const { return impl_->labels; }
+const std::string& Language::text() const { return impl_->text; }
+
+Language Language::with_labels(const Labels& labels) const {
+  return Language(make_impl(labels, expr_over(*this, labels), impl_->text));
+}
+
+Language operator|(const Language& x, const Language& y) {
+  const Labels labels = joined(x.labels(), y.labels());
+  return Language(make_impl(labels, unite({expr_over(x, labels), expr_over(y, labels)})));
+}
+Language operator&(const Language& x, const Language& y) {
+  const Labels labels = joined(x.labels(), y.labels());
+  return Language(make_impl(labels, intersect(std::vector<ExprPtr>{expr_over(x, labels), expr_over(y, labels)})));
+}
+Language operator-(const Language& x, const Language& y) {
+  const Labels labels = joined(x.labels(), y.labels());
+  return Language(make_impl(labels, minus(expr_over(x, labels), expr_over(y, labels))));
+}
+Language operator+(const Language& x, const Language& y) {
+  const Labels labels = joined(x.labels(), y.labels());
+  return Language(make_impl(labels, concat({expr_over(x, labels), expr_over(y, labels)})));
+}
+Language Language::operator!() const { return Language(make_impl(labels(), complement(impl_->expr, labels().size()))); }
+Language Language::star() const { return Language(make_impl(labels(), regccrf::star(impl_->expr))); }
+Language Language::reverse() const { return Language(make_impl(labels(), reversed(impl_->expr))); }
+
+Language Language::repeat(std::uint32_t least, std::optional<std::uint32_t> most) const {
+  if (most && *most < least) {
+    throw Error("[repeat] the repetition {" + std::to_string(least) + "," + std::to_string(*most) + "} is impossible: the smaller bound comes first");
+  }
+  return Language(make_impl(labels(), regccrf::repeat(impl_->expr, least, most.value_or(Expr::kUnbounded))));
+}
+
+const Automaton& Language::automaton(const Limits& limits) const { return impl_->built(budget_of(limits)); }
+
+Membership Language::accepts(std::span<const Label> sequence, const Limits& limits) const {
+  return Tracer(automaton(limits)).trace(sequence.data(), sequence.size());
+}
+Membership Language::accepts(std::span<const std::string> sequence, const Limits& limits) const {
+  return accepts(labels().ids(sequence), limits);
+}
+
+bool Language::empty(const Limits& limits) const { return accepts_nothing(automaton(limits)); }
+
+bool Language::equals(const Language& other, const Limits& limits) const {
+  const Labels labels = joined(this->labels(), other.labels());
+  return equivalent(with_labels(labels).automaton(limits), other.with_labels(labels).automaton(limits), budget_of(limits));
+}
+
+bool Language::includes(const Language& other, const Limits& limits) const { return (other - *this).empty(limits); }
+
+std::optional<std::vector<Label>> Language::shortest(const Limits& limits) const {
+  const Automaton& a = automaton(limits);
+  if (accepts_nothing(a)) return std::nullopt;
+  const std::vector<std::int64_t> begin = arcs_by_state(a);
+  std::vector<const Arc*> reached_by(a.accepting.size(), nullptr);
+  std::vector<bool> seen(a.accepting.size());
+  std::queue<State> open;
+  seen[a.start] = true;
+  State q = a.start;
+  while (!a.accepting[q]) {
+    for (std::int64_t i = begin[q]; i < begin[q + 1]; ++i) {
+      const Arc& arc = a.arcs[i];
+      if (seen[arc.to]) continue;
+      seen[arc.to] = true;
+      reached_by[arc.to] = &arc;
+      open.push(arc.to);
+    }
+    q = open.front();
+    open.pop();
+  }
+  std::vector<Label> sequence;
+  for (; reached_by[q]; q = reached_by[q]->from) sequence.push_back(reached_by[q]->label);
+  std::reverse(sequence.begin(), sequence.end());
+  return sequence;
+}
+
+std::string Language::count(std::size_t length, const Limits& limits) const {
+  const Budget budget = budget_of(limits);
+  if (accepts_nothing(impl_->built(budget))) return "0";
+  return count_sequences(impl_->cheapest(budget).automaton, length, budget);
+}
+
+std::vector<std::vector<Label>> Language::random(std::size_t length, std::size_t many, std::uint64_t seed, const Limits& limits) const {
+  const Budget budget = budget_of(limits);
+  const std::optional<std::vector<Label>> shortest_one = shortest(limits);
+  if (!shortest_one) throw Error("[random] the language is empty: no label sequence is legal");
+  auto sequences = random_sequences(impl_->cheapest(budget).automaton, length, many, seed, budget);
+  if (sequences.empty() && many > 0) {
+    throw Error("[random] the language has no sequence of length " + std::to_string(length) + " (its shortest has " +
+                with_ending(shortest_one->size(), "label") + ")");
+  }
+  return sequences;
+}
+
+std::vector<std::vector<Label>> Language::enumerate(std::size_t most, const Limits& limits) const {
+  const Automaton& a = automaton(limits);
+  const Budget budget = budget_of(limits);
+  std::vector<std::vector<Label>> result;
+  if (accepts_nothing(a)) return result;
+  for (std::size_t length = 0; result.size() < most; ++length) {
+    for (auto& sequence : list_sequences(a, length, most - result.size(), budget)) result.push_back(std::move(sequence));
+    if (!has_longer(a, length)) break;
+  }
+  return result;
+}
+
+std::vector<std::vector<Label>> Language::enumerate_length(std::size_t length, std::size_t most, const Limits& limits) const {
+  return list_sequences(automaton(limits), length, most, budget_of(limits));
+}
+
+bool is_unambiguous(const Automaton& automaton, const Limits& limits) {
+  const std::int64_t most_pairs = limits.states * 100;
+  const std::optional<bool> answer = test_unambiguous(trim(automaton), most_pairs);
+  if (!answer) {
+    throw LimitError("[is_unambiguous] needs more than " + std::to_string(most_pairs) + " pairs of states; raise Limits::states");
+  }
+  return *answer;
+}
+
+namespace {
+
+Symbols symbols_from(const std::string& path) { return path.empty() ? Symbols() : decode_symbols(read_file(path), path); }
+
+}  // namespace
+
+LabelledAutomaton read_fst(const std::string& path, const std::string& symbols, const Limits& limits) {
+  NamedAutomaton file = decode_fst(read_file(path), symbols_from(symbols), path, budget_of(limits));
+  return {std::move(file.automaton), Labels(std::move(file.names))};
+}
+
+LabelledAutomaton read_att(const std::string& path, const std::string& symbols, const Limits& limits) {
+  AttFile file = decode_att(read_file(path), symbols_from(symbols), path);
+  const Budget budget = budget_of(limits);
+  budget.check_size("load", file.automaton.states(), static_cast<std::int64_t>(file.automaton.arcs.size()));
+  return {remove_epsilon(file.automaton, budget), Labels(std::move(file.names))};
+}
+
+void write_fst(const Automaton& automaton, const Labels& labels, const std::string& path) {
+  write_file(path, encode_fst(automaton, labels.names()));
+}
+
+void write_att(const Automaton& automaton, const Labels& labels, const std::string& path) {
+  write_file(path + ".syms", encode_symbols(labels.names()));
+  write_file(path, encode_att(automaton, labels.names()));
+}
+
+}  // namespace regccrf

@@ -1,0 +1,27 @@
+// What a Language holds, for the rooms behind it.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "language/expr.h"
+#include "language/unambiguous.h"
+#include "regccrf/language.h"
+
+namespace regccrf {
+
+struct Language::Impl {
+  Labels labels;
+  ExprPtr expr;
+  std::string text;
+
+  const Automaton& built(const Budget& budget) const;
+  const Unambiguous& cheapest(const Budget& budget) const;
+
+  mutable std::mutex mutex;
+  mutable std::unique_ptr<const Automaton> automaton;
+  mutable std::unique_ptr<const Unambiguous> unambiguous;
+};
+
+}  // namespace regccrf

@@ -1,0 +1,619 @@
+// Text → syntax tree. A recursive-descent parser without a separate lexer, since what a character means depends on where
+// it stands: `{` opens a repetition, a substitution or a set.
+//
+//   union      := intersect ('|' intersect)*
+//   intersect  := concat ('&' concat)*
+//   concat     := unary+
+//   unary      := '!' unary | atom ('*' | '+' | '?' | '{' n [',' [m]] '}')*
+//   atom       := word | "text" | '.' | '[' ['^'] word* ']' | '(' [union] ')' | name'(' arguments ')'
+//               | ('any' | 'all') name 'in' set ':' union
+//   file       := ('include' "path" | name ['(' names ')'] '=' (set | union))*        each from column 1
+//
+// Interface: parse_module.
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <set>
+
+#include "io/safetensors.h"
+#include "language/syntax.h"
+#include "regccrf/error.h"
+
+namespace regccrf {
+namespace {
+
+constexpr int kDeepest = 500;          // nesting of groups, calls and quantifiers
+constexpr int kDeepestInclude = 50;
+constexpr std::uint32_t kMostRepeats = 1'000'000;
+
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+bool is_label_character(char c) {
+  if (static_cast<unsigned char>(c) <= ' ' || c == '\x7f') return false;
+  return std::string_view("()[]{}|&!*+?.,;=:#\"").find(c) == std::string_view::npos;
+}
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Length of the valid UTF-8 character at `i`, or 0.
+std::size_t utf8_length(std::string_view text, std::size_t i) {
+  const unsigned char lead = static_cast<unsigned char>(text[i]);
+  std::size_t length = lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : (lead & 0xf0) == 0xe0 ? 3 : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
+  if (length == 0 || i + length > text.size()) return 0;
+  for (std::size_t k = 1; k < length; ++k) {
+    if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return 0;
+  }
+  const unsigned char second = length > 1 ? static_cast<unsigned char>(text[i + 1]) : 0;
+  const bool overlong = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
+  const bool out_of_range = (lead == 0xed && second >= 0xa0) || (lead == 0xf4 && second >= 0x90);
+  return overlong || out_of_range ? 0 : length;
+}
+
+void check_text(const std::shared_ptr<const Source>& source) {
+  const std::string& text = source->text;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text, i);
+    if (length == 0) fail_at({source, i}, "this byte is not valid UTF-8", "save the file as UTF-8");
+    const bool control = static_cast<unsigned char>(text[i]) < ' ' && !is_space(text[i]);
+    if (control || text[i] == '\x7f') fail_at({source, i}, "unexpected control character");
+    i += length;
+  }
+}
+
+class Parser {
+ public:
+  Parser(std::shared_ptr<const Source> source, Module& module, std::vector<std::string>& open_files)
+      : source_(std::move(source)), text_(source_->text), module_(module), open_files_(open_files) {}
+
+  void file() {
+    skip_space();
+    if (!at_definition()) {
+      bare_pattern();
+      return;
+    }
+    while (pos_ < text_.size()) {
+      if (!at_definition()) fail("expected a definition, `name = …`, here", "a definition starts in column 1");
+      starts_definition_here_ = true;
+      word_at("include") && !followed_by_equals() ? include() : definition();
+      skip_space();
+    }
+  }
+
+ private:
+  // --- characters ---------------------------------------------------------------------------------------------------
+  Place here() const { return {source_, pos_}; }
+  [[noreturn]] void fail(const std::string& message, const std::string& hint = "") const { fail_at(here(), message, hint); }
+
+  // The next character, or 0 where the text or the current definition ends.
+  char peek() {
+    if (pos_ >= text_.size()) return 0;
+    if (!starts_definition_here_ && at_definition()) return 0;
+    return text_[pos_];
+  }
+  char at(std::size_t i) const { return i < text_.size() ? text_[i] : 0; }
+
+  void skip_space() {
+    while (pos_ < text_.size()) {
+      if (text_[pos_] == '#') {
+        while (pos_ < text_.size() && text_[pos_] != '\n') ++pos_;
+      } else if (is_space(text_[pos_])) {
+        ++pos_;
+      } else {
+        return;
+      }
+    }
+  }
+
+  char next() {
+    skip_space();
+    return peek();
+  }
+
+  void expect(char c, const std::string& why, const std::string& hint = "") {
+    if (next() != c) fail("expected " + std::string(1, c) + " " + why + found(), hint);
+    ++pos_;
+  }
+
+  std::string found() {
+    const char c = peek();
+    if (c == 0) return pos_ >= text_.size() ? ", but the text ends here" : ", but the next definition starts here";
+    return ", found " + std::string(text_.substr(pos_, utf8_length(text_, pos_)));
+  }
+
+  // --- definitions --------------------------------------------------------------------------------------------------
+  std::size_t end_of_word(std::size_t i) const {
+    while (i < text_.size() && is_label_character(text_[i])) ++i;
+    return i;
+  }
+  std::size_t end_of_blanks(std::size_t i) const {
+    while (i < text_.size() && is_space(text_[i])) ++i;
+    return i;
+  }
+  bool word_at(std::string_view word) const {
+    return text_.substr(pos_, word.size()) == word && !is_label_character(at(pos_ + word.size()));
+  }
+  bool followed_by_equals() const { return at(end_of_blanks(end_of_word(pos_))) == '='; }
+
+  // Column 1, and `name =`, `name(…) =` or `include "`.
+  bool at_definition() const {
+    if (pos_ > 0 && text_[pos_ - 1] != '\n') return false;
+    std::size_t i = end_of_word(pos_);
+    if (i == pos_) return false;
+    const bool is_include = text_.substr(pos_, i - pos_) == "include" && at(end_of_blanks(i)) == '"';
+    if (is_include) return true;
+    if (at(i) == '(') {
+      while (i < text_.size() && text_[i] != ')' && text_[i] != '\n') ++i;
+      if (at(i) == ')') ++i;
+    }
+    return at(end_of_blanks(i)) == '=';
+  }
+
+  void bare_pattern() {
+    Definition definition;
+    definition.name = "language";
+    definition.place = here();
+    definition.pattern = whole_pattern();
+    add(std::move(definition));
+    if (pos_ < text_.size()) fail_at({source_, 0}, "expected a definition, `name = …`", "a text with definitions holds nothing else");
+  }
+
+  SyntaxPtr whole_pattern() {
+    SyntaxPtr pattern = union_of();
+    const char c = next();
+    if (c == 0) return pattern;
+    if (c == ')') fail("there is no ( for this )");
+    if (c == '=') fail("unexpected =", "a definition, `name = …`, starts in column 1");
+    if (c == '{') fail("unexpected {", "a repetition follows its item directly, as in B{2}; sets stand after = and in");
+    fail("unexpected " + std::string(1, c), c == ']' ? "there is no [ for it" : "a label with this character in it is written in quotes");
+  }
+
+  std::string new_name(const char* what) {
+    const std::size_t end = end_of_word(pos_);
+    if (end == pos_) fail(std::string("expected ") + what + found());
+    std::string name(text_.substr(pos_, end - pos_));
+    if (is_digit(name[0])) fail("a name cannot start with a digit");
+    pos_ = end;
+    return name;
+  }
+
+  void definition() {
+    Definition definition;
+    definition.place = here();
+    definition.name = new_name("a name");
+    starts_definition_here_ = false;
+    if (at(pos_) == '(') parameters(definition);
+    expect('=', "after the name of a definition");
+    definition.is_set = !definition.is_template && next() == '{';
+    if (definition.is_set) {
+      definition.set = set();
+      if (next() != 0) fail("expected another set or the end of the definition" + found());
+    } else {
+      if (peek() == 0) fail("the definition of " + definition.name + " is empty", "() is the empty sequence");
+      definition.pattern = whole_pattern();
+    }
+    add(std::move(definition));
+  }
+
+  void parameters(Definition& definition) {
+    definition.is_template = true;
+    ++pos_;
+    do {
+      skip_space();
+      const std::string name = new_name("a parameter's name");
+      if (std::find(definition.parameters.begin(), definition.parameters.end(), name) != definition.parameters.end()) {
+        fail("the parameter " + name + " is there twice");
+      }
+      definition.parameters.push_back(name);
+    } while (next() == ',' && ++pos_);
+    expect(')', "or , after a parameter");
+  }
+
+  void add(Definition definition) {
+    const std::string name = definition.name;
+    const auto it = module_.definitions.find(name);
+    const bool included_default = it != module_.definitions.end() && (name == "language" || name == "labels") &&
+                                  it->second.place.source != source_;
+    if (it != module_.definitions.end() && !included_default) {
+      fail_at(definition.place, name + " is defined twice", "the first definition is in " + it->second.place.source->name);
+    }
+    module_.definitions[name] = std::move(definition);
+  }
+
+  // Definitions of the other file come as if they stood here. Its `language` is known by the file's name without ending.
+  void include() {
+    starts_definition_here_ = false;
+    const Place place = here();
+    pos_ = end_of_word(pos_);
+    next();
+    const Word path_word = quoted();
+    if (next() != 0) fail("expected the end of the line after include" + found());
+    namespace fs = std::filesystem;
+    const fs::path path = fs::path(source_->name).parent_path() / path_word.pieces[0].text;
+    const std::string name = path.string();
+    if (std::find(open_files_.begin(), open_files_.end(), name) != open_files_.end()) fail_at(place, name + " includes itself");
+    if (open_files_.size() >= kDeepestInclude) fail_at(place, "includes are nested more than 50 deep");
+    auto source = std::make_shared<Source>();
+    source->name = name;
+    try {
+      source->text = read_file(name);
+    } catch (const Error&) {
+      fail_at(place, "cannot read " + name, "the path is relative to the file that includes it");
+    }
+    check_text(source);
+    Module included;
+    open_files_.push_back(name);
+    Parser(source, included, open_files_).file();
+    open_files_.pop_back();
+    for (auto& [key, definition] : included.definitions) {
+      if (key == "labels" && module_.definitions.count(key)) continue;  // the including file's stand
+      definition.name = key == "language" ? path.stem().string() : key;
+      add(std::move(definition));
+    }
+  }
+
+  // --- patterns -----------------------------------------------------------------------------------------------------
+  std::unique_ptr<Syntax> node(Syntax::Kind kind) const {
+    auto syntax = std::make_unique<Syntax>();
+    syntax->kind = kind;
+    syntax->place = here();
+    return syntax;
+  }
+
+  // `item (separator item)*` as one node, or the item itself when it stands alone.
+  template <class Item>
+  SyntaxPtr list_of(Syntax::Kind kind, char separator, Item item) {
+    auto list = node(kind);
+    list->parts.push_back(item());
+    while (next() == separator) {
+      ++pos_;
+      list->parts.push_back(item());
+    }
+    if (list->parts.size() == 1) return std::move(list->parts[0]);
+    return list;
+  }
+
+  SyntaxPtr union_of() {
+    if (++depth_ > kDeepest) fail("nested more than " + std::to_string(kDeepest) + " deep", "name a part of it, and use the name");
+    SyntaxPtr result = list_of(Syntax::Kind::kUnion, '|', [this] { return intersection(); });
+    --depth_;
+    return result;
+  }
+
+  SyntaxPtr intersection() {
+    return list_of(Syntax::Kind::kIntersect, '&', [this] { return concatenation(); });
+  }
+
+  bool starts_item(char c) const { return c == '(' || c == '[' || c == '.' || c == '"' || c == '!' || is_label_character(c); }
+
+  SyntaxPtr concatenation() {
+    auto list = node(Syntax::Kind::kConcat);
+    while (true) {
+      const char c = next();
+      const bool substitution = c == '{' && !is_digit(at(pos_ + 1)) && is_label_character(at(pos_ + 1));
+      if (!starts_item(c) && !substitution) break;
+      list->parts.push_back(unary());
+    }
+    if (list->parts.empty()) nothing_here();
+    if (list->parts.size() == 1) return std::move(list->parts[0]);
+    return list;
+  }
+
+  [[noreturn]] void nothing_here() {
+    const char c = peek();
+    const bool repetition = c == '*' || c == '+' || c == '?' || (c == '{' && is_digit(at(pos_ + 1)));
+    if (repetition) fail("nothing to repeat before " + std::string(1, c), "a label that contains it is written in quotes");
+    if (c == '=') fail("unexpected =", "a definition, `name = …`, starts in column 1");
+    if (c == ',') fail("unexpected ,", "labels are separated by spaces");
+    fail("expected a label, ( or [" + found(), "an empty alternative is written ()");
+  }
+
+  SyntaxPtr unary() {
+    const Place place = here();
+    bool negated = false;
+    while (next() == '!') {
+      negated = !negated;
+      ++pos_;
+    }
+    SyntaxPtr item = repeated(atom());
+    if (!negated) return item;
+    auto result = node(Syntax::Kind::kNot);
+    result->place = place;
+    result->parts.push_back(std::move(item));
+    return result;
+  }
+
+  SyntaxPtr repeated(SyntaxPtr item) {
+    for (int repeats = 0;; ++repeats) {
+      if (repeats > kDeepest) fail("more than " + std::to_string(kDeepest) + " repetitions of one item");
+      auto result = node(Syntax::Kind::kRepeat);
+      const bool braces = at(pos_) == '{' && is_digit(at(pos_ + 1));
+      const char c = braces ? '{' : next();
+      if (c == '*' || c == '+' || c == '?') {
+        ++pos_;
+        result->least = c == '+' ? 1 : 0;
+        result->most = c == '?' ? 1 : 0xffffffff;
+      } else if (braces) {
+        bounds(*result);
+      } else {
+        return item;
+      }
+      result->parts.push_back(std::move(item));
+      item = std::move(result);
+    }
+  }
+
+  void bounds(Syntax& repeat) {
+    ++pos_;
+    repeat.least = number();
+    repeat.most = repeat.least;
+    if (next() == ',') {
+      ++pos_;
+      repeat.most = is_digit(next()) ? number() : 0xffffffff;
+    }
+    if (next() != '}') fail("expected } after the repetition's bounds" + found(), "it is written {n}, {n,} or {n,m}");
+    ++pos_;
+    if (repeat.most < repeat.least) {
+      fail_at(repeat.place, "the repetition {" + std::to_string(repeat.least) + "," + std::to_string(repeat.most) + "} is impossible",
+              "the smaller bound comes first");
+    }
+  }
+
+  std::uint32_t number() {
+    skip_space();
+    const std::size_t begin = pos_;
+    std::uint64_t value = 0;
+    while (is_digit(peek())) {
+      value = std::min<std::uint64_t>(value * 10 + static_cast<std::uint64_t>(text_[pos_] - '0'), kMostRepeats + 1);
+      ++pos_;
+    }
+    if (value > kMostRepeats) fail_at({source_, begin}, "a repetition's bound is at most " + std::to_string(kMostRepeats));
+    return static_cast<std::uint32_t>(value);
+  }
+
+  SyntaxPtr atom() {
+    const char c = next();
+    if (c == '(') return group();
+    if (c == '[') return label_class();
+    if (c == '.') {
+      auto any = node(Syntax::Kind::kAny);
+      ++pos_;
+      return any;
+    }
+    if (c != '"' && c != '{' && !is_label_character(c)) nothing_here();
+    if (quantifier_ahead()) return quantifier();
+    auto result = node(Syntax::Kind::kWord);
+    result->word = c == '"' ? quoted() : word();
+    if (at(pos_) == '(' && !result->word.quoted) return call(std::move(result));
+    return result;
+  }
+
+  SyntaxPtr group() {
+    const Place open = here();
+    ++pos_;
+    if (next() == ')') {
+      auto empty = node(Syntax::Kind::kEmpty);
+      ++pos_;
+      return empty;
+    }
+    SyntaxPtr inner = union_of();
+    if (next() != ')') {
+      if (peek() == 0) fail_at(open, "this ( is never closed");
+      fail("expected ) or |" + found(), peek() == ',' ? "labels are separated by spaces" : "");
+    }
+    ++pos_;
+    return inner;
+  }
+
+  SyntaxPtr label_class() {
+    const Place open = here();
+    ++pos_;
+    const bool negated = at(pos_) == '^';
+    if (negated) ++pos_;
+    auto result = node(negated ? Syntax::Kind::kNoneOf : Syntax::Kind::kOneOf);
+    result->place = open;
+    while (true) {
+      const char c = next();
+      if (c == ']') break;
+      if (c == 0) fail_at(open, "this [ is never closed");
+      if (c != '"' && c != '{' && !is_label_character(c)) {
+        fail("unexpected " + std::string(1, c) + " between [ and ]", "labels are separated by spaces; others are written in quotes");
+      }
+      result->members.push_back(c == '"' ? quoted() : word());
+    }
+    if (result->members.empty()) fail_at(open, "no label between [ and ]", "any label is .");
+    ++pos_;
+    return result;
+  }
+
+  // A run of label characters and {name} substitutions.
+  Word word() {
+    Word result;
+    result.place = here();
+    while (true) {
+      const std::size_t end = end_of_word(pos_);
+      if (end > pos_) {
+        result.pieces.push_back({false, std::string(text_.substr(pos_, end - pos_))});
+        pos_ = end;
+      }
+      if (at(pos_) != '{' || is_digit(at(pos_ + 1))) break;
+      result.pieces.push_back(substitution());
+    }
+    result.end = pos_;
+    return result;
+  }
+
+  Piece substitution() {
+    const Place open = here();
+    ++pos_;
+    skip_space();
+    const std::size_t end = end_of_word(pos_);
+    const std::string name(text_.substr(pos_, end - pos_));
+    pos_ = end;
+    if (name.empty() || next() != '}') {
+      fail_at(open, "expected {name} here", "{name} in a label substitutes a bound name; sets stand only after = and in");
+    }
+    ++pos_;
+    return {true, name};
+  }
+
+  Word quoted() {
+    Word result;
+    result.place = here();
+    result.quoted = true;
+    std::string text;
+    for (++pos_; at(pos_) != '"'; ++pos_) {
+      if (pos_ >= text_.size() || text_[pos_] == '\n') fail_at(result.place, "this \" is never closed");
+      const bool escape = text_[pos_] == '\\';
+      if (escape && at(pos_ + 1) != '"' && at(pos_ + 1) != '\\') fail("unknown escape", "inside quotes, \\\" and \\\\ are the escapes");
+      if (escape) ++pos_;
+      text.push_back(text_[pos_]);
+    }
+    ++pos_;
+    if (text.empty()) fail_at(result.place, "a label cannot be empty", "() is the empty sequence");
+    result.pieces.push_back({false, text});
+    result.end = pos_;
+    return result;
+  }
+
+  // `any x in` or `all x in`; alone, any and all are labels.
+  bool quantifier_ahead() const {
+    if (!word_at("any") && !word_at("all")) return false;
+    const std::size_t name = end_of_blanks(end_of_word(pos_)), name_end = end_of_word(name), in = end_of_blanks(name_end);
+    return name > pos_ + 3 && name_end > name && in > name_end && text_.substr(in, 2) == "in" && !is_label_character(at(in + 2));
+  }
+
+  SyntaxPtr quantifier() {
+    auto result = node(Syntax::Kind::kQuantifier);
+    result->all = word_at("all");
+    pos_ = end_of_blanks(end_of_word(pos_));
+    result->word.place = here();
+    result->word.pieces.push_back({false, new_name("a name")});
+    pos_ = end_of_word(end_of_blanks(pos_));
+    if (next() != '{' && !is_label_character(peek())) fail("expected a set after in" + found(), "a set is a name or {A B C}");
+    result->set = set();
+    expect(':', "after the set of a quantifier", "as in: any r in roles: B-{r}");
+    result->parts.push_back(union_of());
+    return result;
+  }
+
+  // One or more of `{A B-{r} …}` and names of sets.
+  SetSyntax set() {
+    SetSyntax result;
+    result.place = here();
+    while (true) {
+      const char c = next();
+      if (c == '{') {
+        elements(result);
+      } else if (is_label_character(c)) {
+        SetSyntax::Item item;
+        item.word = word();
+        item.is_set_name = true;
+        if (!item.word.plain()) fail_at(item.word.place, "expected the name of a set here");
+        result.items.push_back(std::move(item));
+      } else {
+        return result;
+      }
+    }
+  }
+
+  void elements(SetSyntax& into) {
+    const Place open = here();
+    ++pos_;
+    while (true) {
+      const char c = next();
+      if (c == '}') break;
+      if (c == 0) fail_at(open, "this { is never closed");
+      if (c != '"' && c != '{' && !is_label_character(c)) {
+        fail("unexpected " + std::string(1, c) + " in a set", "elements are separated by spaces; others are written in quotes");
+      }
+      SetSyntax::Item item;
+      item.word = c == '"' ? quoted() : word();
+      into.items.push_back(std::move(item));
+    }
+    ++pos_;
+  }
+
+  SyntaxPtr call(std::unique_ptr<Syntax> result) {
+    result->kind = Syntax::Kind::kCall;
+    if (!result->word.plain()) {
+      fail_at(result->word.place, "a label followed directly by ( is read as a call", "for a concatenation put a space before the (");
+    }
+    ++pos_;
+    if (next() == ')') {
+      ++pos_;
+      return result;
+    }
+    while (true) {
+      result->parts.push_back(argument());
+      if (next() != ',') break;
+      ++pos_;
+    }
+    if (next() != ')') {
+      if (peek() == 0) fail_at(result->place, "the ( of this call is never closed");
+      fail("expected , or ) in the call of " + result->word.pieces[0].text + found());
+    }
+    ++pos_;
+    return result;
+  }
+
+  // A pattern, or a set in braces. `{r}` alone or in a label is a substitution.
+  SyntaxPtr argument() {
+    if (next() != '{') return union_of();
+    const std::size_t inner = end_of_blanks(pos_ + 1);
+    const std::size_t inner_end = end_of_word(inner);
+    const bool is_substitution = inner_end > inner && !is_digit(at(inner)) && at(end_of_blanks(inner_end)) == '}';
+    if (is_substitution) return union_of();
+    auto result = node(Syntax::Kind::kSet);
+    result->set = set();
+    return result;
+  }
+
+  std::shared_ptr<const Source> source_;
+  std::string_view text_;
+  Module& module_;
+  std::vector<std::string>& open_files_;
+  std::size_t pos_ = 0;
+  int depth_ = 0;
+  bool starts_definition_here_ = false;  // the definition at pos_ is being read, and does not end what came before
+};
+
+}  // namespace
+
+Module parse_module(std::string_view text, const std::string& origin) {
+  auto source = std::make_shared<Source>();
+  source->name = origin;
+  source->text = std::string(text);
+  check_text(source);
+  Module module;
+  std::vector<std::string> open_files = {origin};
+  Parser(source, module, open_files).file();
+  return module;
+}
+
+void fail_at(const Place& place, const std::string& message, const std::string& hint) {
+  const std::string& text = place.source->text;
+  const std::size_t at = std::min(place.begin, text.size());
+  const std::size_t line_begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
+  std::size_t line_end = text.find('\n', at);
+  if (line_end == std::string::npos) line_end = text.size();
+  const auto is_continuation = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; };
+  const auto line = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(line_begin), '\n') + 1;
+
+  const std::size_t context = 70;  // bytes of a long line shown on either side of the caret
+  std::size_t from = at - line_begin > context ? at - context : line_begin;
+  std::size_t to = line_end - at > context ? at + context : line_end;
+  while (from > line_begin && is_continuation(text[from])) --from;
+  while (to < line_end && is_continuation(text[to])) ++to;
+  std::string shown = text.substr(from, to - from), caret;
+  std::size_t column = 1;
+  for (std::size_t i = line_begin; i < at; ++i) {
+    if (is_continuation(text[i])) continue;
+    ++column;
+    if (i >= from) caret += text[i] == '\t' ? '\t' : ' ';
+  }
+  if (!shown.empty() && shown.back() == '\r') shown.pop_back();
+  throw Error(place.source->name + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + message + "\n  " + shown + "\n  " +
+              caret + "^" + (hint.empty() ? "" : "\n  " + hint));
+}
+
+}  // namespace regccrf

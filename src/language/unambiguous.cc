@@ -1,0 +1,179 @@
+// The cheapest unambiguous automaton of a language, by trying what is known to work and measuring.
+//
+// Candidates:
+//   positions          the automaton as built, when it is unambiguous already: small for short unambiguous expressions
+//   minimal DFA        deterministic, hence unambiguous
+//   co-deterministic   the reverse of the minimal DFA of the reverse
+//   product            of an intersection's operands, each taken in its cheapest form: a product of unambiguous automata
+//                      is unambiguous, and may be far smaller than either of the above (BIO spans are cheap backwards,
+//                      counters are cheap forwards)
+//   disambiguation     OpenFst's, where the automaton is small and nothing else worked
+// Each may fail at its limit; that is reported only when all of them do. Once one is in hand, the others are tried with a
+// smaller limit, so that an explosion costs little.
+#include "language/unambiguous.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "language/algebra.h"
+#include "language/automaton.h"
+#include "language/build.h"
+
+namespace regccrf {
+namespace {
+
+constexpr std::int64_t kMostPairs = 20'000'000;   // of states, for the ambiguity test
+constexpr std::int64_t kTryStates = 20'000;       // for a candidate when another is in hand already
+constexpr std::size_t kMostFlips = 8;             // operands of a product that are tried in another form
+
+// An operand of a product in one of its forms.
+enum class Form { kForward, kBackward, kPositions };
+struct Operand {
+  std::optional<Automaton> forms[3];
+  std::optional<Automaton>& operator[](Form form) { return forms[static_cast<int>(form)]; }
+};
+
+class Search {
+ public:
+  Search(const Expr& expr, const Budget& budget) : expr_(expr), budget_(budget) {}
+
+  Unambiguous run() {
+    std::optional<Automaton> built = attempt([&] { return build(expr_, budget_); });
+    if (built) {
+      if (accepts_nothing(*built)) throw Error("[compile] the language is empty: no label sequence is legal");
+      consider_if_unambiguous(*built, "positions");
+    }
+    if (expr_.kind == Expr::Kind::kIntersect) products();
+    if (built) {
+      if (auto dfa = attempt([&] { return minimal_dfa(*built, exploring()); })) consider(*dfa, "minimal DFA");
+      if (auto dfa = attempt([&] { return codeterministic(*built, exploring()); })) consider(*dfa, "co-deterministic");
+      if (!best_) disambiguation(*built);
+    }
+    if (best_) return std::move(*best_);
+    std::string message = "[compile] no unambiguous automaton was found within the limits:";
+    for (const std::string& failure : failures_) message += "\n  " + failure;
+    throw LimitError(message);
+  }
+
+ private:
+  template <class Construction>
+  auto attempt(Construction construction) -> std::optional<decltype(construction())> {
+    try {
+      return construction();
+    } catch (const LimitError& error) {
+      if (std::find(failures_.begin(), failures_.end(), error.what()) == failures_.end()) failures_.push_back(error.what());
+      return std::nullopt;
+    }
+  }
+
+  Budget exploring() const { return best_ ? budget_.at_most_states(std::max(kTryStates, 4 * measure(best_->automaton).nodes)) : budget_; }
+
+  void consider(const Automaton& automaton, const std::string& method) {
+    if (accepts_nothing(automaton)) throw Error("[compile] the language is empty: no label sequence is legal");
+    Automaton candidate = reduce(automaton);
+    if (measure(automaton).cost() < measure(candidate).cost()) candidate = automaton;
+    const std::int64_t cost = measure(candidate).cost();
+    if (best_ && best_cost_ <= cost) return;
+    best_cost_ = cost;
+    best_ = Unambiguous{std::move(candidate), method};
+  }
+
+  void consider_if_unambiguous(const Automaton& automaton, const std::string& method) {
+    if (test_unambiguous(automaton, kMostPairs).value_or(false)) consider(automaton, method);
+  }
+
+  void disambiguation(const Automaton& built) {
+    if (auto result = attempt([&] { return disambiguate(built, budget_); })) consider_if_unambiguous(*result, "disambiguation");
+  }
+
+  void products() {
+    std::vector<Operand> operands;
+    std::vector<Form> forms;
+    for (const ExprPtr& part : expr_.parts) {
+      Operand operand = forms_of(*part);
+      const std::optional<Form> form = cheapest(operand);
+      if (!form) return;
+      forms.push_back(*form);
+      operands.push_back(std::move(operand));
+    }
+    product(operands, forms);
+    if (operands.size() > kMostFlips) return;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const Form other = forms[i] == Form::kForward ? Form::kBackward : Form::kForward;
+      if (!operands[i][other]) continue;
+      std::vector<Form> flipped = forms;
+      flipped[i] = other;
+      product(operands, flipped);
+    }
+  }
+
+  Operand forms_of(const Expr& part) {
+    Operand operand;
+    const std::optional<Automaton> built = attempt([&] { return build(part, budget_); });
+    if (!built) return operand;
+    const Budget small = exploring();
+    operand[Form::kForward] = attempt([&] { return minimal_dfa(*built, small); });
+    operand[Form::kBackward] = attempt([&] { return codeterministic(*built, small); });
+    const bool neither = !operand[Form::kForward] && !operand[Form::kBackward];
+    if (neither && test_unambiguous(*built, kMostPairs).value_or(false)) operand[Form::kPositions] = *built;
+    return operand;
+  }
+
+  static std::optional<Form> cheapest(Operand& operand) {
+    std::optional<Form> best;
+    for (Form form : {Form::kForward, Form::kBackward, Form::kPositions}) {
+      if (!operand[form]) continue;
+      if (!best || measure(*operand[form]).cost() < measure(*operand[*best]).cost()) best = form;
+    }
+    return best;
+  }
+
+  // Operands of one direction are multiplied and minimised in that direction; then the directions are multiplied.
+  void product(std::vector<Operand>& operands, const std::vector<Form>& forms) {
+    const auto multiply = [&] {
+      std::optional<Automaton> result;
+      for (Form form : {Form::kForward, Form::kBackward, Form::kPositions}) {
+        std::optional<Automaton> same;
+        for (std::size_t i = 0; i < operands.size(); ++i) {
+          if (forms[i] != form) continue;
+          same = same ? minimized(intersect(*same, *operands[i][form], exploring()), form) : *operands[i][form];
+        }
+        if (same) result = result ? intersect(*result, *same, exploring()) : *same;
+      }
+      return *result;
+    };
+    if (auto result = attempt(multiply)) consider(*result, describe(forms));
+  }
+
+  Automaton minimized(const Automaton& automaton, Form form) const {
+    if (form == Form::kForward) return minimal_dfa(automaton, exploring());
+    return form == Form::kBackward ? codeterministic(automaton, exploring()) : automaton;
+  }
+
+  static std::string describe(const std::vector<Form>& forms) {
+    std::string text = "product of";
+    const char* names[] = {" deterministic", " co-deterministic", " position"};
+    const char* separator = " ";
+    for (int form = 0; form < 3; ++form) {
+      const auto many = std::count(forms.begin(), forms.end(), static_cast<Form>(form));
+      if (many == 0) continue;
+      text += separator + std::to_string(many) + names[form];
+      separator = " and ";
+    }
+    return text + " automata";
+  }
+
+  const Expr& expr_;
+  const Budget& budget_;
+  std::optional<Unambiguous> best_;
+  std::int64_t best_cost_ = 0;
+  std::vector<std::string> failures_;
+};
+
+}  // namespace
+
+Unambiguous cheapest_unambiguous(const Expr& expr, const Budget& budget) { return Search(expr, budget).run(); }
+
+}  // namespace regccrf

@@ -1,0 +1,19 @@
+// Expression → the cheapest unambiguous automaton that the known constructions find.
+#pragma once
+
+#include <string>
+
+#include "language/budget.h"
+#include "language/expr.h"
+
+namespace regccrf {
+
+struct Unambiguous {
+  Automaton automaton;
+  std::string method;
+};
+
+// Throws Error for the empty language, LimitError when no construction stays within the budget.
+Unambiguous cheapest_unambiguous(const Expr& expr, const Budget& budget);
+
+}  // namespace regccrf
