@@ -100,6 +100,22 @@ TYPED_TEST(InferenceLong, SrlAgreesWithThePapersDenseConstruction) {
   }
 }
 
+TYPED_TEST(InferenceLong, SrlSamplesAndKBestAreInTheLanguage) {
+  for (const SrlCase& c : srl_cases()) {
+    const Instance<TypeParam> instance(c.scores);
+    for (const Path& path : sample(srl(), instance.view(), {30, 1, 2.0, {}}).at(0)) {
+      EXPECT_TRUE(srl().accepts(path.labels).accepted);
+    }
+    double last = inf;
+    for (const Path& path : k_best(srl(), instance.view(), 20).at(0)) {
+      EXPECT_TRUE(srl().accepts(path.labels).accepted);
+      expect_value(score_of(c.scores, path.labels), path.score, 1e-12, "the path's own score");
+      EXPECT_LE(path.score, last);
+      last = path.score;
+    }
+  }
+}
+
 // --- long sequences against the dense pass -----------------------------------------------------------------------------
 
 template <class Real>
@@ -110,6 +126,10 @@ void expect_dense(const Automaton& automaton, const oracle::Scores& scores, cons
   expect_value(expected.log_z, log_z(constraint, instance.view(), options).at(0), tolerance<Real>, "log_z");
   if (expected.log_z == -inf) return;
   expect_value(expected.entropy, entropy(constraint, instance.view(), options).at(0), tolerance<Real>, "entropy");
+
+  const oracle::Real unconstrained = oracle::dense(oracle::everything(scores.labels), scores).log_z;
+  expect_value(expected.log_z - unconstrained, language_mass(constraint, instance.view(), options).at(0), tolerance<Real>,
+               "language mass");
 
   const Path best = viterbi(constraint, instance.view(), options).at(0);
   ASSERT_EQ(oracle::count_paths(automaton, best.labels), 1);
