@@ -8,7 +8,7 @@
 namespace regccrf {
 namespace {
 
-Language srl() { return Language::load(REGCCRF_LANGUAGES "/srl.lang"); }
+Language srl() { return Language::load(REGCCRF_SOURCE_DIR "/languages/srl.lang"); }
 
 Language by_hand() {
   const oracle::Roles roles = oracle::paper_roles();
