@@ -122,7 +122,7 @@ void state_marginals(const Constraints& constraints, const Scores<Real>& scores,
 template <class Real>
 std::vector<double> entropy(const Constraints& constraints, const Scores<Real>& scores, const Options& options = {});
 
-// The sequence of L with the largest sum of label marginals; that sum is its score. [B]
+// The sequence of L, among those of finite score, with the largest sum of label marginals; that sum is its score. [B]
 template <class Real>
 std::vector<Path> posterior_decode(const Constraints& constraints, const Scores<Real>& scores,
                                    const Options& options = {});

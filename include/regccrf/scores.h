@@ -4,6 +4,7 @@
 //   score(y) = start[y_0] + Σ_t emissions[t, y_t] + Σ_t transitions[y_t, y_{t+1}] + end[y_{T-1}]
 //
 // −inf forbids and is legal everywhere. NaN and +inf are errors that name the sequence, the position and the label.
+// Finite scores beyond ±1e10 count as ±1e10.
 #pragma once
 
 #include <cstdint>

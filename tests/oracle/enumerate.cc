@@ -212,6 +212,7 @@ Real Enumeration::best_posterior_score() const {
   const Counts marginal = marginals();
   Real best = impossible;
   for (const Path& path : paths_) {
+    if (path.score == impossible) continue;
     Real sum = 0;
     for (std::size_t t = 0; t < path.labels.size(); ++t) {
       sum += marginal.labels[t * static_cast<std::size_t>(scores_.labels) + path.labels[t]];
