@@ -215,7 +215,7 @@ TYPED_TEST(InferenceLong, RandomLanguagesAgreeWithTheDensePass) {
   for (int i = 0; i < 400; ++i) {
     const int labels = random.between(1, 4), length = random.between(1, 300);
     Automaton automaton = oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, 8);
-    oracle::Scores scores = oracle::random_scores(random, oracle::score_kinds[i / 3 % 4], length, labels, i % 2);
+    oracle::Scores scores = oracle::random_scores(random, oracle::score_kinds[i / 3 % 5], length, labels, i % 2);
     Options options;
     if (i % 5 == 0) options.keep_bytes = 1;  // as few steps in memory as possible
     const std::string name = "case " + std::to_string(i) + ", T = " + std::to_string(length);
@@ -247,6 +247,24 @@ TYPED_TEST(InferenceLong, RolesOverLongSequencesInLittleMemory) {
   Options little;
   little.keep_bytes = 1;
   for (const DenseCase& c : role_cases()) expect_dense<TypeParam>(c, little);
+}
+
+const std::vector<DenseCase>& srl_dense_cases() {
+  static const std::vector<DenseCase> cases = [] {
+    const Automaton automaton = oracle::algorithm1(oracle::paper_roles());
+    Random random(24);
+    std::vector<DenseCase> all;
+    for (oracle::ScoreKind kind : oracle::score_kinds) {
+      const std::string name = "SRL, scores of kind " + std::to_string(static_cast<int>(kind));
+      all.emplace_back(name, automaton, oracle::random_scores(random, kind, 25, 47, true));
+    }
+    return all;
+  }();
+  return cases;
+}
+
+TYPED_TEST(InferenceLong, SrlAgreesWithTheDensePassForAnyScores) {
+  for (const DenseCase& c : srl_dense_cases()) expect_dense<TypeParam>(c, {});
 }
 
 }  // namespace
