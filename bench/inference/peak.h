@@ -1,4 +1,8 @@
-// How many float multiply-adds a second one core of this machine does, measured.
+// What arithmetic alone allows: the rate of multiply–adds that one thread reaches with all its operands in registers.
 #pragma once
 
-double measured_products_per_second();
+namespace regccrf::bench {
+
+double peak_products_per_second();  // float32
+
+}  // namespace regccrf::bench

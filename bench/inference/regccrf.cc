@@ -1,7 +1,7 @@
 // Times of inference on the CPU beside a plain dense forward–backward over the same automaton, in one run. A row is timed
 // only after its answers agree with the plain ones.
 //
-//   regccrf_bench_inference [seconds per row, 0.5]
+//   bench_inference [seconds per row] [rows whose name contains this]
 //
 // Columns: ms with 1 thread, ms with 2, the plain pass, and for NLL with gradient the distance of 1 thread from the
 // arithmetic limit: three times the products of all steps at the machine's measured rate of multiply-adds.
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "oracle/algorithm1.h"
-#include "peak.h"
+#include "bench/inference/peak.h"
 #include "regccrf/constraint.h"
 #include "regccrf/inference.h"
 #include "regccrf/loss.h"
@@ -115,7 +115,7 @@ bool agree(const char* what, double x, double y) {
   return false;
 }
 
-bool bench(const Problem& p, double peak) {
+bool measure(const Problem& p, double peak) {
   const Scores<float> scores = p.view();
   Workspace workspace;
   const int K = scores.labels;
@@ -153,7 +153,7 @@ Labels numbered(int count) {
 
 Constraint srl() {
   const oracle::Roles roles = oracle::paper_roles();
-  return Constraint::from_automaton(oracle::algorithm1(roles), Labels(oracle::role_labels(roles)));
+  return Constraint::from_automaton(oracle::algorithm1(roles), oracle::role_labels(roles));
 }
 
 // O | B-X I-X*, over and over, with `types` types of spans.
@@ -182,7 +182,7 @@ Constraint gene() {
 int main(int argc, char** argv) {
   if (argc > 1) seconds_per_row = std::atof(argv[1]);
   const std::string only = argc > 2 ? argv[2] : "";
-  const double peak = measured_products_per_second();
+  const double peak = bench::peak_products_per_second();
   std::printf("multiply-adds in float: %.1f G/s\n", peak / 1e9);
   std::printf("%-22s | %9s %9s %6s | %9s %9s | %9s %9s | %11s\n", "ms", "nll+grad", "2 threads", "limit", "log_z", "2 threads",
               "viterbi", "2 threads", "plain log_z");
@@ -190,7 +190,7 @@ int main(int argc, char** argv) {
   const auto row = [&](const std::string& name, const Constraint& constraint, std::int64_t B, std::int64_t T) {
     const std::string full = name + " " + std::to_string(B) + "x" + std::to_string(T);
     if (full.find(only) == std::string::npos) return;
-    good = bench(Problem(full, constraint, B, T), peak) && good;
+    good = measure(Problem(full, constraint, B, T), peak) && good;
   };
   row("srl", srl(), 2, 32);
   row("srl", srl(), 8, 64);

@@ -114,10 +114,31 @@ HWY_INLINE void column_strip(D d, const P* x, int nx, const P* m, int ny, int la
   for (; j < ny; ++j) column_tile<S, 1, Vectors>(d, x, nx, m + j, ny, lanes, y + j * lanes);
 }
 
+// The same for a group of one out-slot or two, without tiles.
+template <class S, class D, class P>
+HWY_INLINE void thin_column(D d, const P* HWY_RESTRICT x, int nx, const P* HWY_RESTRICT m, int ny, int lanes, int from, int to,
+                            P* HWY_RESTRICT y) {
+  const int N = static_cast<int>(hn::Lanes(d));
+  for (int j = 0; j < ny; ++j) {
+    const auto g0 = hn::Set(d, m[j]), g1 = hn::Set(d, nx > 1 ? m[ny + j] : S::template zero<P>);
+    for (int s = from; s < to; s += N) {
+      auto sum = S::times_plus(hn::LoadU(d, x + s), g0, hn::Set(d, S::template zero<P>));
+      if (nx > 1) sum = S::times_plus(hn::LoadU(d, x + lanes + s), g1, sum);
+      hn::StoreU(sum, d, y + j * lanes + s);
+    }
+  }
+}
+
 template <class S, class P>
 HWY_INLINE void column_product(const P* x, int nx, const P* m, int ny, int lanes, P* y) {
   const Full<P> d;
   const int N = static_cast<int>(hn::Lanes(d));
+  if (nx >= 1 && nx <= 2 && ny <= 2) {
+    const int whole = lanes / N * N;
+    thin_column<S>(d, x, nx, m, ny, lanes, 0, whole, y);
+    if (whole < lanes) thin_column<S>(Eight<P>(), x, nx, m, ny, lanes, whole, lanes, y);
+    return;
+  }
   int s = 0;
   for (; s + 2 * N <= lanes; s += 2 * N) column_strip<S, 2>(d, x + s, nx, m, ny, lanes, y + s);
   for (; s + N <= lanes; s += N) column_strip<S, 1>(d, x + s, nx, m, ny, lanes, y + s);
@@ -181,69 +202,107 @@ HWY_INLINE void mix(const Plan& plan, const P* matrix, const P* arrivals, P* nod
   }
 }
 
+template <class D, class P>
+HWY_INLINE void copy_pieces(D d, const std::vector<std::int32_t>& pieces, int size, const P* HWY_RESTRICT from, P* HWY_RESTRICT to) {
+  const int N = static_cast<int>(hn::Lanes(d));
+  const std::int32_t *p = pieces.data(), *end = p + pieces.size();
+  for (; p != end; p += 2) {
+    for (int k = 0; k < size; k += N) hn::StoreU(hn::LoadU(d, from + p[1] + k), d, to + p[0] + k);
+  }
+}
+
+template <class S, class D, class P>
+HWY_INLINE void sum_pieces(D d, const std::vector<std::int32_t>& pieces, int size, const P* HWY_RESTRICT from, P* HWY_RESTRICT to) {
+  const int N = static_cast<int>(hn::Lanes(d));
+  const std::int32_t *p = pieces.data(), *end = p + pieces.size();
+  for (; p != end; p += 2) {
+    for (int k = 0; k < size; k += N) {
+      hn::StoreU(S::plus(hn::LoadU(d, from + p[1] + k), hn::LoadU(d, to + p[0] + k)), d, to + p[0] + k);
+    }
+  }
+}
+
 template <class S, class P>
 HWY_INLINE void run_move(const Move& move, const P* HWY_RESTRICT from, P* HWY_RESTRICT to) {
-  const Eight<P> d;
-  const int N = static_cast<int>(hn::Lanes(d));
-  for (const Run& run : move.copies) {
-    const P* a = from + run.from;
-    P* b = to + run.to;
-    int k = 0;
-    for (; k + N <= run.length; k += N) hn::StoreU(hn::LoadU(d, a + k), d, b + k);
-    for (; k < run.length; ++k) b[k] = a[k];
+  const Full<P> full;
+  const Eight<P> eight;
+  copy_pieces(full, move.copies.sixteen, 16, from, to);
+  copy_pieces(eight, move.copies.eight, 8, from, to);
+  const std::int32_t *p = move.copies.one.data(), *end = p + move.copies.one.size();
+  for (; p != end; p += 2) {
+    to[p[0]] = from[p[1]];
+    asm volatile("");  // one by one: a vector scatter is slower
   }
-  const std::int32_t *copy_to = move.copy_to.data(), *copy_from = move.copy_from.data();
-  for (std::size_t i = 0, n = move.copy_to.size(); i < n; ++i) to[copy_to[i]] = from[copy_from[i]];
-  for (const Run& run : move.sums) {
-    const P* a = from + run.from;
-    P* b = to + run.to;
-    int k = 0;
-    for (; k + N <= run.length; k += N) hn::StoreU(S::plus(hn::LoadU(d, a + k), hn::LoadU(d, b + k)), d, b + k);
-    for (; k < run.length; ++k) b[k] = S::plus_one(a[k], b[k]);
+  sum_pieces<S>(full, move.sums.sixteen, 16, from, to);
+  sum_pieces<S>(eight, move.sums.eight, 8, from, to);
+  p = move.sums.one.data(), end = p + move.sums.one.size();
+  for (; p != end; p += 2) {
+    to[p[0]] = S::plus_one(to[p[0]], from[p[1]]);
+    asm volatile("");
   }
-  const std::int32_t *sum_to = move.sum_to.data(), *sum_from = move.sum_from.data();
-  for (std::size_t i = 0, n = move.sum_to.size(); i < n; ++i) to[sum_to[i]] = S::plus_one(to[sum_to[i]], from[sum_from[i]]);
 }
 
 // Calls visit(vector tag, first cell, label-dependent value as a vector) over all node cells. `value` is indexed by label.
 template <class P, class Visit>
 HWY_INLINE void over_nodes(const Plan& plan, const P* value, const Visit& visit) {
-  const Eight<P> d;
-  const int N = static_cast<int>(hn::Lanes(d));
+  const Full<P> full;
+  const Eight<P> eight;
+  const int N = static_cast<int>(hn::Lanes(full)), E = static_cast<int>(hn::Lanes(eight));
   for (const Group& group : plan.groups) {
     const std::int32_t* labels = plan.out_labels.data() + group.first_out;
     if (group.columns) {
       for (int j = 0; j < group.out; ++j) {
-        const auto w = hn::Set(d, value[labels[j]]);
+        const P w = value[labels[j]];
         const int first = group.node + j * group.lanes;
-        for (int s = 0; s < group.lanes; s += N) visit(d, first + s, w);
+        int s = 0;
+        for (; s + N <= group.lanes; s += N) visit(full, first + s, hn::Set(full, w));
+        for (; s < group.lanes; s += E) visit(eight, first + s, hn::Set(eight, w));
       }
       continue;
     }
-    for (int j = 0; j < group.out; j += N) {
+    for (int j = 0; j < group.out; j += E) {
       HWY_ALIGN P slots[hn::MaxLanes(Eight<P>())];
-      for (int k = 0; k < N; ++k) slots[k] = value[labels[j + k]];
-      const auto w = hn::Load(d, slots);
-      for (int s = 0; s < group.states; ++s) visit(d, group.node + s * group.out + j, w);
+      for (int k = 0; k < E; ++k) slots[k] = value[labels[j + k]];
+      const auto w = hn::Load(eight, slots);
+      for (int s = 0; s < group.states; ++s) visit(eight, group.node + s * group.out + j, w);
     }
   }
 }
+
+// The largest of what it is shown, in vectors of both sizes.
+template <class P>
+class Largest {
+ public:
+  explicit HWY_INLINE Largest(P least) : full_(hn::Set(Full<P>(), least)), eight_(hn::Set(Eight<P>(), least)) {}
+  HWY_INLINE void add(Full<P>, hn::Vec<Full<P>> x) { full_ = hn::Max(full_, x); }
+  template <class D, class V>
+  HWY_INLINE void add(D, V x) {
+    eight_ = hn::Max(eight_, x);
+  }
+  HWY_INLINE P value() const {
+    const Full<P> full;
+    const Eight<P> eight;
+    return std::max(hn::GetLane(hn::MaxOfLanes(full, full_)), hn::GetLane(hn::MaxOfLanes(eight, eight_)));
+  }
+
+ private:
+  hn::Vec<Full<P>> full_;
+  hn::Vec<Eight<P>> eight_;
+};
 
 template <class P>
 Extent<P> ForwardStep(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before,
                       P* arrivals, P* after) {
   run_move<SumProduct>(plan.forward, before, arrivals);
   mix<SumProduct>(plan, matrix, arrivals, after);
-  const Eight<P> tag;
-  auto largest = hn::Zero(tag), smallest = hn::Set(tag, std::numeric_limits<P>::max());
-  const auto f = hn::Set(tag, factor);
+  Largest<P> largest(0), smallest(-std::numeric_limits<P>::max());
   over_nodes(plan, weights, [&](auto d, int cell, auto w) HWY_ATTR {
-    const auto x = hn::Mul(hn::LoadU(d, after + cell), hn::Mul(hn::Mul(w, f), hn::LoadU(d, exists + cell)));
+    const auto x = hn::Mul(hn::LoadU(d, after + cell), hn::Mul(hn::Mul(w, hn::Set(d, factor)), hn::LoadU(d, exists + cell)));
     hn::StoreU(x, d, after + cell);
-    largest = hn::Max(largest, x);
-    smallest = hn::Min(smallest, hn::IfThenElse(hn::Gt(x, hn::Zero(d)), x, smallest));
+    largest.add(d, x);
+    smallest.add(d, hn::Neg(hn::IfThenElse(hn::Gt(x, hn::Zero(d)), x, hn::Set(d, std::numeric_limits<P>::max()))));
   });
-  return {hn::GetLane(hn::MaxOfLanes(tag, largest)), hn::GetLane(hn::MinOfLanes(tag, smallest))};
+  return {largest.value(), -smallest.value()};
 }
 
 template <class P>
@@ -253,47 +312,56 @@ void MoveForward(const Plan& plan, const P* before, P* arrivals) {
 
 template <class P>
 Product<P> Meet(const Plan& plan, const P* alpha, const P* beta, P* labels) {
-  const Eight<P> d;
-  const int N = static_cast<int>(hn::Lanes(d));
-  auto largest = hn::Zero(d);
+  const Full<P> full;
+  const Eight<P> eight;
+  const int N = static_cast<int>(hn::Lanes(full)), E = static_cast<int>(hn::Lanes(eight));
+  Largest<P> largest(0);
   for (int a = 0; a <= plan.K; ++a) labels[a] = 0;
   for (const Group& group : plan.groups) {
     const std::int32_t* label = plan.out_labels.data() + group.first_out;
     if (group.columns) {
       for (int j = 0; j < group.out; ++j) {
-        auto sum = hn::Zero(d);
         const P *x = alpha + group.node + j * group.lanes, *y = beta + group.node + j * group.lanes;
-        for (int s = 0; s < group.lanes; s += N) {
-          const auto b = hn::LoadU(d, y + s);
-          sum = hn::MulAdd(hn::LoadU(d, x + s), b, sum);
-          largest = hn::Max(largest, b);
+        int s = 0;
+        P sum = 0;
+        if (group.lanes >= N) {
+          auto sums = hn::Zero(full);
+          for (; s + N <= group.lanes; s += N) {
+            const auto b = hn::LoadU(full, y + s);
+            sums = hn::MulAdd(hn::LoadU(full, x + s), b, sums);
+            largest.add(full, b);
+          }
+          sum = hn::GetLane(hn::SumOfLanes(full, sums));
         }
-        labels[label[j]] += hn::GetLane(hn::SumOfLanes(d, sum));
+        for (; s < group.lanes; s += E) {
+          const auto b = hn::LoadU(eight, y + s);
+          sum += hn::GetLane(hn::SumOfLanes(eight, hn::Mul(hn::LoadU(eight, x + s), b)));
+          largest.add(eight, b);
+        }
+        labels[label[j]] += sum;
       }
       continue;
     }
     for (int s = 0; s < group.states; ++s) {
       const P *x = alpha + group.node + s * group.out, *y = beta + group.node + s * group.out;
       for (int j = 0; j < group.out; ++j) labels[label[j]] += x[j] * y[j];
-      for (int j = 0; j < group.out; j += N) largest = hn::Max(largest, hn::LoadU(d, y + j));
+      for (int j = 0; j < group.out; j += E) largest.add(eight, hn::LoadU(eight, y + j));
     }
   }
   P sum = 0;
   for (int a = 0; a < plan.K; ++a) sum += labels[a];
-  return {sum, hn::GetLane(hn::MaxOfLanes(d, largest))};
+  return {sum, largest.value()};
 }
 
 template <class P>
 P Weigh(const Plan& plan, const P* beta, const P* weights, P factor, P* after) {
-  const Eight<P> tag;
-  auto largest = hn::Zero(tag);
-  const auto f = hn::Set(tag, factor);
+  Largest<P> largest(0);
   over_nodes(plan, weights, [&](auto d, int cell, auto w) HWY_ATTR {
-    const auto x = hn::Mul(hn::LoadU(d, beta + cell), hn::Mul(w, f));
+    const auto x = hn::Mul(hn::LoadU(d, beta + cell), hn::Mul(w, hn::Set(d, factor)));
     hn::StoreU(x, d, after + cell);
-    largest = hn::Max(largest, x);
+    largest.add(d, x);
   });
-  return hn::GetLane(hn::MaxOfLanes(tag, largest));
+  return largest.value();
 }
 
 template <class P>
@@ -465,17 +533,15 @@ Extent<P> MaxStep(const Plan& plan, const P* matrix, const P* exists, const P* h
                   P* after) {
   run_move<MaxPlus>(plan.forward, before, arrivals);
   mix<MaxPlus>(plan, matrix, arrivals, after);
-  const Eight<P> tag;
-  const auto none = hn::Set(tag, MaxPlus::zero<P>);
-  auto largest = none, smallest = hn::Set(tag, std::numeric_limits<P>::max());
-  const auto f = hn::Set(tag, shift);
+  constexpr P none = MaxPlus::zero<P>;
+  Largest<P> largest(none), smallest(-std::numeric_limits<P>::max());
   over_nodes(plan, h, [&](auto d, int cell, auto w) HWY_ATTR {
-    const auto x = hn::Add(hn::LoadU(d, after + cell), hn::Add(hn::Add(w, f), hn::LoadU(d, exists + cell)));
+    const auto x = hn::Add(hn::LoadU(d, after + cell), hn::Add(hn::Add(w, hn::Set(d, shift)), hn::LoadU(d, exists + cell)));
     hn::StoreU(x, d, after + cell);
-    largest = hn::Max(largest, x);
-    smallest = hn::Min(smallest, hn::IfThenElse(hn::Gt(x, none), x, smallest));
+    largest.add(d, x);
+    smallest.add(d, hn::Neg(hn::IfThenElse(hn::Gt(x, hn::Set(d, none)), x, hn::Set(d, std::numeric_limits<P>::max()))));
   });
-  return {hn::GetLane(hn::MaxOfLanes(tag, largest)), hn::GetLane(hn::MinOfLanes(tag, smallest))};
+  return {largest.value(), -smallest.value()};
 }
 
 // scratch[a] = exp(scratch[a] − largest), over whole vectors.

@@ -188,22 +188,26 @@ void place(const Group& group, std::int32_t first, std::int32_t slots, const std
   }
 }
 
-// The k-th sources of every place, as runs where they are long and cell by cell where they are not.
-void add_runs(std::vector<std::pair<std::int32_t, std::int32_t>> moves, std::vector<Run>& runs, std::vector<std::int32_t>& to,
-              std::vector<std::int32_t>& from) {
+void add_piece(std::vector<std::int32_t>& pieces, std::pair<std::int32_t, std::int32_t> move, std::int32_t at) {
+  pieces.push_back(move.first + at);
+  pieces.push_back(move.second + at);
+}
+
+// One source of each place, cut into runs and these into pieces. Copies may overlap: the last piece of a run ends with it.
+void add_runs(std::vector<std::pair<std::int32_t, std::int32_t>> moves, bool copies, Pieces& pieces) {
   std::sort(moves.begin(), moves.end());
   for (std::size_t i = 0; i < moves.size();) {
     std::size_t j = i + 1;
     while (j < moves.size() && moves[j].first == moves[j - 1].first + 1 && moves[j].second == moves[j - 1].second + 1) ++j;
     const auto length = static_cast<std::int32_t>(j - i);
-    if (length >= kLaneUnit) {
-      runs.push_back({moves[i].first, moves[i].second, length});
-    } else {
-      for (std::size_t k = i; k < j; ++k) {
-        to.push_back(moves[k].first);
-        from.push_back(moves[k].second);
-      }
+    std::int32_t at = 0;
+    for (; at + 16 <= length; at += 16) add_piece(pieces.sixteen, moves[i], at);
+    for (; at + 8 <= length; at += 8) add_piece(pieces.eight, moves[i], at);
+    if (copies && at > 0 && at < length) {
+      add_piece(pieces.eight, moves[i], length - 8);
+      at = length;
     }
+    for (; at < length; ++at) add_piece(pieces.one, moves[i], at);
     i = j;
   }
 }
@@ -218,11 +222,7 @@ Move make_move(std::int32_t places, const std::int32_t* begin, const std::int32_
     for (std::int32_t p = 0; p < places; ++p) {
       if (begin[p] + k < begin[p + 1]) moves.emplace_back(to_cell[p], from_cell[source[begin[p] + k]]);
     }
-    if (k == 0) {
-      add_runs(std::move(moves), move.copies, move.copy_to, move.copy_from);
-    } else {
-      add_runs(std::move(moves), move.sums, move.sum_to, move.sum_from);
-    }
+    add_runs(std::move(moves), k == 0, k == 0 ? move.copies : move.sums);
   }
   return move;
 }

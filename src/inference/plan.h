@@ -6,8 +6,8 @@
 // a group with few states is laid out in rows, state by state with the slots side by side:  cell = first + state · slots + slot.
 // Padding cells belong to no node or arrival: no run ever writes to them, and they stay at the semiring's zero.
 //
-// The move is a list of runs: cells dst … dst+length-1 take (or add) cells src … src+length-1. States are ordered within
-// their groups so that runs are long; what is left over is moved cell by cell.
+// The move is a list of runs: cells to … to+length-1 take (or add) cells from … from+length-1, in pieces of vectors' sizes.
+// States are ordered within their groups so that runs are long; what is left over is moved cell by cell.
 #pragma once
 
 #include <cstdint>
@@ -30,14 +30,14 @@ struct Group {
   std::int64_t matrix;               // first entry of its [in, out] among all the groups' matrices
 };
 
-struct Run {
-  std::int32_t to, from, length;
+// Pairs of first cells, (to, from), of pieces of 16, 8 and 1 cells.
+struct Pieces {
+  std::vector<std::int32_t> sixteen, eight, one;
 };
 
-// A move: first the copies, then the sums. Short ones are listed cell by cell.
+// First the copies, then the sums.
 struct Move {
-  std::vector<Run> copies, sums;
-  std::vector<std::int32_t> copy_to, copy_from, sum_to, sum_from;
+  Pieces copies, sums;
 };
 
 struct Plan {
