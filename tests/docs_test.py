@@ -21,16 +21,16 @@ SECONDS = 120
 
 
 def console_blocks(text):
-    """(line number of its first line, its lines) for every ```console block."""
-    block, start = None, 0
+    """(line number of its first line, its lines) for every ```console block. In a list a block is indented as a whole."""
+    block, start, indent = None, 0, 0
     for number, line in enumerate(text.splitlines(), 1):
         if block is None and line.strip() == "```console":
-            block, start = [], number + 1
+            block, start, indent = [], number + 1, len(line) - len(line.lstrip())
         elif block is not None and line.strip() == "```":
             yield start, block
             block = None
         elif block is not None:
-            block.append(line)
+            block.append(line[indent:] if line[:indent].isspace() else line)
     if block is not None:
         raise ValueError(f"the ```console block of line {start - 1} is never closed")
 

@@ -61,6 +61,30 @@ TEST(SyntaxError, UnknownNamesSuggestTheNearest) {
   EXPECT_SAYS(error_of("language = any role in {A B}: {rol}"), "did you mean {role}?");
 }
 
+TEST(SyntaxError, FewLabelsAreListed) {
+  const Labels labels({"O B"});  // a slip: one label, not two
+  EXPECT_SAYS(error_of("O*", labels), "the labels are: \"O B\"");
+}
+
+TEST(SyntaxError, ABoundNameIsWrittenInBraces) {
+  EXPECT_SAYS(error_of("span(r) = B-r I-r*\nlanguage = span(A)"), "as in B-{r}");
+  EXPECT_SAYS(error_of("any r in {A B}: B-r"), "r is not used");
+  EXPECT_EQ(error_of("span(r) = B-{r} I-{r}*\nlanguage = any x in {A B}: span(x)"), "no error");
+}
+
+TEST(SyntaxError, QuantifiersSayHowTheyAreWritten) {
+  EXPECT_SAYS(error_of("any r in {A B} B-{r}"), "expected : after the set of a quantifier");
+  EXPECT_SAYS(error_of("any r: B-{r}"), "a quantifier is written: any r in {A B}: B-{r}");
+}
+
+TEST(SyntaxError, WhatOtherNotationsSeparateBy) {
+  EXPECT_SAYS(error_of("A, B"), "labels are separated by spaces");
+  EXPECT_SAYS(error_of("language = A;\nx = B"), "a definition ends where the next one starts");
+  EXPECT_SAYS(error_of("at_most (1, A)"), "a call has no space before its (");
+  EXPECT_SAYS(error_of("include spans.lang\nlanguage = A"), "by its path in quotes");
+  EXPECT_SAYS(error_of("# nothing\n"), "there is no pattern here");
+}
+
 TEST(SyntaxError, UnclosedBracketsArePointedAt) {
   EXPECT_SAYS(error_of("O (A | B"), "1:3: this ( is never closed");
   EXPECT_SAYS(error_of("[A B"), "this [ is never closed");

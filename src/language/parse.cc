@@ -132,6 +132,9 @@ class Parser {
   bool word_at(std::string_view word) const {
     return text_.substr(pos_, word.size()) == word && !is_label_character(at(pos_ + word.size()));
   }
+  bool word_in_front(std::string_view word) const {
+    return text_.substr(0, word.size()) == word && !is_label_character(at(word.size()));
+  }
   bool followed_by_equals() const { return at(end_of_blanks(end_of_word(pos_))) == '='; }
 
   // Column 1, and `name =`, `name(…) =` or `include "`.
@@ -149,12 +152,13 @@ class Parser {
   }
 
   void bare_pattern() {
+    if (pos_ >= text_.size()) fail("there is no pattern here", "() is the empty sequence");
     Definition definition;
     definition.name = "language";
     definition.place = here();
     definition.pattern = whole_pattern();
     add(std::move(definition));
-    if (pos_ < text_.size()) fail_at({source_, 0}, "expected a definition, `name = …`", "a text with definitions holds nothing else");
+    if (pos_ < text_.size()) fail_at({source_, 0}, "expected a definition, `name = …`", word_in_front("include") ? "a file is included by its path in quotes: include \"spans.lang\"" : "a text with definitions holds nothing else");
   }
 
   SyntaxPtr whole_pattern() {
@@ -164,6 +168,9 @@ class Parser {
     if (c == ')') fail("there is no ( for this )");
     if (c == '=') fail("unexpected =", "a definition, `name = …`, starts in column 1");
     if (c == '{') fail("unexpected {", "a repetition follows its item directly, as in B{2}; sets stand after = and in");
+    if (c == ',') fail("unexpected ,", "labels are separated by spaces");
+    if (c == ':') fail("unexpected :", "a quantifier is written: any r in {A B}: B-{r}");
+    if (c == ';') fail("unexpected ;", "a definition ends where the next one starts");
     fail("unexpected " + std::string(1, c), c == ']' ? "there is no [ for it" : "a label with this character in it is written in quotes");
   }
 
@@ -337,6 +344,7 @@ class Parser {
       } else {
         return item;
       }
+      result->place = item->place;
       result->parts.push_back(std::move(item));
       item = std::move(result);
     }
@@ -398,7 +406,7 @@ class Parser {
     SyntaxPtr inner = union_of();
     if (next() != ')') {
       if (peek() == 0) fail_at(open, "this ( is never closed");
-      fail("expected ) or |" + found(), peek() == ',' ? "labels are separated by spaces" : "");
+      fail("expected ) or |" + found(), peek() == ',' ? "labels are separated by spaces; a call has no space before its (" : "");
     }
     ++pos_;
     return inner;
@@ -416,7 +424,7 @@ class Parser {
       if (c == ']') break;
       if (c == 0) fail_at(open, "this [ is never closed");
       if (c != '"' && c != '{' && !is_label_character(c)) {
-        fail("unexpected " + std::string(1, c) + " between [ and ]", "labels are separated by spaces; others are written in quotes");
+        fail("unexpected " + std::string(1, c) + " between [ and ]", "labels are separated by spaces; one that has this character in it is written in quotes");
       }
       result->members.push_back(c == '"' ? quoted() : word());
     }
@@ -508,7 +516,10 @@ class Parser {
         SetSyntax::Item item;
         item.word = word();
         item.is_set_name = true;
-        if (!item.word.plain()) fail_at(item.word.place, "expected the name of a set here");
+        if (!item.word.plain()) {  // no set: what follows it, where a : was forgotten
+          pos_ = item.word.place.begin;
+          return result;
+        }
         result.items.push_back(std::move(item));
       } else {
         return result;
@@ -524,7 +535,7 @@ class Parser {
       if (c == '}') break;
       if (c == 0) fail_at(open, "this { is never closed");
       if (c != '"' && c != '{' && !is_label_character(c)) {
-        fail("unexpected " + std::string(1, c) + " in a set", "elements are separated by spaces; others are written in quotes");
+        fail("unexpected " + std::string(1, c) + " in a set", "elements are separated by spaces; one that has this character in it is written in quotes");
       }
       SetSyntax::Item item;
       item.word = c == '"' ? quoted() : word();
