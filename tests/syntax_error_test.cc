@@ -117,6 +117,13 @@ TEST(SyntaxError, DefinitionsAreChecked) {
   EXPECT_SAYS(error_of("labels = A\nlanguage = A"), "labels must be a set");
 }
 
+TEST(SyntaxError, LongChainsOfSetsAreRefused) {
+  std::string text = "language = any r in s0: {r}\n";
+  for (int i = 0; i < 100'000; ++i) text += "s" + std::to_string(i) + " = {{s" + std::to_string(i + 1) + "}}\n";
+  EXPECT_SAYS(error_of(text + "s100000 = {A}\n"), "sets are nested more than 200 deep");
+  EXPECT_SAYS(error_of("s = s\nt = t u\nu = {A}\nlanguage = any r in t: {r}"), "t is a pattern, and a set is needed");
+}
+
 TEST(SyntaxError, BuiltInsCheckTheirArguments) {
   EXPECT_SAYS(error_of("at_most(A, B)"), "a number from 0 to 10000 is needed");
   EXPECT_SAYS(error_of("at_most(1)"), "at_most takes 2 arguments, and 1 is given");

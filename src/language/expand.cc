@@ -215,6 +215,7 @@ class Expander {
     const Definition* definition = set_definition(name);
     if (!definition) no_such_set(name, place);
     if (!open_sets_.insert(name).second) fail_at(definition->place, "the set " + name + " contains itself");
+    if (open_sets_.size() > kDeepestCalls) fail_at(definition->place, "sets are nested more than " + std::to_string(kDeepestCalls) + " deep");
     std::vector<std::string> result = elements(definition->set, nullptr);
     open_sets_.erase(name);
     return result;
@@ -423,7 +424,8 @@ class Expander {
   struct Entered {
     Entered(Expander& expander, const Definition& definition) : owner(expander), name(definition.name) {
       if (definition.is_template ? owner.depth_ >= kDeepestCalls : !owner.open_names_.insert(name).second) {
-        fail_at(definition.place, name + " is defined by itself", "repetition is written with * or {n,m}");
+        const std::string or_else = definition.is_template ? ", or calls are nested more than " + std::to_string(kDeepestCalls) + " deep" : "";
+        fail_at(definition.place, name + " is defined by itself" + or_else, "repetition is written with * or {n,m}");
       }
       counted = true;
       is_template = definition.is_template;

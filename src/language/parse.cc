@@ -588,6 +588,48 @@ class Parser {
   bool starts_definition_here_ = false;  // the definition at pos_ is being read, and does not end what came before
 };
 
+// `roles = core other` reads like a pattern until one knows that core and other are sets.
+class UnionsOfSets {
+ public:
+  explicit UnionsOfSets(Module& module) : module_(module) {}
+
+  void settle() {
+    for (auto& [name, definition] : module_.definitions) is_set(definition, 0);
+  }
+
+ private:
+  bool is_set(Definition& definition, int depth) {
+    if (definition.is_set || definition.is_template || depth > kDeepest) return definition.is_set;
+    if (!seen_.insert(definition.name).second) return false;
+    const std::vector<Word> words = plain_words(*definition.pattern);
+    const auto names_a_set = [&](const Word& word) {
+      const auto it = module_.definitions.find(word.pieces[0].text);
+      return it != module_.definitions.end() && is_set(it->second, depth + 1);
+    };
+    if (words.empty() || !std::all_of(words.begin(), words.end(), names_a_set)) return false;
+    definition.is_set = true;
+    definition.set.place = definition.pattern->place;
+    for (const Word& word : words) definition.set.items.push_back({word, true});
+    return true;
+  }
+
+  // The words of `a b c`; none where the pattern is anything else.
+  static std::vector<Word> plain_words(const Syntax& pattern) {
+    const auto is_plain = [](const Syntax& part) { return part.kind == Syntax::Kind::kWord && part.word.plain(); };
+    if (is_plain(pattern)) return {pattern.word};
+    std::vector<Word> words;
+    if (pattern.kind != Syntax::Kind::kConcat) return words;
+    for (const SyntaxPtr& part : pattern.parts) {
+      if (!is_plain(*part)) return {};
+      words.push_back(part->word);
+    }
+    return words;
+  }
+
+  Module& module_;
+  std::set<std::string> seen_;
+};
+
 }  // namespace
 
 Module parse_module(std::string_view text, const std::string& origin) {
@@ -598,6 +640,7 @@ Module parse_module(std::string_view text, const std::string& origin) {
   Module module;
   std::vector<std::string> open_files = {origin};
   Parser(source, module, open_files).file();
+  UnionsOfSets(module).settle();
   return module;
 }
 
