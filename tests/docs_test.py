@@ -19,6 +19,8 @@ DOCUMENTS = ["docs/language.md", "README.md", "docs/tutorial.md"]
 PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
 SECONDS = 120
 
+pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+
 
 def console_blocks(text):
     """(line number of its first line, its lines) for every ```console block. In a list a block is indented as a whole."""
@@ -83,8 +85,6 @@ def test_examples_print_what_the_document_says(document, tmp_path):
     path = ROOT / document
     if not path.is_file():
         pytest.skip(f"there is no {document}")
-    if not PROGRAM.is_file():
-        pytest.skip(f"there is no program at {PROGRAM}")
     wrong = []
     for number, command, expected in examples(path.read_text(encoding="utf-8")):
         problem = difference(expected, run(command, tmp_path))
@@ -100,3 +100,59 @@ def test_a_wrong_output_is_noticed():
     assert difference(["a", "…"], ["a", "b"]) is None
     assert difference(["a", "c"], ["a", "b"]) is not None
     assert difference(["a"], ["a", "b"]) is not None
+
+
+def rows(text, heading):
+    """The cells of the table below a heading, without its two head lines."""
+    lines = iter(text[text.index(heading):].splitlines())
+    table = []
+    for line in lines:
+        if line.startswith("|"):
+            table.append([cell.strip().strip("`").replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+        elif table:
+            break
+    return table[2:]
+
+
+def are_the_same(one, other, folder):
+    """Two patterns over A B C D are one language: nothing is in the one and not in the other."""
+    differing = f"(({one}) & !({other})) | (({other}) & !({one}))"
+    printed = run(f"regccrf compile --labels A,B,C,D,O,B-A,I-A,E-A,S-A,B-B,I-B,E-B,S-B -e '{differing}'", folder)
+    return "the language is empty" in "\n".join(printed)
+
+
+def test_binding_is_as_the_reference_says(tmp_path):
+    table = rows((ROOT / "docs/language.md").read_text(encoding="utf-8"), "### What binds how")
+    assert len(table) >= 6
+    for written, read in table:
+        assert are_the_same(written, read, tmp_path), f"{written} is not read as {read}"
+    assert not are_the_same("!A B", "!(A B)", tmp_path)
+
+
+# What the reference says in words about built-ins, as patterns.
+MEANINGS = {
+    "bio({A B})": "(O | any t in {A B}: B-{t} I-{t}*)*",
+    "bioes({A B})": "(O | any t in {A B}: S-{t} | B-{t} I-{t}* E-{t})*",
+    "at_least(2, A)": ".* A .* A .*",
+    "at_most(2, A)": "!(.* A .* A .* A .*)",
+    "exactly(2, A)": "at_least(2, A) & at_most(2, A)",
+    "at_least(0, A)": ".*",
+    "at_most(0, A)": "[^A]*",
+    "at_least(2, A B | C)": ".* (A B | C) .* (A B | C) .*",
+    "at_most(1, A B*)": "at_most(1, A)",
+    "exactly(1, A A)": "at_least(1, A A) & at_most(1, A A)",
+    "before(A, B)": "!([^A]* B .*)",
+    "before(A A, B C)": "!(!(.* A A .*) B C .*)",
+    "requires(A, B)": "[^A]* | .* B .*",
+    "requires(A A, B C)": "!(.* A A .*) | .* B C .*",
+    "ordered(A, B, C)": "!(.* B .* A .*) & !(.* C .* A .*) & !(.* C .* B .*)",
+    "ordered(A B, C)": "!(.* C .* A B .*)",
+    "once_contiguous(A)": "[^A]* A* [^A]*",
+    "once_contiguous(A B)": "!(.* A B .*) (A B)* !(.* A B .*)",
+    "once_contiguous([A B])": "[^A B]* [A B]* [^A B]*",
+}
+
+
+@pytest.mark.parametrize("call", MEANINGS)
+def test_built_ins_mean_what_the_reference_says(call, tmp_path):
+    assert are_the_same(call, MEANINGS[call], tmp_path)

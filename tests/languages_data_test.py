@@ -140,7 +140,8 @@ def report(capsys, name, path, sequences):
     accepted = lines.count("yes")
     with capsys.disabled():
         known, total = len(lines) - unknown, len(lines)
-        print(f"\n  {path.name:15} {name:32} {total:6} sequences, {known:6} known, {accepted:6} accepted ({accepted / total:.2%})", end=" ")
+        counts = f"{total:6} sequences, {known:6} known, {accepted:6} accepted ({accepted / total:.2%})"
+        print(f"\n  {path.name:15} {name:32} {counts}", end=" ")
     return total, known, accepted
 
 
@@ -241,7 +242,8 @@ def test_membrane_accepts_all_proteins_when_unknown_may_be_anything(capsys, tmp_
     graph = automaton(path, tmp_path)
     completed = sum(can_be_completed(protein, "U", *graph) for protein in proteins)
     with capsys.disabled():
-        print(f"\n  {path.name:15} {'TMbed alpha, U may be anything':32} {len(proteins):6} sequences, {'':13} {completed:6} accepted", end=" ")
+        name = "TMbed alpha, U may be anything"
+        print(f"\n  {path.name:15} {name:32} {len(proteins):6} sequences, {'':13} {completed:6} accepted", end=" ")
     assert completed == len(proteins) == 593
 
 

@@ -117,10 +117,13 @@ TEST(SyntaxError, DefinitionsAreChecked) {
   EXPECT_SAYS(error_of("labels = A\nlanguage = A"), "labels must be a set");
 }
 
-TEST(SyntaxError, LongChainsOfSetsAreRefused) {
+TEST(SyntaxError, SetsAreBounded) {
   std::string text = "language = any r in s0: {r}\n";
   for (int i = 0; i < 100'000; ++i) text += "s" + std::to_string(i) + " = {{s" + std::to_string(i + 1) + "}}\n";
   EXPECT_SAYS(error_of(text + "s100000 = {A}\n"), "sets are nested more than 200 deep");
+  std::string product = "a = {x y}\nlanguage = any r in {";
+  for (int i = 0; i < 24; ++i) product += "{a}";
+  EXPECT_SAYS(error_of(product + "}: {r}"), "more than 1,000,000 elements");
   EXPECT_SAYS(error_of("s = s\nt = t u\nu = {A}\nlanguage = any r in t: {r}"), "t is a pattern, and a set is needed");
 }
 

@@ -21,6 +21,7 @@ namespace {
 constexpr int kDeepestCalls = 200;
 constexpr int kDeepestNesting = 2'000;
 constexpr std::int64_t kMostSteps = 20'000'000;
+constexpr std::size_t kMostElements = 1'000'000;  // of a set
 constexpr int kFewLabels = 12;  // an error lists them
 
 // A name's meaning in one scope: a text (quantifiers), or an argument with the scope it was written in (templates).
@@ -102,7 +103,10 @@ class Expander {
     }
     if (labels_->size() <= kFewLabels) {
       hint += hint.empty() ? "the labels are:" : "\n  the labels are:";
-      for (const std::string& known_label : labels_->names()) hint += known_label.find(' ') == std::string::npos ? " " + known_label : " \"" + known_label + "\"";
+      for (const std::string& label : labels_->names()) {
+        const bool has_space = label.find(' ') != std::string::npos;
+        hint += has_space ? " \"" + label + "\"" : " " + label;
+      }
     }
     fail_at(word.place, message, hint);
   }
@@ -194,6 +198,7 @@ class Expander {
       for (const std::string& start : result) {
         for (const std::string& choice : choices) {
           step(word.place);
+          if (longer.size() >= kMostElements) fail_at(word.place, "this stands for more than 1,000,000 elements");
           longer.push_back(start + choice);
         }
       }

@@ -158,7 +158,10 @@ class Parser {
     definition.place = here();
     definition.pattern = whole_pattern();
     add(std::move(definition));
-    if (pos_ < text_.size()) fail_at({source_, 0}, "expected a definition, `name = …`", word_in_front("include") ? "a file is included by its path in quotes: include \"spans.lang\"" : "a text with definitions holds nothing else");
+    if (pos_ >= text_.size()) return;
+    const std::string how = word_in_front("include") ? "a file is included by its path in quotes: include \"spans.lang\""
+                                                     : "a text with definitions holds nothing else";
+    fail_at({source_, 0}, "expected a definition, `name = …`", how);
   }
 
   SyntaxPtr whole_pattern() {
