@@ -96,6 +96,7 @@ TEST(SyntaxError, RepetitionsAreChecked) {
   EXPECT_SAYS(error_of("* A"), "nothing to repeat before *");
   EXPECT_SAYS(error_of("A{3,2}"), "{3,2} is impossible");
   EXPECT_SAYS(error_of("A {2}"), "follows its item directly");
+  for (const char* text : {"s = {A{3} B}\nlanguage = A", "[A{3} B]", "!{3}", "bio({A {2}})"}) EXPECT_SAYS(error_of(text), "nothing to repeat");
   EXPECT_SAYS(error_of("A{9999999}"), "at most 1000000");
 }
 

@@ -438,6 +438,7 @@ class Parser {
 
   // A run of label characters and {name} substitutions.
   Word word() {
+    if (at(pos_) == '{' && is_digit(at(pos_ + 1))) fail("there is nothing to repeat here", "a repetition stands in a pattern, directly behind its item");
     Word result;
     result.place = here();
     while (true) {
