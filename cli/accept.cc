@@ -114,13 +114,13 @@ int accept_command(Options& options) {
 }  // namespace
 
 Run add_accept(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "accept",
-      "Tell which label sequences are in a language.\n\n"
+  CLI::App* command = app.add_subcommand("accept", "Tell which label sequences are in a language.");
+  command->footer(
       "Reads one sequence a line, labels separated by spaces (or by tabs, where labels have spaces in them). Prints yes, or\n"
       "no with the place where the sequence leaves the language and the labels that were possible there. Exit status 1 if\n"
-      "any is no.\n\n"
-      "  echo 'O B-PER I-LOC' | regccrf accept -e '(O | any t in {PER LOC}: B-{t} I-{t}*)*'\n");
+      "any is no.\n"
+      "\n"
+      "  echo 'O B-PER I-LOC' | regccrf accept -e '(O | any t in {PER LOC}: B-{t} I-{t}*)*'");
   auto options = std::make_shared<Options>();
   options->language.add_to(*command, true);
   command->add_flag("--json", options->json, "one JSON object a line: accepted, position (from 0), label, possible");

@@ -101,11 +101,10 @@ int compile_command(Options& options) {
 }  // namespace
 
 Run add_compile(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "compile",
-      "Compile a language and say what it costs.\n\n"
+  CLI::App* command = app.add_subcommand("compile", "Compile a language and say what it costs.");
+  command->footer(
       "  regccrf compile languages/srl.lang\n"
-      "  regccrf compile -e '(O | B I*)*' --svg spans.svg -o spans.constraint\n");
+      "  regccrf compile -e '(O | B I*)*' --svg spans.svg -o spans.constraint");
   auto options = std::make_shared<Options>();
   options->language.add_to(*command, false);
   command->add_flag("--json", options->json, "print the facts as one JSON object");

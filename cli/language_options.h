@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "regccrf/language.h"
 
 namespace regccrf::cli {
+
+constexpr std::int64_t kLongest = 1'000'000'000;  // the largest length or count that a command takes
 
 struct LanguageOptions {
   std::string pattern;

@@ -1,10 +1,12 @@
 // regccrf: the program. Commands are in files of their own; this one tells them apart and turns errors into messages.
+#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <new>
 
 #include "cli/commands.h"
 #include "regccrf/error.h"
+#include "regccrf/labels.h"
 
 namespace {
 
@@ -16,14 +18,24 @@ int fail(const std::string& message) {
   return kError;
 }
 
+std::string usage_error(const CLI::App& app, const std::string& first, const std::string& what) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+  const bool known = first.empty() || first[0] == '-' || std::find(names.begin(), names.end(), first) != names.end();
+  if (known) return what + "; try regccrf --help, or regccrf COMMAND --help";
+  const auto near = regccrf::nearest(first, names);
+  return "there is no command '" + first + "'" + (near ? ": did you mean " + *near + "?" : "") + " (regccrf --help lists them)";
+}
+
 int run(int argc, char** argv) {
   using namespace regccrf::cli;
-  CLI::App app(
-      "regccrf: label sequences that are guaranteed to be legal.\n\n"
+  CLI::App app("regccrf: label sequences that are guaranteed to be legal.");
+  app.footer(
       "You say in a readable pattern which label sequences are legal:\n"
       "  regccrf compile -e '(O | B-PER I-PER*)* & at_most(2, B-PER)'\n"
-      "  echo 'O B-PER I-PER' | regccrf accept -e '(O | B-PER I-PER*)*'\n"
-      "The pattern language is described in docs/language.md; ready languages are in languages/.");
+      "  echo 'O B-PER I-PER' | regccrf accept -e '(O | B-PER I-PER*)*'\n\n"
+      "The pattern language is described in docs/language.md; ready languages are in languages/.\n"
+      "regccrf COMMAND --help says more about a command.");
   app.name("regccrf");
   app.set_version_flag("--version", std::string("regccrf ") + REGCCRF_VERSION);
   app.require_subcommand(1);
@@ -42,7 +54,7 @@ int run(int argc, char** argv) {
       std::cerr << app.help();
       return kError;
     }
-    return fail(std::string(error.what()) + "; try regccrf --help, or regccrf COMMAND --help");
+    return fail(usage_error(app, argv[1], error.what()));
   }
   for (const auto& [command, run_it] : commands) {
     if (!command->parsed()) continue;

@@ -11,8 +11,8 @@ namespace {
 
 struct Options {
   LanguageOptions language;
-  std::size_t length = 0;
-  std::size_t many = 1;
+  std::int64_t length = 0;
+  std::int64_t many = 1;
   std::uint64_t seed = 1;
   bool json = false;
 };
@@ -20,7 +20,8 @@ struct Options {
 int random_command(Options& options) {
   const Language language = options.language.language();
   const Labels& labels = language.labels();
-  for (const auto& sequence : language.random(options.length, options.many, options.seed, options.language.limits)) {
+  for (const auto& sequence : language.random(static_cast<std::size_t>(options.length), static_cast<std::size_t>(options.many), options.seed,
+                                              options.language.limits)) {
     const std::vector<std::string> names = labels.names(sequence);
     if (options.json) {
       std::cout << nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
@@ -36,14 +37,13 @@ int random_command(Options& options) {
 }  // namespace
 
 Run add_random(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "random",
-      "Draw sequences of a length from a language, each equally likely. The same seed gives the same sequences.\n\n"
-      "  regccrf random languages/citation.lang --length 12 --count 3 --seed 7\n");
+  CLI::App* command = app.add_subcommand("random", "Draw sequences of a length from a language, each equally likely. The same seed gives the same sequences.");
+  command->footer(
+      "  regccrf random languages/citation.lang --length 12 --count 3 --seed 7");
   auto options = std::make_shared<Options>();
   options->language.add_to(*command, false);
-  command->add_option("-n,--length", options->length, "the length")->required()->type_name("N");
-  command->add_option("-k,--count", options->many, "how many")->capture_default_str()->type_name("K");
+  command->add_option("-n,--length", options->length, "the length")->required()->check(CLI::Range(std::int64_t{0}, kLongest))->type_name("N");
+  command->add_option("-k,--count", options->many, "how many")->check(CLI::Range(std::int64_t{0}, kLongest))->capture_default_str()->type_name("K");
   command->add_option("--seed", options->seed, "of the random numbers")->capture_default_str()->type_name("S");
   command->add_flag("--json", options->json, "one JSON array a sequence");
   return [options] { return random_command(*options); };
