@@ -39,7 +39,8 @@ void LanguageOptions::settle() {
     rest.erase(rest.begin());
   }
   if (!rest.empty()) throw Error("unexpected argument '" + rest[0] + "'" + (pattern.empty() ? "" : " (the language is given by -e)"));
-  const bool looks_like_pattern = pattern.empty() && !std::filesystem::exists(file) && file.find_first_of(" *|()[]") != std::string::npos;
+  std::error_code code;
+  const bool looks_like_pattern = pattern.empty() && !std::filesystem::exists(file, code) && file.find_first_of(" *|()[]") != std::string::npos;
   if (looks_like_pattern) throw Error("there is no file '" + file + "'; a pattern is given with -e");
 }
 
