@@ -112,8 +112,9 @@ TEST(HostilePattern, TextThatDoublesIsAnError) {
   EXPECT_SAYS(parse_error(text + "f60(x) = {x}{x}\nlanguage = f0(A)\n"), "a label of more than 1,000,000 characters");
 }
 
-TEST(HostilePattern, SetsThatDoubleAreAnError) {
-  EXPECT_SAYS(parse_error(chain(60, "s", "{A B C}", "@ @") + "language = any r in s60: r\n"), "too large");
+TEST(HostilePattern, SetsThatDoubleAreReadOnce) {
+  EXPECT_EQ(parse_error(chain(60, "s", "{A B C}", "@ @") + "language = any r in s60: r\n"), "no error");
+  EXPECT_SAYS(parse_error(chain(60, "s", "{A B C}", "{{@}{@}}") + "language = any r in s60: r\n"), "too large");
 }
 
 TEST(HostilePattern, AChainOfSetsDoesNotNest) {
@@ -165,6 +166,12 @@ TEST(HostilePattern, ATemplateHasAHundredParametersAtMost) {
     for (int i = 0; i < 200; ++i) more += ", a" + std::to_string(i);
     return more;
   }() + ") = a\nlanguage = f(A)\n"), "at most 100 parameters");
+}
+
+TEST(HostilePattern, ABraceThatStartsNoWordIsAnError) {
+  EXPECT_SAYS(parse_error("[A {2"), "unexpected {");
+  EXPECT_SAYS(parse_error("s = {A {2}}\nlanguage = any r in s: r\n"), "unexpected {");
+  EXPECT_SAYS(parse_error("{2}"), "nothing to repeat");
 }
 
 TEST(HostilePattern, BytesThatAreNotTextAreAnError) {
@@ -273,6 +280,13 @@ TEST(DamagedFile, LabelsThatAreNotUtf8CannotBeSaved) {
   automaton.accepting = {1};
   automaton.arcs = {{0, 0, 0}};
   EXPECT_SAYS(error_of([&] { encode_constraint_file({automaton, Labels({"\xff"}), "given", ""}); }), "UTF-8");
+}
+
+TEST_F(HostileFile, ALabelNamedLikeEpsilonIsNotWrittenAsEpsilon) {
+  const Constraint constraint = compile(Language::parse("<eps> A"));
+  EXPECT_SAYS(error_of([&] { write_fst(constraint.automaton(), constraint.labels(), path("a.fst")); }), "epsilon");
+  EXPECT_SAYS(error_of([&] { write_att(constraint.automaton(), constraint.labels(), path("a.att")); }), "epsilon");
+  EXPECT_EQ(files(), 0u);
 }
 
 TEST_F(HostileFile, AnAutomatonWithAMillionStatesMeetsTheLimit) {

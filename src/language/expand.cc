@@ -198,10 +198,11 @@ class Expander {
     }
     const Definition* definition = set_definition(name);
     if (!definition) no_such_set(name, place);
+    if (const auto done = named_sets_.find(name); done != named_sets_.end()) return done->second;
     if (!open_sets_.insert(name).second) fail_at(definition->place, "the set " + name + " contains itself");
     std::vector<std::string> result = elements(definition->set, nullptr);
     open_sets_.erase(name);
-    return result;
+    return named_sets_[name] = std::move(result);
   }
 
   [[noreturn]] void no_such_set(const std::string& name, const Place& place) const {
@@ -391,7 +392,7 @@ class Expander {
     }
     in.labels = label_count();
     const auto patterns = static_cast<std::int64_t>(in.patterns.size());
-    step(syntax.place, 4 * patterns * patterns * (1 + in.labels));  // ordered() takes its patterns two by two
+    for (std::int64_t i = 0; i < patterns; ++i) step(syntax.place, patterns * (1 + in.labels));  // ordered() takes them two by two
     return builtin.apply(in);
   }
 
@@ -436,6 +437,7 @@ class Expander {
   std::vector<std::string> collected_;
   std::unordered_map<std::string, Label> collected_ids_;
   std::map<std::string, ExprPtr> named_;
+  std::map<std::string, std::vector<std::string>> named_sets_;
   std::set<std::string> open_names_, open_sets_;
   int depth_ = 0;    // open templates and names
   int nesting_ = 0;  // open patterns

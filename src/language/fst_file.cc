@@ -175,7 +175,10 @@ std::string encode_fst(const Automaton& automaton, const std::vector<std::string
   Fst fst = to_fst(automaton);
   fst::SymbolTable table("labels");
   table.AddSymbol("<eps>", 0);
-  for (std::size_t a = 0; a < names.size(); ++a) table.AddSymbol(names[a], static_cast<std::int64_t>(a) + 1);
+  for (std::size_t a = 0; a < names.size(); ++a) {
+    if (names[a] == "<eps>") throw Error("[write] the label '<eps>' cannot be written: it is OpenFst's name for epsilon; rename the label");
+    table.AddSymbol(names[a], static_cast<std::int64_t>(a) + 1);
+  }
   fst.SetInputSymbols(&table);
   fst.SetOutputSymbols(&table);
   std::ostringstream out;

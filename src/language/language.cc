@@ -248,7 +248,8 @@ void write_att(const Automaton& automaton, const Labels& labels, const std::stri
   try {
     write_file(path, text);
   } catch (const Error&) {
-    std::filesystem::remove(symbols);  // both or none
+    std::error_code code;
+    std::filesystem::remove(symbols, code);  // both or none
     throw;
   }
 }
