@@ -275,6 +275,17 @@ TEST(DamagedFile, TensorsThatShareTheirBytesAreAnError) {
   EXPECT_SAYS(error_of([&] { decode_safetensors(bytes, "file"); }), "overlap");
 }
 
+TEST(DamagedFile, NumbersThatAreNotWholeAreAnError) {
+  Safetensors file;
+  file.tensors["a"] = {"U8", {4}, "1234"};
+  for (const char* offsets : {"[0,1e99]", "[0,4.5]", "[0,\"4\"]", "[0,null]", "[0,[4]]"}) {
+    std::string bytes = encode_safetensors(file);
+    bytes.replace(bytes.find("[0,4]"), 5, offsets);
+    bytes[0] = static_cast<char>(bytes[0] + std::string(offsets).size() - 5);
+    EXPECT_SAYS(error_of([&] { decode_safetensors(bytes, "file"); }), "not a whole number");
+  }
+}
+
 TEST(DamagedFile, LabelsThatAreNotUtf8CannotBeSaved) {
   Automaton automaton;
   automaton.accepting = {1};

@@ -37,6 +37,17 @@ std::uint64_t read_length(std::string_view bytes) {
   return length;
 }
 
+// JSON numbers may be 1e999, which no integer type holds.
+template <class T>
+std::vector<T> integers(const Json& list, const std::string& path) {
+  std::vector<T> result;
+  for (const Json& item : list) {
+    if (!item.is_number_integer()) refuse(path, "damaged: a shape or an offset is not a whole number");
+    result.push_back(item.get<T>());
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string encode_safetensors(const Safetensors& file) {
@@ -78,8 +89,8 @@ Safetensors decode_safetensors(std::string_view bytes, const std::string& path) 
       }
       Tensor tensor;
       tensor.dtype = value.at("dtype").get<std::string>();
-      tensor.shape = value.at("shape").get<std::vector<std::int64_t>>();
-      const auto offsets = value.at("data_offsets").get<std::vector<std::uint64_t>>();
+      tensor.shape = integers<std::int64_t>(value.at("shape"), path);
+      const auto offsets = integers<std::uint64_t>(value.at("data_offsets"), path);
       if (offsets.size() != 2 || offsets[0] > offsets[1]) refuse(path, "tensor '" + name + "' has impossible offsets");
       if (offsets[1] > data.size()) {
         refuse(path, "the file is cut short: tensor '" + name + "' ends at byte " + std::to_string(offsets[1]) + " of " +
