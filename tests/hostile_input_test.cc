@@ -100,6 +100,10 @@ TEST(HostilePattern, ComplementsThatDoubleMeetTheTimeLimit) {
   EXPECT_SAYS(error_of([&] { compile(Language::parse(text), small_limits()); }), "limit");
 }
 
+TEST(HostilePattern, ADenseAutomatonMeetsTheLimit) {
+  EXPECT_SAYS(error_of([] { compile(Language::parse("A{0,3}{142}"), small_limits()); }), "limit");
+}
+
 TEST(HostilePattern, EqualDefinitionsThatDoubleAreComparedOnce) {
   const std::string rule = "(@ A)* (@ B)*";
   const std::string text = chain(60, "x", "A", rule) + chain(60, "y", "A", rule) + "language = x60 | y60\n";
