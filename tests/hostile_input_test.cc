@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -101,7 +101,9 @@ TEST(HostilePattern, ComplementsThatDoubleMeetTheTimeLimit) {
 }
 
 TEST(HostilePattern, ADenseAutomatonMeetsTheLimit) {
-  EXPECT_SAYS(error_of([] { compile(Language::parse("A{0,3}{142}"), small_limits()); }), "limit");
+  Limits limits;
+  limits.seconds = 0.01;
+  EXPECT_SAYS(error_of([&] { compile(Language::parse("A{0,3}{142}"), limits); }), "limit");
 }
 
 TEST(HostilePattern, EqualDefinitionsThatDoubleAreComparedOnce) {
@@ -117,12 +119,12 @@ TEST(HostilePattern, TextThatDoublesIsAnError) {
 }
 
 TEST(HostilePattern, SetsThatDoubleAreReadOnce) {
-  EXPECT_EQ(parse_error(chain(60, "s", "{A B C}", "@ @") + "language = any r in s60: r\n"), "no error");
+  EXPECT_EQ(parse_error(chain(60, "s", "{A B C}", "{D} @ @") + "language = any r in s60: r\n"), "no error");
   EXPECT_SAYS(parse_error(chain(60, "s", "{A B C}", "{{@}{@}}") + "language = any r in s60: r\n"), "too large");
 }
 
 TEST(HostilePattern, AChainOfSetsDoesNotNest) {
-  EXPECT_SAYS(parse_error(chain(20'000, "s", "{A}", "@") + "language = any r in s20000: r\n"), "nested too deeply");
+  EXPECT_SAYS(parse_error(chain(20'000, "s", "{A}", "{B} @") + "language = any r in s20000: r\n"), "nested too deeply");
 }
 
 TEST(HostilePattern, AChainOfNamesDoesNotNest) {
@@ -155,9 +157,8 @@ TEST(HostilePattern, ALongLabelIsRead) {
 
 TEST(HostilePattern, ManyWildcardsOverManyLabelsAreAnError) {
   std::string text;
-  for (int i = 0; i < 50'000; ++i) text += "A" + std::to_string(i) + " ";
-  EXPECT_SAYS(parse_error(text + times(50'000, ". ")), "too large");
-  EXPECT_SAYS(parse_error(text + times(50'000, "!B ")), "too large");
+  for (int i = 0; i < 20'000; ++i) text += "A" + std::to_string(i) + " ";
+  EXPECT_SAYS(parse_error(text + times(20'000, ". ")), "too large");
 }
 
 TEST(HostilePattern, OrderedOfManyPatternsIsAnError) {
@@ -192,6 +193,18 @@ TEST(HostilePattern, LengthsBeyondMemoryAreAnError) {
   EXPECT_SAYS(error_of([&] { language.random(1, huge, 1); }), "4 GB");
   EXPECT_SAYS(error_of([&] { language.enumerate_length(huge, 1); }), "4 GB");
   EXPECT_SAYS(error_of([&] { language.count(huge, small_limits()); }), "limit of 1 s");
+}
+
+TEST(HostilePattern, ATimeLimitMayBeAnyNumber) {
+  const auto with_seconds = [](double seconds) {
+    Limits limits;
+    limits.seconds = seconds;
+    return error_of([&] { compile(Language::parse("A"), limits); });
+  };
+  EXPECT_EQ(with_seconds(std::numeric_limits<double>::infinity()), "no error");
+  EXPECT_EQ(with_seconds(1e300), "no error");
+  EXPECT_SAYS(with_seconds(std::nan("")), "not a number");
+  with_seconds(-1e300);
 }
 
 // --- files ------------------------------------------------------------------------------------------------------------
@@ -304,10 +317,10 @@ TEST_F(HostileFile, ALabelNamedLikeEpsilonIsNotWrittenAsEpsilon) {
   EXPECT_EQ(files(), 0u);
 }
 
-TEST_F(HostileFile, AnAutomatonWithAMillionStatesMeetsTheLimit) {
+TEST_F(HostileFile, AnAutomatonWithManyStatesMeetsTheLimit) {
   std::string text;
-  for (int i = 0; i < 1'000'000; ++i) text += std::to_string(i) + "\t" + std::to_string(i + 1) + "\tA\n";
-  const std::string file = write("many.att", text + "1000000\n");
+  for (int i = 0; i < 201'000; ++i) text += std::to_string(i) + "\t" + std::to_string(i + 1) + "\tA\n";
+  const std::string file = write("many.att", text + "201000\n");
   EXPECT_SAYS(error_of([&] { Language::load(file); }), "limit of 200000 states");
 }
 

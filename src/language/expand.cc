@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kDeepestCalls = 200;
 constexpr int kDeepestNesting = 1'000;  // an unoptimised build needs some 4 KB of stack for each
-constexpr std::int64_t kMostSteps = 20'000'000;
+constexpr std::int64_t kMostSteps = 4'000'000;
 constexpr std::size_t kLongestLabel = 1'000'000;  // characters
 
 // A name's meaning in one scope: a text (quantifiers), or an argument with the scope it was written in (templates).
@@ -52,8 +52,10 @@ class Expander {
   // Every part that is written out is paid for here, at the price of the memory that it takes.
   void step(const Place& place, std::int64_t parts = 1) {
     steps_ += parts;
-    if (steps_ > kMostSteps) fail_at(place, "the pattern is too large: more than 20,000,000 parts once it is written out");
+    if (steps_ > kMostSteps) fail_at(place, "the pattern is too large: more than 4,000,000 parts once it is written out");
   }
+
+  void step_for_labels(const Place& place, std::int64_t copies = 1) { step(place, copies * (1 + label_count() / 16)); }
 
   void step_for_text(const Place& place, const std::string& text) {
     if (text.size() > kLongestLabel) fail_at(place, "a label of more than 1,000,000 characters");
@@ -254,7 +256,7 @@ class Expander {
 
   ExprPtr negated(const Syntax& syntax, const Scope* scope) {
     const ExprPtr part = pattern(*syntax.parts[0], scope);
-    step(syntax.place, label_count());
+    step_for_labels(syntax.place);
     return complement(part, label_count());
   }
 
@@ -280,7 +282,7 @@ class Expander {
   }
 
   std::vector<Label> all_but(std::vector<Label> excluded, const Place& place) {
-    step(place, label_count());
+    step_for_labels(place);
     std::sort(excluded.begin(), excluded.end());
     std::vector<Label> result;
     for (Label a = 0; a < label_count(); ++a) {
@@ -392,7 +394,7 @@ class Expander {
     }
     in.labels = label_count();
     const auto patterns = static_cast<std::int64_t>(in.patterns.size());
-    for (std::int64_t i = 0; i < patterns; ++i) step(syntax.place, patterns * (1 + in.labels));  // ordered() takes them two by two
+    for (std::int64_t i = 0; i < patterns; ++i) step_for_labels(syntax.place, patterns);  // ordered() takes them two by two
     return builtin.apply(in);
   }
 
