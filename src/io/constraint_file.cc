@@ -1,6 +1,7 @@
 // Tensors `arcs` [A, 3] and `accepting` [Q]; labels, start state, method and pattern text as metadata.
 #include "io/constraint_file.h"
 
+#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -29,20 +30,28 @@ const Tensor& tensor(const Safetensors& file, const std::string& name, const std
 }
 
 int number(const std::string& text, const std::string& path) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) throw Error("[load] " + path + ": damaged: '" + text + "' is not a number");
+  return value;
+}
+
+// JSON, and with it the file, holds UTF-8 only; labels from foreign symbol tables may be anything.
+std::string list_of(const std::vector<std::string>& labels) {
   try {
-    return std::stoi(text);
-  } catch (const std::exception&) {
-    throw Error("[load] " + path + ": damaged: '" + text + "' is not a number");
+    return nlohmann::json(labels).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw Error("[save] a label is not valid UTF-8, and a saved constraint holds UTF-8 only; convert the symbol table first");
   }
 }
 
 }  // namespace
 
-void write_constraint_file(const std::string& path, const ConstraintFile& file) {
+std::string encode_constraint_file(const ConstraintFile& file) {
   Safetensors out;
   out.metadata = {{"format", kFormat},
                   {"version", std::to_string(kVersion)},
-                  {"labels", nlohmann::json(file.labels.names()).dump()},
+                  {"labels", list_of(file.labels.names())},
                   {"start", std::to_string(file.automaton.start)},
                   {"method", file.method},
                   {"text", file.text}};
@@ -52,11 +61,11 @@ void write_constraint_file(const std::string& path, const ConstraintFile& file) 
   Tensor accepting{"U8", {file.automaton.states()}, {}};
   accepting.bytes.assign(file.automaton.accepting.begin(), file.automaton.accepting.end());
   out.tensors = {{"arcs", std::move(arcs)}, {"accepting", std::move(accepting)}};
-  write_file(path, encode_safetensors(out));
+  return encode_safetensors(out);
 }
 
-ConstraintFile read_constraint_file(const std::string& path) {
-  const Safetensors in = decode_safetensors(read_file(path), path);
+ConstraintFile decode_constraint_file(std::string_view bytes, const std::string& path) {
+  const Safetensors in = decode_safetensors(bytes, path);
   const auto format = in.metadata.find("format");
   if (format == in.metadata.end() || format->second != kFormat) {
     throw Error("[load] " + path + ": a safetensors file, but not a regccrf constraint");
@@ -84,5 +93,8 @@ ConstraintFile read_constraint_file(const std::string& path) {
   if (!arcs.bytes.empty()) std::memcpy(file.automaton.arcs.data(), arcs.bytes.data(), arcs.bytes.size());
   return file;
 }
+
+void write_constraint_file(const std::string& path, const ConstraintFile& file) { write_file(path, encode_constraint_file(file)); }
+ConstraintFile read_constraint_file(const std::string& path) { return decode_constraint_file(read_file(path), path); }
 
 }  // namespace regccrf

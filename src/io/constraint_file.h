@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "regccrf/automaton.h"
 #include "regccrf/labels.h"
@@ -14,6 +15,10 @@ struct ConstraintFile {
   std::string method;
   std::string text;
 };
+
+// `path` appears in errors only.
+std::string encode_constraint_file(const ConstraintFile& file);
+ConstraintFile decode_constraint_file(std::string_view bytes, const std::string& path);
 
 void write_constraint_file(const std::string& path, const ConstraintFile& file);
 ConstraintFile read_constraint_file(const std::string& path);
