@@ -120,11 +120,11 @@ TEST(HostilePattern, TextThatDoublesIsAnError) {
 
 TEST(HostilePattern, SetsThatDoubleAreReadOnce) {
   EXPECT_EQ(parse_error(chain(60, "s", "{A B C}", "{D} @ @") + "language = any r in s60: r\n"), "no error");
-  EXPECT_SAYS(parse_error(chain(60, "s", "{A B C}", "{{@}{@}}") + "language = any r in s60: r\n"), "too large");
+  EXPECT_SAYS(parse_error(chain(60, "s", "{A B C}", "{{@}{@}}") + "language = any r in s60: r\n"), "more than 1,000,000 elements");
 }
 
 TEST(HostilePattern, AChainOfSetsDoesNotNest) {
-  EXPECT_SAYS(parse_error(chain(20'000, "s", "{A}", "{B} @") + "language = any r in s20000: r\n"), "nested too deeply");
+  EXPECT_SAYS(parse_error(chain(20'000, "s", "{A}", "{B} @") + "language = any r in s20000: r\n"), "nested more than 200 deep");
 }
 
 TEST(HostilePattern, AChainOfNamesDoesNotNest) {
@@ -174,8 +174,8 @@ TEST(HostilePattern, ATemplateHasAHundredParametersAtMost) {
 }
 
 TEST(HostilePattern, ABraceThatStartsNoWordIsAnError) {
-  EXPECT_SAYS(parse_error("[A {2"), "unexpected {");
-  EXPECT_SAYS(parse_error("s = {A {2}}\nlanguage = any r in s: r\n"), "unexpected {");
+  EXPECT_SAYS(parse_error("[A {2"), "nothing to repeat");
+  EXPECT_SAYS(parse_error("s = {A {2}}\nlanguage = any r in s: r\n"), "nothing to repeat");
   EXPECT_SAYS(parse_error("{2}"), "nothing to repeat");
 }
 
