@@ -22,7 +22,6 @@ constexpr int kDeepestCalls = 200;
 constexpr int kDeepestNesting = 1'000;  // an unoptimised build needs some 4 KB of stack for each
 constexpr std::int64_t kMostSteps = 4'000'000;
 constexpr std::size_t kLongestLabel = 1'000'000;  // characters
-constexpr std::size_t kMostElements = 1'000'000;  // of a set
 constexpr int kFewLabels = 12;  // an error lists them
 
 // A name's meaning in one scope: a text (quantifiers), or an argument with the scope it was written in (templates).
@@ -165,6 +164,8 @@ class Expander {
 
   // The elements of a set in the order of writing, without repetitions.
   std::vector<std::string> elements(const SetSyntax& set, const Scope* scope) {
+    const Nested nested(nesting_);
+    if (nesting_ > kDeepestNesting) fail_at(set.place, "sets are nested too deeply", "write the elements out");
     std::vector<std::string> result;
     std::set<std::string> seen;
     const auto add = [&](const std::string& element) {
@@ -193,7 +194,6 @@ class Expander {
       std::vector<std::string> longer;
       for (const std::string& start : result) {
         for (const std::string& choice : choices) {
-          if (longer.size() >= kMostElements) fail_at(word.place, "this stands for more than 1,000,000 elements");
           longer.push_back(start + choice);
           step_for_text(word.place, longer.back());
         }
@@ -217,7 +217,6 @@ class Expander {
     if (!definition) no_such_set(name, place);
     if (const auto done = named_sets_.find(name); done != named_sets_.end()) return done->second;
     if (!open_sets_.insert(name).second) fail_at(definition->place, "the set " + name + " contains itself");
-    if (open_sets_.size() > kDeepestCalls) fail_at(definition->place, "sets are nested more than " + std::to_string(kDeepestCalls) + " deep");
     std::vector<std::string> result = elements(definition->set, nullptr);
     open_sets_.erase(name);
     return named_sets_[name] = std::move(result);
@@ -341,7 +340,7 @@ class Expander {
     for (const std::string& element : elements(syntax.set, scope)) {
       const Scope inner{scope, syntax.word.pieces[0].text, element, nullptr, nullptr};
       choices.push_back(pattern(*syntax.parts[0], &inner));
-      if (!inner.used) not_used(inner.name, syntax.word.place);
+      if (!inner.used) check_spelling(inner.name, *syntax.parts[0]);
     }
     if (!syntax.all) return unite(std::move(choices));
     return choices.empty() ? all_sequences(label_count()) : intersect(std::move(choices));
@@ -373,14 +372,30 @@ class Expander {
     }
     const ExprPtr result = pattern(*definition.pattern, inner);
     for (const Scope& parameter : scopes) {
-      if (!parameter.used) not_used(parameter.name, definition.place);
+      if (!parameter.used) check_spelling(parameter.name, *definition.pattern);
     }
     return result;
   }
 
-  // Most often somebody wrote B-r for B-{r}.
-  [[noreturn]] static void not_used(const std::string& name, const Place& place) {
-    fail_at(place, name + " is not used in what follows", "inside a label it is written in braces, as in B-{" + name + "}");
+  // A name that is not used, and stands bare as a part of a label: somebody wrote B-r for B-{r}.
+  static void check_spelling(const std::string& name, const Syntax& body) {
+    const auto check = [&](const Word& word) {
+      for (const Piece& piece : word.pieces) {
+        if (word.quoted || piece.is_name || !has_part(piece.text, name)) continue;
+        fail_at(word.place, name + " is not used, and this is the label " + piece.text,
+                "inside a label a name is written in braces, as in B-{" + name + "}");
+      }
+    };
+    check(body.word);
+    for (const Word& member : body.members) check(member);
+    for (const SyntaxPtr& part : body.parts) check_spelling(name, *part);
+  }
+
+  // B-r has the parts B and r.
+  static bool has_part(const std::string& text, const std::string& name) {
+    const std::size_t at = text.find(name), end = at + name.size();
+    const auto divides = [&](std::size_t i) { return text[i] == '-' || text[i] == '_'; };
+    return at != std::string::npos && text != name && (at == 0 || divides(at - 1)) && (end == text.size() || divides(end));
   }
 
   static void check_count(const Syntax& syntax, std::size_t wanted, const std::string& how) {
