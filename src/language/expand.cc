@@ -164,6 +164,8 @@ class Expander {
 
   // The elements of a set in the order of writing, without repetitions.
   std::vector<std::string> elements(const SetSyntax& set, const Scope* scope) {
+    const Nested nested(nesting_);
+    if (nesting_ > kDeepestNesting) fail_at(set.place, "sets are nested too deeply", "write the elements out");
     std::vector<std::string> result;
     std::set<std::string> seen;
     const auto add = [&](const std::string& element) {
@@ -215,7 +217,6 @@ class Expander {
     if (!definition) no_such_set(name, place);
     if (const auto done = named_sets_.find(name); done != named_sets_.end()) return done->second;
     if (!open_sets_.insert(name).second) fail_at(definition->place, "the set " + name + " contains itself");
-    if (open_sets_.size() > kDeepestCalls) fail_at(definition->place, "sets are nested too deeply", "write the elements out");
     std::vector<std::string> result = elements(definition->set, nullptr);
     open_sets_.erase(name);
     return named_sets_[name] = std::move(result);

@@ -461,6 +461,7 @@ class Parser {
       if (at(pos_) != '{' || is_digit(at(pos_ + 1))) break;
       result.pieces.push_back(substitution());
     }
+    if (result.pieces.empty()) fail("unexpected {", "{name} substitutes a bound name; a label with { in it is written in quotes");
     result.end = pos_;
     return result;
   }
