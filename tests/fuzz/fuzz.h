@@ -18,7 +18,7 @@ inline Limits small_limits() {
   Limits limits;
   limits.states = 2'000;
   limits.arcs = 50'000;
-  limits.seconds = 0.3;
+  limits.seconds = 0.2;
   return limits;
 }
 

@@ -1,6 +1,7 @@
-// Runs a fuzz target without a fuzzer: every file of its corpus, then a fixed-seed series of mutations of them, so that the
-// ordinary tests have a short run. Usage: replay CORPUS-FOLDER [MUTATIONS]
+// Runs a fuzz target without a fuzzer: every file of its corpus, then a fixed-seed series of mutations of them for a few
+// seconds, so that the ordinary tests have a short run. Usage: replay CORPUS-FOLDER [MUTATIONS]
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -68,12 +69,14 @@ int main(int argc, char** argv) {
   }
   for (const std::string& bytes : corpus) run(bytes);
   const std::size_t mutations = argc > 2 ? std::stoul(argv[2]) : 2'000;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   Generator random(1);
-  for (std::size_t i = 0; i < mutations; ++i) {
+  std::size_t done = 0;
+  for (; done < mutations && std::chrono::steady_clock::now() < end; ++done) {
     std::string bytes = corpus[below(corpus.size(), random)];
     for (std::size_t edits = 1 + below(4, random); edits > 0; --edits) mutate(bytes, corpus, random);
     run(bytes);
   }
-  std::cout << corpus.size() << " files and " << mutations << " mutations\n";
+  std::cout << corpus.size() << " files and " << done << " mutations\n";
   return 0;
 }
