@@ -210,6 +210,19 @@ TYPED_TEST(InferenceLong, ForcedPathsAreFollowedToTheEnd) {
   for (const DenseCase& c : forced_cases()) expect_dense<TypeParam>(c, {});
 }
 
+// Depths at which the weight of what is legal leaves the range of float or double after a few steps, or after many.
+TYPED_TEST(InferenceLong, ForcedPathsOfAnyDepth) {
+  Random random(26);
+  for (double depth : {0.5, 5., 16., 40., 80., 87.5, 104., 350., 709., 745., 1500.}) {
+    for (int length : {3, 9, 35, 201}) {
+      const std::string name = "depth " + std::to_string(depth) + ", T = " + std::to_string(length);
+      const oracle::Forced parity = forced_by_parity(random, length, depth), end = forced_by_end(random, length, depth);
+      expect_dense<TypeParam>({"forced by parity, " + name, parity.automaton, parity.scores}, {});
+      expect_dense<TypeParam>({"forced by the end, " + name, end.automaton, end.scores}, {});
+    }
+  }
+}
+
 TYPED_TEST(InferenceLong, RandomLanguagesAgreeWithTheDensePass) {
   Random random(22);
   for (int i = 0; i < 400; ++i) {
