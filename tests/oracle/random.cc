@@ -106,8 +106,8 @@ Forced forced_by_parity(Random& random, int length, double depth) {
 Forced forced_by_end(Random& random, int length, double depth) {
   Automaton automaton;
   automaton.accepting = {0, 0, 0, 1};
-  automaton.arcs = {{0, 0, 1}, {0, 1, 2}, {0, 2, 2}, {0, 3, 3}, {0, 4, 3}, {1, 0, 1}, {1, 3, 3},
-                    {2, 1, 2}, {2, 2, 2}, {2, 4, 3}};
+  automaton.arcs = {{0, 0, 1}, {0, 1, 2}, {0, 2, 2}, {0, 3, 3}, {0, 4, 3},
+                    {1, 0, 1}, {1, 3, 3}, {2, 1, 2}, {2, 2, 2}, {2, 4, 3}};
   Scores scores = random_scores(random, ScoreKind::normal, length, 5, true);
   depress(scores, 1, depth);
   depress(scores, 2, depth);

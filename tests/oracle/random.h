@@ -42,8 +42,8 @@ inline constexpr ScoreKind score_kinds[] = {ScoreKind::normal, ScoreKind::wide, 
 // Every score is a float32 number, so that both precisions see the same input.
 Scores random_scores(Random& random, ScoreKind kind, int length, int labels, bool with_ends);
 
-// A language and scores in which whatever is legal has relative weight e^-depth a step, and the rest is lost only at the
-// end, so that a pass which forgets small weights forgets all that is legal.
+// A language and scores in which whatever is legal has relative weight e^-depth a step, and the rest is lost only at
+// the end, so that a pass which forgets small weights forgets all that is legal.
 struct Forced {
   Automaton automaton;
   Scores scores;
