@@ -98,7 +98,9 @@ TEST(Edges, NoPositionsAreLegalIffTheEmptySequenceIs) {
 TEST(Edges, AnImpossibleLengthIsNamedWithItsNeighbours) {
   const Random<float> x(3, 5);
   EXPECT_EQ(log_z(pairs(), x.view())[0], -inf);
-  const std::string rest = "sequence 0 has length 5, and the language has no sequence of that length (shortest: 0, nearest below: 4, nearest above: 6)";
+  const std::string rest =
+      "sequence 0 has length 5, and the language has no sequence of that length (shortest: 0, nearest below: 4, "
+      "nearest above: 6)";
   EXPECT_EQ(error_of([&] { viterbi(pairs(), x.view()); }), "[viterbi] " + rest);
   EXPECT_EQ(error_of([&] { k_best(pairs(), x.view(), 2); }), "[k_best] " + rest);
   EXPECT_EQ(error_of([&] { sample(pairs(), x.view()); }), "[sample] " + rest);
@@ -147,7 +149,8 @@ TEST(Edges, BadNumbersAreNamed) {
             "[log_z] transition score from label B to I is NaN; scores must be finite or -inf");
   x.transitions[1 * 3 + 2] = 0;
   x.end[2] = std::nanf("");
-  EXPECT_EQ(error_of([&] { log_z(spans(), x.view()); }), "[log_z] end score of label I is NaN; scores must be finite or -inf");
+  EXPECT_EQ(error_of([&] { log_z(spans(), x.view()); }),
+            "[log_z] end score of label I is NaN; scores must be finite or -inf");
 }
 
 TEST(Edges, ShapesThatDoNotFitAreNamed) {
@@ -165,7 +168,10 @@ TEST(Edges, ShapesThatDoNotFitAreNamed) {
   EXPECT_EQ(error_of([&] { log_z(spans(), scores); }),
             "[log_z] sequence 1 starts at row 2 with length 3 and stride 1, past the emissions' 4 rows");
   EXPECT_EQ(error_of([&] { k_best(spans(), x.view(), 0); }), "[k_best] k is 0, expected 1 or more");
-  EXPECT_NE(error_of([&] { sample(spans(), x.view(), {1, 0, 0.0, {}}); }).find("temperature is 0.0"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              sample(spans(), x.view(), {1, 0, 0.0, {}});
+            }).find("temperature is 0.0"),
+            std::string::npos);
 }
 
 TEST(Edges, OneLabelAndOneState) {
@@ -179,7 +185,8 @@ TEST(Edges, OneLabelAndOneState) {
   EXPECT_EQ(entropy(one, x.view())[0], 0);
 }
 
-// --- layout -----------------------------------------------------------------------------------------------------------------
+// --- layout
+// -----------------------------------------------------------------------------------------------------------------
 
 TEST(Layouts, AMaskedPositionIsAsIfItWereAbsent) {
   const Random<double> x(3, 6);
@@ -209,7 +216,8 @@ TEST(Layouts, TimeFirstIsBatchFirst) {
   const Random<float> x(K, B * T);
   std::vector<float> time_first(x.emissions.size());
   for (int i = 0; i < B; ++i) {
-    for (int t = 0; t < T; ++t) std::copy_n(x.emissions.data() + (i * T + t) * K, K, time_first.data() + (t * B + i) * K);
+    for (int t = 0; t < T; ++t)
+      std::copy_n(x.emissions.data() + (i * T + t) * K, K, time_first.data() + (t * B + i) * K);
   }
   const std::vector<std::int64_t> starts{0, T, 2 * T}, columns{0, 1, 2}, lengths{4, 2, 0};
   Scores<float> rows = x.view(), turned = x.view();
@@ -242,7 +250,8 @@ TEST(Layouts, AnEmptyBatchHasNoAnswers) {
   EXPECT_TRUE(viterbi(spans(), scores).empty());
 }
 
-// --- threads, memory, arithmetic ----------------------------------------------------------------------------------------
+// --- threads, memory, arithmetic
+// ----------------------------------------------------------------------------------------
 
 TEST(Threads, DoNotChangeAnAnswer) {
   const int K = 30, B = 40, T = 60;
@@ -265,7 +274,8 @@ TEST(Threads, DoNotChangeAnAnswer) {
     label_marginals<float>(constraint, scores, one);
     label_marginals<float>(constraint, scores, four, many);
     EXPECT_EQ(one, four);
-    const auto samples = sample(constraint, scores, {2, 5, 1, {}}, many), again = sample(constraint, scores, {2, 5, 1, {}});
+    const auto samples = sample(constraint, scores, {2, 5, 1, {}}, many),
+               again = sample(constraint, scores, {2, 5, 1, {}});
     for (int i = 0; i < B; ++i) EXPECT_EQ(samples[i][1].labels, again[i][1].labels);
   }
 }

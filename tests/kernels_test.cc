@@ -32,7 +32,9 @@ Answers<Real> answers(const Constraint& constraint) {
   Answers<Real> found{{}, {}, h, g, start, end, {}};
   found.best = viterbi(constraint, scores)[0].labels;
   found.z = log_z(constraint, scores);
-  found.nll = nll<Real>(constraint, scores, found.best, {found.emissions, found.transitions, found.start, found.end, {}}).values;
+  found.nll =
+      nll<Real>(constraint, scores, found.best, {found.emissions, found.transitions, found.start, found.end, {}})
+          .values;
   return found;
 }
 

@@ -68,14 +68,16 @@ TEST(Gold, ThatEndsTooEarlyIsNamed) {
 TEST(Gold, MustBeLabels) {
   const Data x(2);
   const std::vector<Label> gold{0, 3};
-  EXPECT_EQ(error_of([&] { nll<double>(spans(), x.view(), gold); }), "[nll] sequence 0, position 1: gold label 3 is not in 0 … 2");
+  EXPECT_EQ(error_of([&] { nll<double>(spans(), x.view(), gold); }),
+            "[nll] sequence 0, position 1: gold label 3 is not in 0 … 2");
 }
 
 TEST(Gold, ThatIsForbiddenByScoresIsAnError) {
   Data x(2);
   x.h[1] = -inf;
   const std::vector<Label> gold{1, 0};
-  EXPECT_NE(error_of([&] { nll<double>(spans(), x.view(), gold); }).find("gold has a score of -inf"), std::string::npos);
+  EXPECT_NE(error_of([&] { nll<double>(spans(), x.view(), gold); }).find("gold has a score of -inf"),
+            std::string::npos);
 }
 
 TEST(Gold, OutsideTheLanguageIsSkippedAndCountedAtTheCallersWord) {
@@ -100,7 +102,9 @@ TEST(Gold, OutsideTheLanguageIsSkippedAndCountedAtTheCallersWord) {
 TEST(Gold, PartialGoldThatAllowsNothingIsAnError) {
   const Data x(3);
   const std::vector<std::uint8_t> allowed{0, 0, 1, 1, 1, 1, 1, 1, 1};
-  EXPECT_NE(error_of([&] { partial_nll<double>(spans(), x.view(), allowed); }).find("no sequence of the language with a finite score is allowed"),
+  EXPECT_NE(error_of([&] {
+              partial_nll<double>(spans(), x.view(), allowed);
+            }).find("no sequence of the language with a finite score is allowed"),
             std::string::npos);
 }
 
@@ -148,13 +152,15 @@ TEST_F(LossGradients, OfNll) {
 TEST_F(LossGradients, OfPartialNll) {
   std::vector<std::uint8_t> allowed(x.h.size(), 1);
   allowed[0] = allowed[7] = allowed[16] = 0;
-  expect_gradients(x, layout, weights, [&](const auto& s, const auto& g) { return partial_nll<double>(spans(), s, allowed, g); });
+  expect_gradients(x, layout, weights,
+                   [&](const auto& s, const auto& g) { return partial_nll<double>(spans(), s, allowed, g); });
 }
 TEST_F(LossGradients, OfEntropy) {
   expect_gradients(x, layout, weights, [&](const auto& s, const auto& g) { return entropy<double>(spans(), s, g); });
 }
 TEST_F(LossGradients, OfLanguageMass) {
-  expect_gradients(x, layout, weights, [&](const auto& s, const auto& g) { return language_mass<double>(spans(), s, g); });
+  expect_gradients(x, layout, weights,
+                   [&](const auto& s, const auto& g) { return language_mass<double>(spans(), s, g); });
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Times of inference on the CPU beside a plain dense forward–backward over the same automaton, in one run. A row is timed
-// only after its answers agree with the plain ones.
+// Times of inference on the CPU beside a plain dense forward–backward over the same automaton, in one run. A row is
+// timed only after its answers agree with the plain ones.
 //
 //   bench_inference [seconds per row] [rows whose name contains this]
 //
@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "oracle/algorithm1.h"
 #include "bench/inference/peak.h"
+#include "oracle/algorithm1.h"
 #include "regccrf/constraint.h"
 #include "regccrf/inference.h"
 #include "regccrf/loss.h"
@@ -49,7 +49,8 @@ struct Problem {
   std::vector<std::int64_t> first, length;
   std::vector<Label> gold;
 
-  Problem(std::string n, Constraint c, std::int64_t b, std::int64_t t) : name(std::move(n)), constraint(std::move(c)), B(b), T(t) {
+  Problem(std::string n, Constraint c, std::int64_t b, std::int64_t t)
+      : name(std::move(n)), constraint(std::move(c)), B(b), T(t) {
     const int K = constraint.labels().size();
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
@@ -65,7 +66,8 @@ struct Problem {
       first.push_back(i * T);
       length.push_back(T);
     }
-    for (const auto& paths : sample(constraint, view())) gold.insert(gold.end(), paths[0].labels.begin(), paths[0].labels.end());
+    for (const auto& paths : sample(constraint, view()))
+      gold.insert(gold.end(), paths[0].labels.begin(), paths[0].labels.end());
   }
   Scores<float> view() const {
     Scores<float> scores{constraint.labels().size(), h, g, start, end, {}};
@@ -138,8 +140,9 @@ bool measure(const Problem& p, double peak) {
   const double v2 = time_of([&] { viterbi(p.constraint, scores, options(2)); });
   const double dense = time_of([&] { plain(p, 0, false); }) * static_cast<double>(p.B);
   const Statistics s = workspace.statistics();
-  std::printf("%-22s | %9.3f %9.3f %5.2fx | %9.3f %9.3f | %9.3f %9.3f | %11.1f | doubled %.1f%%, wide %.1f%%\n", p.name.c_str(), nll1, nll2,
-              nll1 / limit, z1, z2, v1, v2, dense, 100.0 * static_cast<double>(s.doubled) / static_cast<double>(s.sequences),
+  std::printf("%-22s | %9.3f %9.3f %5.2fx | %9.3f %9.3f | %9.3f %9.3f | %11.1f | doubled %.1f%%, wide %.1f%%\n",
+              p.name.c_str(), nll1, nll2, nll1 / limit, z1, z2, v1, v2, dense,
+              100.0 * static_cast<double>(s.doubled) / static_cast<double>(s.sequences),
               100.0 * static_cast<double>(s.wide) / static_cast<double>(s.sequences));
   std::fflush(stdout);
   return true;
@@ -172,8 +175,8 @@ Constraint bio(int types) {
 Constraint gene() {
   Automaton automaton;  // labels: 0 intergenic, 1 … 3 codon positions, 4 intron
   automaton.accepting = {1, 0, 0, 1, 0, 0, 0};
-  automaton.arcs = {{0, 0, 0}, {0, 1, 1}, {1, 2, 2}, {2, 3, 3}, {3, 1, 1}, {3, 0, 0},
-                    {1, 4, 4}, {4, 4, 4}, {4, 2, 2}, {2, 4, 5}, {5, 4, 5}, {5, 3, 3}, {3, 4, 6}, {6, 4, 6}, {6, 1, 1}};
+  automaton.arcs = {{0, 0, 0}, {0, 1, 1}, {1, 2, 2}, {2, 3, 3}, {3, 1, 1}, {3, 0, 0}, {1, 4, 4}, {4, 4, 4},
+                    {4, 2, 2}, {2, 4, 5}, {5, 4, 5}, {5, 3, 3}, {3, 4, 6}, {6, 4, 6}, {6, 1, 1}};
   return Constraint::from_automaton(std::move(automaton), numbered(5));
 }
 
@@ -184,8 +187,8 @@ int main(int argc, char** argv) {
   const std::string only = argc > 2 ? argv[2] : "";
   const double peak = bench::peak_products_per_second();
   std::printf("multiply-adds in float: %.1f G/s\n", peak / 1e9);
-  std::printf("%-22s | %9s %9s %6s | %9s %9s | %9s %9s | %11s\n", "ms", "nll+grad", "2 threads", "limit", "log_z", "2 threads",
-              "viterbi", "2 threads", "plain log_z");
+  std::printf("%-22s | %9s %9s %6s | %9s %9s | %9s %9s | %11s\n", "ms", "nll+grad", "2 threads", "limit", "log_z",
+              "2 threads", "viterbi", "2 threads", "plain log_z");
   bool good = true;
   const auto row = [&](const std::string& name, const Constraint& constraint, std::int64_t B, std::int64_t T) {
     const std::string full = name + " " + std::to_string(B) + "x" + std::to_string(T);

@@ -33,10 +33,10 @@ namespace regccrf {
 
 // How often inference had to leave its fastest arithmetic. Counts since the workspace was made.
 struct Statistics {
-  std::int64_t sequences = 0;      // passes over a sequence
-  std::int64_t doubled = 0;        // of these, redone or done at once in double for want of range or precision
-  std::int64_t wide = 0;           // … and of those, redone with an exponent of its own for every number
-  std::int64_t checkpointed = 0;   // kept only some of its steps in memory and computed the others twice
+  std::int64_t sequences = 0;     // passes over a sequence
+  std::int64_t doubled = 0;       // of these, redone or done at once in double for want of range or precision
+  std::int64_t wide = 0;          // … and of those, redone with an exponent of its own for every number
+  std::int64_t checkpointed = 0;  // kept only some of its steps in memory and computed the others twice
 };
 
 // Scratch memory and threads that calls may reuse. One call at a time.
@@ -60,10 +60,10 @@ class Workspace {
 enum class Impossible { error, allow };
 
 struct Options {
-  int threads = 1;                               // 0: as many as the machine has
-  Workspace* workspace = nullptr;                // none: one is made for the call
+  int threads = 1;                 // 0: as many as the machine has
+  Workspace* workspace = nullptr;  // none: one is made for the call
   Impossible impossible = Impossible::error;
-  std::size_t keep_bytes = std::size_t{1} << 28; // per thread; past it a sequence is computed in O(√T) memory
+  std::size_t keep_bytes = std::size_t{1} << 28;  // per thread; past it a sequence is computed in O(√T) memory
 };
 
 struct Path {
@@ -90,13 +90,13 @@ std::vector<std::vector<Path>> k_best(const Constraints& constraints, const Scor
                                       const Options& options = {});
 
 // `count` independent sequences from P(y | x, L)^(1/temperature), normalised. [B][count]
-// The random numbers depend on (seed, id, sample, position) alone, not on the batch or on threads. A sequence's id is its
-// place in the batch unless `ids` gives another.
+// The random numbers depend on (seed, id, sample, position) alone, not on the batch or on threads. A sequence's id is
+// its place in the batch unless `ids` gives another.
 struct Sampling {
   int count = 1;
   std::uint64_t seed = 0;
-  double temperature = 1;               // > 0
-  std::span<const std::uint64_t> ids;   // [B] or empty
+  double temperature = 1;              // > 0
+  std::span<const std::uint64_t> ids;  // [B] or empty
 };
 template <class Real>
 std::vector<std::vector<Path>> sample(const Constraints& constraints, const Scores<Real>& scores,
@@ -112,8 +112,8 @@ template <class Real>
 void bigram_marginals(const Constraints& constraints, const Scores<Real>& scores, std::span<Real> out,
                       const Options& options = {});
 
-// P(the path is in state q before it emits position t), states as in constraint.automaton(). `out`: [rows, Q], where Q is
-// the largest number of states among the constraints.
+// P(the path is in state q before it emits position t), states as in constraint.automaton(). `out`: [rows, Q], where Q
+// is the largest number of states among the constraints.
 template <class Real>
 void state_marginals(const Constraints& constraints, const Scores<Real>& scores, std::span<Real> out,
                      const Options& options = {});

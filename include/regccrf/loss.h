@@ -21,10 +21,10 @@ namespace regccrf {
 // are untouched.
 template <class Real>
 struct Gradients {
-  std::span<Real> emissions;    // [rows, K] in the layout of the emissions
-  std::span<Real> transitions;  // [K, K]
-  std::span<Real> start;        // [K]
-  std::span<Real> end;          // [K]
+  std::span<Real> emissions;           // [rows, K] in the layout of the emissions
+  std::span<Real> transitions;         // [K, K]
+  std::span<Real> start;               // [K]
+  std::span<Real> end;                 // [K]
   std::span<const Real> weights = {};  // [B]; empty: all 1
 
   bool wanted() const { return !emissions.empty() || !transitions.empty() || !start.empty() || !end.empty(); }
@@ -48,8 +48,8 @@ struct Loss {
 };
 
 // −log P(gold | x, L). `gold`: [rows]; entries of absent positions may be anything.
-// Gold outside L is an Error that names the first position at which it leaves L and the labels that were possible there.
-// An impossible sequence (inference.h) is gold outside L.
+// Gold outside L is an Error that names the first position at which it leaves L and the labels that were possible
+// there. An impossible sequence (inference.h) is gold outside L.
 template <class Real>
 Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<const Label> gold,
          const Gradients<Real>& gradients = {}, const LossOptions& options = {});

@@ -24,7 +24,7 @@ struct Layout {
   std::span<const std::int64_t> first;   // [B]; empty: one sequence, which has every row
   std::span<const std::int64_t> length;  // [B]; positions of each, the masked ones included
   std::int64_t stride = 1;
-  std::span<const std::uint8_t> mask;    // [rows] 0 = absent; empty: all present
+  std::span<const std::uint8_t> mask;  // [rows] 0 = absent; empty: all present
 };
 
 template <class Real>  // float or double
@@ -40,8 +40,8 @@ struct Scores {
 // One constraint for every sequence, or one of several for each.
 class Constraints {
  public:
-  Constraints(const Constraint& one) : all_(&one, 1) {}                                    // NOLINT: implicit
-  Constraints(std::span<const Constraint> all, std::span<const std::int32_t> which)        // which: [B], into all
+  Constraints(const Constraint& one) : all_(&one, 1) {}                              // NOLINT: implicit
+  Constraints(std::span<const Constraint> all, std::span<const std::int32_t> which)  // which: [B], into all
       : all_(all), which_(which) {}
 
   std::span<const Constraint> all() const { return all_; }

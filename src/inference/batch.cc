@@ -65,13 +65,14 @@ Lengths lengths_around(const Automaton& automaton, std::int64_t length) {
 
 void check_size(const char* operation, const char* what, std::size_t given, std::size_t expected, const char* shape) {
   if (given == expected) return;
-  fail(operation, std::string(what) + " has " + std::to_string(given) + " entries, expected " + std::to_string(expected) +
-                      " (" + shape + ")");
+  fail(operation, std::string(what) + " has " + std::to_string(given) + " entries, expected " +
+                      std::to_string(expected) + " (" + shape + ")");
 }
 
 std::string impossible_message(const char* operation, std::int64_t sequence, std::int64_t length,
                                const Constraint& constraint) {
-  const std::string start = at(operation) + "sequence " + std::to_string(sequence) + " has length " + std::to_string(length);
+  const std::string start =
+      at(operation) + "sequence " + std::to_string(sequence) + " has length " + std::to_string(length);
   const Lengths lengths = lengths_around(constraint.automaton(), length);
   if (lengths.has) return start + ", and every sequence of the language of that length has a score of -inf";
   std::string around = "shortest: " + std::to_string(lengths.shortest);
@@ -107,7 +108,8 @@ Batch<Real>::Batch(const char* operation, const Constraints& constraints, const 
     fail(operation, "layout.first has " + std::to_string(layout.first.size()) + " entries, layout.length has " +
                         std::to_string(layout.length.size()) + "; expected [B] for both");
   }
-  if (!layout.mask.empty()) check_size(operation, "mask", layout.mask.size(), static_cast<std::size_t>(rows_), "[rows]");
+  if (!layout.mask.empty())
+    check_size(operation, "mask", layout.mask.size(), static_cast<std::size_t>(rows_), "[rows]");
   if (layout.stride < 1) fail(operation, "layout.stride is " + std::to_string(layout.stride) + ", expected 1 or more");
   // A default layout is one sequence with every row; an empty batch says so with spans that point somewhere.
   const bool one = layout.first.empty() && layout.first.data() == nullptr;
@@ -121,7 +123,8 @@ Batch<Real>::Batch(const char* operation, const Constraints& constraints, const 
     }
   }
   if (!constraints.which().empty()) {
-    check_size(operation, "the choice of constraints", constraints.which().size(), static_cast<std::size_t>(size_), "[B]");
+    check_size(operation, "the choice of constraints", constraints.which().size(), static_cast<std::size_t>(size_),
+               "[B]");
     for (std::int64_t i = 0; i < size_; ++i) {
       if (which(i) >= 0 && which(i) < this->constraints()) continue;
       fail(operation, "sequence " + std::to_string(i) + " asks for constraint " + std::to_string(which(i)) + " of " +
@@ -145,9 +148,11 @@ Batch<Real>::Batch(const char* operation, const Constraints& constraints, const 
   // A thread must have something to do that is worth waking it for.
   std::int64_t products = 0;
   for (std::int64_t i = 0; i < size_; ++i) products += length(i) * constraint(i).topology().products;
-  const std::int64_t threads = options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
+  const std::int64_t threads =
+      options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
   members_ = static_cast<int>(std::max<std::int64_t>(1, std::min({threads, size_, products / 500'000})));
-  while (static_cast<int>(workspace_->arenas.size()) < members_) workspace_->arenas.push_back(std::make_unique<Arena>());
+  while (static_cast<int>(workspace_->arenas.size()) < members_)
+    workspace_->arenas.push_back(std::make_unique<Arena>());
   workspace_->shared.rewind();
 }
 
@@ -181,9 +186,9 @@ void Batch<Real>::check(const Sequence<Real>& sequence) const {
     for (int a = 0; a < sequence.K; ++a) bad += !acceptable(h[a]);
     if (bad == 0) continue;
     const int a = static_cast<int>(std::find_if_not(h, h + sequence.K, acceptable<Real>) - h);
-    fail(operation_, "sequence " + std::to_string(sequence.index) + ", position " + std::to_string(t) + ": emission score of label " +
-                         constraint(sequence.index).labels().name(a) + " is " + spell(h[a]) +
-                         "; scores must be finite or -inf");
+    fail(operation_, "sequence " + std::to_string(sequence.index) + ", position " + std::to_string(t) +
+                         ": emission score of label " + constraint(sequence.index).labels().name(a) + " is " +
+                         spell(h[a]) + "; scores must be finite or -inf");
   }
 }
 

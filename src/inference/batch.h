@@ -1,6 +1,6 @@
-// Batch: a call as the rooms behind the interface see it. Checks shapes and values once, hands out one sequence at a time,
-// spreads sequences over threads, and words the errors that name a sequence. Job functions must not leave the arena that
-// they are given.
+// Batch: a call as the rooms behind the interface see it. Checks shapes and values once, hands out one sequence at a
+// time, spreads sequences over threads, and words the errors that name a sequence. Job functions must not leave the
+// arena that they are given.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ namespace regccrf {
 // One sequence's emissions, masked positions left out.
 template <class Real>
 struct Sequence {
-  std::int64_t index;         // in the batch
+  std::int64_t index;  // in the batch
   std::int64_t T;
   int K;
-  const Real* emissions;      // [rows, K]
+  const Real* emissions;  // [rows, K]
   std::int64_t first, stride;
-  const std::int64_t* rows;   // [T] where positions are masked, else null
+  const std::int64_t* rows;  // [T] where positions are masked, else null
 
   std::int64_t row(std::int64_t t) const { return rows ? rows[t] : first + t * stride; }
   const Real* at(std::int64_t t) const { return emissions + row(t) * K; }
@@ -40,7 +40,7 @@ class Batch {
   const char* operation() const { return operation_; }
   const Scores<Real>& scores() const { return scores_; }
   const Options& options() const { return options_; }
-  std::int64_t size() const { return size_; }    // B
+  std::int64_t size() const { return size_; }  // B
   std::int64_t rows() const { return rows_; }
   int K() const { return scores_.labels; }
   Workspace::Impl& workspace() const { return *workspace_; }

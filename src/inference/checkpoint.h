@@ -1,10 +1,10 @@
 // Both ways through a sequence, in bounded memory. A pass that goes forward over steps 0 … T-1 and then visits them
-// backward needs what the forward steps left. Up to `keep_bytes` it is all kept; past that only every √T-th step is, and
-// a segment's steps are computed a second time when the way back reaches it: O(√T) memory for a third more work.
+// backward needs what the forward steps left. Up to `keep_bytes` it is all kept; past that only every √T-th step is,
+// and a segment's steps are computed a second time when the way back reaches it: O(√T) memory for a third more work.
 //
-// A pass provides: Value; size(), values of a step; first(v); next(t, v of t-1, v of t), which must give the same result
-// when it is called again; turn(v of T-1) and back(t, v of t), which return false to give up;
-// and pause(), if it keeps pointers to steps, which is called before they are overwritten.
+// A pass provides: Value; size(), values of a step; first(v); next(t, v of t-1, v of t), which must give the same
+// result when it is called again; turn(v of T-1) and back(t, v of t), which return false to give up; and pause(), if it
+// keeps pointers to steps, which is called before they are overwritten.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,8 @@ bool both_ways_checkpointed(Pass& pass, std::int64_t T, Arena& arena) {
   const auto fill = [&](std::int64_t s) {  // segment s from its mark; its last step
     const std::int64_t begin = s * stride, end = std::min(begin + stride, T);
     std::copy_n(marks + s * size, size, segment);
-    for (std::int64_t t = begin + 1; t < end; ++t) pass.next(t, segment + (t - 1 - begin) * size, segment + (t - begin) * size);
+    for (std::int64_t t = begin + 1; t < end; ++t)
+      pass.next(t, segment + (t - 1 - begin) * size, segment + (t - begin) * size);
     return segment + (end - 1 - begin) * size;
   };
   pass.first(marks);

@@ -5,8 +5,8 @@
 // what comes after. Both follow by steps that add −log of a conditional probability, so that nothing cancels:
 //   arrival (r, a):  Hf = Σ_q p(q) (−log p(q) + Hf[q, a])       p(q) ∝ alpha[q, a]
 //   node (r, b):     Hf = Σ_a p(a) (−log p(a) + Hf(r, a))       p(a) ∝ m[r, a] g[a, b]
-// and likewise backward. Given node n at t, the expected −log P(y) is −log P(n) + Hf[n] + Hb[n], and the gradient of the
-// entropy is the covariance of counts with −log P(y):
+// and likewise backward. Given node n at t, the expected −log P(y) is −log P(n) + Hf[n] + Hb[n], and the gradient of
+// the entropy is the covariance of counts with −log P(y):
 //   ∂H / ∂h[t, a] = Σ_{n with label a} P(n) (−log P(n) + Hf[n] + Hb[n] − H),   likewise for bigrams.
 // All in wide arithmetic.
 #include <cmath>
@@ -50,11 +50,21 @@ class EntropyPass {
 
   EntropyPass(const Topology& topology, const WideModel& model, const Sequence<Real>& sequence, Arena& arena,
               const Counts<Real>& counts)
-      : topology_(topology), model_(model), steps_(topology, model), sequence_(sequence), counts_(counts), K_(model.K),
-        h_(arena.take<Wide>(K_)), node_(arena.take<Wide>(topology.nodes)), after_(arena.take<Wide>(topology.nodes)),
-        arrival_(arena.take<Wide>(topology.arrivals)), arrival_back_(arena.take<Wide>(topology.arrivals)),
-        node_entropy_(arena.take<double>(topology.nodes)), arrival_entropy_(arena.take<double>(topology.arrivals)),
-        after_entropy_(arena.take<double>(topology.nodes)), labels_(arena.take<double>(K_)) {}
+      : topology_(topology),
+        model_(model),
+        steps_(topology, model),
+        sequence_(sequence),
+        counts_(counts),
+        K_(model.K),
+        h_(arena.take<Wide>(K_)),
+        node_(arena.take<Wide>(topology.nodes)),
+        after_(arena.take<Wide>(topology.nodes)),
+        arrival_(arena.take<Wide>(topology.arrivals)),
+        arrival_back_(arena.take<Wide>(topology.arrivals)),
+        node_entropy_(arena.take<double>(topology.nodes)),
+        arrival_entropy_(arena.take<double>(topology.arrivals)),
+        after_entropy_(arena.take<double>(topology.nodes)),
+        labels_(arena.take<double>(K_)) {}
 
   std::size_t size() const { return static_cast<std::size_t>(topology_.nodes); }
   Wide z() const { return z_; }
@@ -146,7 +156,8 @@ class EntropyPass {
       const std::int32_t r = topology_.arrival_state[m], a = topology_.arrival_label[m];
       for (std::int32_t n = topology_.node_begin[r]; n < topology_.node_begin[r + 1]; ++n) {
         const std::int32_t b = topology_.node_label[n];
-        counts_.transitions[a * K_ + b] += share(arrival_[m] * model_.g[a * K_ + b] * after_[n], arrival_entropy_[m] + after_entropy_[n]);
+        counts_.transitions[a * K_ + b] +=
+            share(arrival_[m] * model_.g[a * K_ + b] * after_[n], arrival_entropy_[m] + after_entropy_[n]);
       }
     }
   }
@@ -232,7 +243,7 @@ std::vector<double> entropy(const Constraints& constraints, const Scores<Real>& 
   return entropy(constraints, scores, Gradients<Real>{}, options).values;
 }
 
-#define REGCCRF_INSTANTIATE(Real)                                                                       \
+#define REGCCRF_INSTANTIATE(Real)                                                                         \
   template Loss entropy(const Constraints&, const Scores<Real>&, const Gradients<Real>&, const Options&); \
   template std::vector<double> entropy(const Constraints&, const Scores<Real>&, const Options&)
 REGCCRF_INSTANTIATE(float);

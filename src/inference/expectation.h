@@ -1,9 +1,9 @@
 // Expectations: log_z and expected counts of one sequence, by the fastest pass that can promise its answer.
 //
 // The fast pass (forward_backward_cpu.h) works in float or double with one scale per step, and knows afterwards whether
-// anything that it lost could matter; a sequence for which it cannot rule that out is done again with more range: float,
-// double, wide (wide_pass.h). One object serves a call: what depends on the transitions alone is prepared once, when it
-// is first needed, for every constraint and precision.
+// anything that it lost could matter; a sequence for which it cannot rule that out is done again with more range:
+// float, double, wide (wide_pass.h). One object serves a call: what depends on the transitions alone is prepared once,
+// when it is first needed, for every constraint and precision.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ class Expectations {
 
   double log_z(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena);
   // log_z and counts; where log_z is −inf the counts are zeros.
-  double operator()(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, const Counts<Real>& counts);
+  double operator()(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena,
+                    const Counts<Real>& counts);
 
  private:
   double wide(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, const Counts<Real>& counts);

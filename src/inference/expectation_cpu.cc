@@ -1,10 +1,9 @@
 // Which pass a sequence gets (see expectation.h).
-#include "inference/expectation.h"
-
 #include <algorithm>
 #include <limits>
 #include <type_traits>
 
+#include "inference/expectation.h"
 #include "inference/forward_backward_cpu.h"
 #include "inference/wide_pass.h"
 
@@ -69,7 +68,8 @@ double Expectations<Real>::log_z(const Constraint& constraint, const Sequence<Re
   const FastResult fast = fast_log_z(gains<double>(constraint), sequence, arena);
   if (fast.trusted) return fast.log_z;
   bool checkpointed = false;
-  const FastResult both = fast_counts(gains<double>(constraint), sequence, arena, Counts<Real>{}, batch_.options().keep_bytes, checkpointed);
+  const FastResult both = fast_counts(gains<double>(constraint), sequence, arena, Counts<Real>{},
+                                      batch_.options().keep_bytes, checkpointed);
   batch_.workspace().checkpointed += checkpointed;
   if (both.trusted) return both.log_z;
   ++batch_.workspace().wide;
@@ -84,13 +84,15 @@ double Expectations<Real>::operator()(const Constraint& constraint, const Sequen
   bool checkpointed = false;
   if constexpr (std::is_same_v<Real, float>) {
     if (sequence.T <= kFloatSteps) {
-      const FastResult fast = fast_counts(gains<float>(constraint), sequence, arena, counts, batch_.options().keep_bytes, checkpointed);
+      const FastResult fast =
+          fast_counts(gains<float>(constraint), sequence, arena, counts, batch_.options().keep_bytes, checkpointed);
       batch_.workspace().checkpointed += checkpointed;
       if (fast.trusted) return fast.log_z;
     }
     ++batch_.workspace().doubled;
   }
-  const FastResult fast = fast_counts(gains<double>(constraint), sequence, arena, counts, batch_.options().keep_bytes, checkpointed);
+  const FastResult fast =
+      fast_counts(gains<double>(constraint), sequence, arena, counts, batch_.options().keep_bytes, checkpointed);
   batch_.workspace().checkpointed += checkpointed;
   if (fast.trusted) return fast.log_z;
   ++batch_.workspace().wide;

@@ -38,9 +38,9 @@ template <class P>
 struct Range;
 template <>
 struct Range<float> {
-  static constexpr double lowest_score = -20;      // e^-20 = 2^-29
-  static constexpr double smallest = 0x1p-60;      // 2^-60 · 2^-29 · 2^-29 and some scaling stay normal
-  static constexpr double largest_beta = 0x1p80;   // 2^-126 · 2^80 is negligible, over all nodes and steps too
+  static constexpr double lowest_score = -20;     // e^-20 = 2^-29
+  static constexpr double smallest = 0x1p-60;     // 2^-60 · 2^-29 · 2^-29 and some scaling stay normal
+  static constexpr double largest_beta = 0x1p80;  // 2^-126 · 2^80 is negligible, over all nodes and steps too
 };
 template <>
 struct Range<double> {
@@ -76,9 +76,15 @@ class FastPass {
  public:
   using Value = P;
 
-  FastPass(const Gains<P>& gains, const Sequence<Real>& sequence, Arena& arena, const Counts<Real>& counts, bool both_ways)
-      : gains_(gains), plan_(*gains.topology.plan), sequence_(sequence), counts_(counts), K_(sequence.K),
-        scratch_(arena.take<double>(K_ + 8)), lowest_(gains.lowest) {
+  FastPass(const Gains<P>& gains, const Sequence<Real>& sequence, Arena& arena, const Counts<Real>& counts,
+           bool both_ways)
+      : gains_(gains),
+        plan_(*gains.topology.plan),
+        sequence_(sequence),
+        counts_(counts),
+        K_(sequence.K),
+        scratch_(arena.take<double>(K_ + 8)),
+        lowest_(gains.lowest) {
     const auto T = static_cast<std::size_t>(sequence.T), row = static_cast<std::size_t>(K_) + 1;
     constexpr std::size_t most_kept = std::size_t{1} << 23;
     keep_weights_ = both_ways && T * row <= most_kept;
@@ -160,8 +166,8 @@ class FastPass {
     }
     ring_ = (ring_ + 1) % (kChunk + 1);
     after_ = after_ring_[ring_];
-    // The sum is 1 but for rounding errors. These are damped (a correction comes one step late; a quarter of the error is what
-    // brings it back soonest without overshooting), so that they do not add up.
+    // The sum is 1 but for rounding errors. These are damped (a correction comes one step late; a quarter of the error
+    // is what brings it back soonest without overshooting), so that they do not add up.
     const Product<P> product = meet(plan_, alpha, beta_, weigh_emissions(t), factor_[t] * correction_, labels_, after_);
     if (!(product.largest <= P{Range<P>::largest_beta}) || !(product.sum > P{0.5} && product.sum < P{2})) return false;
     correction_ = 1 - (product.sum - 1) / 4;
@@ -217,7 +223,8 @@ class FastPass {
     for (int a = 0; counts_.end && a < K_; ++a) counts_.end[a] += end_[a];
     if (!E_) return;
     if (chunk_ > 0) count_chunk();
-    sum_bigrams(plan_, E_, gains_.matrix, counts_.weight, static_cast<double>(sequence_.T - 1), sums_, counts_.transitions);
+    sum_bigrams(plan_, E_, gains_.matrix, counts_.weight, static_cast<double>(sequence_.T - 1), sums_,
+                counts_.transitions);
   }
 
   const Gains<P>& gains_;
@@ -249,7 +256,8 @@ class FastPass {
 
 template <class P>
 template <class Real>
-Gains<P>::Gains(const Topology& t, const Scores<Real>& scores) : topology(t), g_peak(0), start_peak(0), end_peak(0), lowest(0) {
+Gains<P>::Gains(const Topology& t, const Scores<Real>& scores)
+    : topology(t), g_peak(0), start_peak(0), end_peak(0), lowest(0) {
   const Plan& plan = *t.plan;
   const auto K = static_cast<std::size_t>(t.K);
   // exp of some scores relative to their largest, and that; ones where there are none.
@@ -307,14 +315,16 @@ FastResult fast_counts(const Gains<P>& gains, const Sequence<Real>& sequence, Ar
   const FlushToZero flush;
   FastPass<Real, P> pass(gains, sequence, arena, counts, true);
   checkpointed = must_checkpoint(pass, sequence.T, keep_bytes);
-  const bool trusted = checkpointed ? both_ways_checkpointed(pass, sequence.T, arena) : both_ways_kept(pass, sequence.T, arena);
+  const bool trusted =
+      checkpointed ? both_ways_checkpointed(pass, sequence.T, arena) : both_ways_kept(pass, sequence.T, arena);
   return {trusted, pass.log_z()};
 }
 
-#define REGCCRF_INSTANTIATE(Real, P)                                                                            \
-  template Gains<P>::Gains(const Topology&, const Scores<Real>&);                                               \
-  template FastResult fast_log_z(const Gains<P>&, const Sequence<Real>&, Arena&);                               \
-  template FastResult fast_counts(const Gains<P>&, const Sequence<Real>&, Arena&, const Counts<Real>&, std::size_t, bool&)
+#define REGCCRF_INSTANTIATE(Real, P)                                                                                \
+  template Gains<P>::Gains(const Topology&, const Scores<Real>&);                                                   \
+  template FastResult fast_log_z(const Gains<P>&, const Sequence<Real>&, Arena&);                                   \
+  template FastResult fast_counts(const Gains<P>&, const Sequence<Real>&, Arena&, const Counts<Real>&, std::size_t, \
+                                  bool&)
 REGCCRF_INSTANTIATE(float, float);
 REGCCRF_INSTANTIATE(float, double);
 REGCCRF_INSTANTIATE(double, double);

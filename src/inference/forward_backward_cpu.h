@@ -1,9 +1,10 @@
 // The fast forward–backward pass: probabilities in float or double with one scale for each step, over a plan's cells.
 //
-// exp(h) and exp(g) are taken relative to their largest, and each step is scaled by a power of two, so numbers can only be
-// lost at the lower end. Two ways to know that nothing lost matters:
+// exp(h) and exp(g) are taken relative to their largest, and each step is scaled by a power of two, so numbers can only
+// be lost at the lower end. Two ways to know that nothing lost matters:
 //   forward alone   no number ever came so low that a product could have vanished; then nothing was lost.
-//   both ways       beta is scaled so that alpha · beta sums to 1 at every step. What vanished from alpha was smaller than
+//   both ways       beta is scaled so that alpha · beta sums to 1 at every step. What vanished from alpha was smaller
+//   than
 //                   the smallest normal number, so its share of the total was below that number times beta. As long as
 //                   no beta (and no h ⊗ beta) is larger than a bound, the share is negligible.
 // If neither holds the pass says so, and the caller takes one with more range. Rounding errors grow with T where the
@@ -31,15 +32,15 @@ struct Gains {
   double g_peak, start_peak, end_peak;  // what the weights are relative to
   double lowest;                        // of the finite scores, relative to its peak
   Arena memory;
-  P* matrix;        // the groups' [in, out]
-  P* transposed;    // the groups' [out, in]
-  P* exists;        // [node cells] 1, or 0 for padding
-  P* start;         // [K]
-  P* last;          // [node cells] exp(end) where the node accepts, else 0
+  P* matrix;      // the groups' [in, out]
+  P* transposed;  // the groups' [out, in]
+  P* exists;      // [node cells] 1, or 0 for padding
+  P* start;       // [K]
+  P* last;        // [node cells] exp(end) where the node accepts, else 0
 };
 
 struct FastResult {
-  bool trusted;   // else nothing is known, and `counts` hold nothing of use
+  bool trusted;  // else nothing is known, and `counts` hold nothing of use
   double log_z;
 };
 

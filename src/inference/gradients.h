@@ -1,5 +1,5 @@
-// Gradients of a whole call: emission rows are written in place, the sums over sequences in double, one for each thread,
-// and put together at the end.
+// Gradients of a whole call: emission rows are written in place, the sums over sequences in double, one for each
+// thread, and put together at the end.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace regccrf {
 template <class Real>
 void clear_rows(const Counts<Real>& counts, const Sequence<Real>& sequence) {
   if (!counts.emissions) return;
-  for (std::int64_t t = 0; t < sequence.T; ++t) std::fill_n(counts.emissions + sequence.row(t) * sequence.K, sequence.K, Real{0});
+  for (std::int64_t t = 0; t < sequence.T; ++t)
+    std::fill_n(counts.emissions + sequence.row(t) * sequence.K, sequence.K, Real{0});
 }
 
 template <class Real>
@@ -24,11 +25,15 @@ class GradientSums {
       : gradients_(gradients), K_(static_cast<std::size_t>(batch.K())) {
     const char* operation = batch.operation();
     const auto size = static_cast<std::size_t>(batch.rows()) * K_;
-    if (!gradients.emissions.empty()) check_size(operation, "the emissions' gradient", gradients.emissions.size(), size, "[rows, K]");
-    if (!gradients.transitions.empty()) check_size(operation, "the transitions' gradient", gradients.transitions.size(), K_ * K_, "[K, K]");
-    if (!gradients.start.empty()) check_size(operation, "the start scores' gradient", gradients.start.size(), K_, "[K]");
+    if (!gradients.emissions.empty())
+      check_size(operation, "the emissions' gradient", gradients.emissions.size(), size, "[rows, K]");
+    if (!gradients.transitions.empty())
+      check_size(operation, "the transitions' gradient", gradients.transitions.size(), K_ * K_, "[K, K]");
+    if (!gradients.start.empty())
+      check_size(operation, "the start scores' gradient", gradients.start.size(), K_, "[K]");
     if (!gradients.end.empty()) check_size(operation, "the end scores' gradient", gradients.end.size(), K_, "[K]");
-    if (!gradients.weights.empty()) check_size(operation, "weights", gradients.weights.size(), static_cast<std::size_t>(batch.size()), "[B]");
+    if (!gradients.weights.empty())
+      check_size(operation, "weights", gradients.weights.size(), static_cast<std::size_t>(batch.size()), "[B]");
     sums_.resize(static_cast<std::size_t>(batch.members()));
     for (Sums& sums : sums_) {
       if (!gradients.transitions.empty()) sums.transitions.assign(K_ * K_, 0);

@@ -1,7 +1,7 @@
 // The k best sequences, by recursive enumeration (Jiménez & Marzal 2000). Viterbi scores give every node its best
 // beginning; the next best one of a node is found only when somebody asks for it, from the next best ones of its
-// predecessors. Distinct paths are distinct sequences, because the automaton is unambiguous. The recursion is a stack of
-// its own, so T may be long.
+// predecessors. Distinct paths are distinct sequences, because the automaton is unambiguous. The recursion is a stack
+// of its own, so T may be long.
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
@@ -34,8 +34,12 @@ template <class Real>
 class Enumeration {
  public:
   Enumeration(const Constraint& constraint, BestPaths<Real>& best, const Sequence<Real>& sequence, Arena& arena)
-      : topology_(constraint.topology()), cell_(topology_.plan->node_cell.data()), cells_(topology_.plan->cells), model_(best.model()),
-        sequence_(sequence), delta_(arena.take<double>(static_cast<std::size_t>(sequence.T) * cells_)) {
+      : topology_(constraint.topology()),
+        cell_(topology_.plan->node_cell.data()),
+        cells_(topology_.plan->cells),
+        model_(best.model()),
+        sequence_(sequence),
+        delta_(arena.take<double>(static_cast<std::size_t>(sequence.T) * cells_)) {
     best.beginnings(constraint, sequence, arena, delta_);
   }
 
@@ -61,7 +65,8 @@ class Enumeration {
   };
 
   std::uint64_t key(std::int64_t t, std::int32_t node) const {
-    return static_cast<std::uint64_t>(t) * (static_cast<std::uint64_t>(topology_.nodes) + 1) + static_cast<std::uint64_t>(node);
+    return static_cast<std::uint64_t>(t) * (static_cast<std::uint64_t>(topology_.nodes) + 1) +
+           static_cast<std::uint64_t>(node);
   }
 
   // Has place (t, node) find its beginning number `rank`, and whatever that needs before it.
@@ -142,7 +147,8 @@ class Enumeration {
       return;
     }
     const std::int32_t r = topology_.node_state[node];
-    for (std::int32_t i = topology_.into_begin[topology_.arrival_begin[r]]; i < topology_.into_begin[topology_.arrival_begin[r + 1]]; ++i) {
+    for (std::int32_t i = topology_.into_begin[topology_.arrival_begin[r]];
+         i < topology_.into_begin[topology_.arrival_begin[r + 1]]; ++i) {
       const std::int32_t n = topology_.into_node[i];
       push(place, {delta[cell_[n]] + step(t, node, n), n, 0});
     }

@@ -3,18 +3,20 @@
 // The work is in `product`: y[j] = ⊕_i x[i] ⊗ m[i, j] for all states of a group at once. In columns the states are a
 // vector's lanes, m[i, j] is broadcast, and a tile of slots j stays in registers; in rows the slots j are the lanes and
 // x[i] is broadcast. The transposed mix is the same with in and out exchanged.
-#include "inference/kernels.h"
-
 #include <algorithm>
 #include <limits>
 #include <span>
 
+#include "inference/kernels.h"
+
+// The order of these matters.
+// clang-format off
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "inference/kernels_cpu.cc"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
-
 #include <hwy/contrib/math/math-inl.h>
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace regccrf {
@@ -70,7 +72,8 @@ struct MaxPlus {
   }
 };
 
-// --- columns -----------------------------------------------------------------------------------------------------------
+// --- columns
+// -----------------------------------------------------------------------------------------------------------
 
 // Where lane `lane` of slot i lies: slot after slot, or wherever the plan's sources say.
 struct Dense {
@@ -85,8 +88,8 @@ struct Sourced {
 
 // y[j][lane …] for `Slots` slots and `Vectors` vectors of lanes.
 template <class S, int Slots, int Vectors, class D, class Where, class P>
-HWY_INLINE void column_tile(D d, const P* HWY_RESTRICT x, Where where, int lane, int nx, const P* HWY_RESTRICT m, int m_step,
-                            int lanes, P* HWY_RESTRICT y) {
+HWY_INLINE void column_tile(D d, const P* HWY_RESTRICT x, Where where, int lane, int nx, const P* HWY_RESTRICT m,
+                            int m_step, int lanes, P* HWY_RESTRICT y) {
   using V = hn::Vec<D>;
   const int N = static_cast<int>(hn::Lanes(d));
   V sum[Slots][Vectors];
@@ -115,7 +118,8 @@ HWY_INLINE void column_tile(D d, const P* HWY_RESTRICT x, Where where, int lane,
 
 // What is left of the slots, in one tile of just that size.
 template <class S, int Most, int Vectors, class D, class Where, class P>
-HWY_INLINE void column_rest(D d, const P* x, Where where, int lane, int nx, const P* m, int m_step, int rest, int lanes, P* y) {
+HWY_INLINE void column_rest(D d, const P* x, Where where, int lane, int nx, const P* m, int m_step, int rest, int lanes,
+                            P* y) {
   if (rest == Most) return column_tile<S, Most, Vectors>(d, x, where, lane, nx, m, m_step, lanes, y);
   if constexpr (Most > 1) column_rest<S, Most - 1, Vectors>(d, x, where, lane, nx, m, m_step, rest, lanes, y);
 }
@@ -124,7 +128,8 @@ HWY_INLINE void column_rest(D d, const P* x, Where where, int lane, int nx, cons
 template <class S, int Vectors, class D, class Where, class P>
 HWY_INLINE void column_strip(D d, const P* x, Where where, int lane, int nx, const P* m, int ny, int lanes, P* y) {
   int j = 0;
-  for (; j + kTile <= ny; j += kTile) column_tile<S, kTile, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
+  for (; j + kTile <= ny; j += kTile)
+    column_tile<S, kTile, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
   if (j < ny) column_rest<S, kTile - 1, Vectors>(d, x, where, lane, nx, m + j, ny, ny - j, lanes, y + j * lanes);
 }
 
@@ -140,7 +145,8 @@ HWY_INLINE void column_product(const P* x, Where where, int nx, const P* m, int 
   for (; s < lanes; s += E) column_strip<S, 1>(eight, x, where, s, nx, m, ny, lanes, y);
 }
 
-// --- rows --------------------------------------------------------------------------------------------------------------
+// --- rows
+// --------------------------------------------------------------------------------------------------------------
 
 // y[0 … Vectors · N) with two sums each, so that additions need not wait for each other. nx is even.
 template <class S, int Vectors, class D, class P>
@@ -179,7 +185,8 @@ HWY_INLINE void row_product(const P* x, int nx, const P* m, int ny, P* y) {
   for (; j < ny; j += E) row_tile<S, 1>(eight, x, nx, m + j, ny, y + j);
 }
 
-// --- whole steps ---------------------------------------------------------------------------------------------------------
+// --- whole steps
+// ---------------------------------------------------------------------------------------------------------
 
 // body(vector tag, offset) over the lanes of a thin unit.
 template <class P, class Body>
@@ -261,8 +268,8 @@ HWY_INLINE void run_move(const Move& move, const P* from, P* to) {
   }
 }
 
-// Calls op(vector tag, first cell, label-dependent value as a vector, largest, smallest) over all node cells; the last two
-// are running vectors that the op updates. `value` is indexed by label.
+// Calls op(vector tag, first cell, label-dependent value as a vector, largest, smallest) over all node cells; the last
+// two are running vectors that the op updates. `value` is indexed by label.
 template <class P, class Op>
 HWY_INLINE Extent<P> over_nodes(const Plan& plan, const P* value, const Op op) {
   const Full<P> full;
@@ -301,10 +308,12 @@ struct Scale {
 
   template <class D, class V>
   HWY_INLINE void operator()(D d, int cell, V w, V& high, V& low) const {
-    const V x = hn::Mul(hn::LoadU(d, after + cell), hn::Mul(hn::Mul(w, hn::Set(d, factor)), hn::LoadU(d, exists + cell)));
+    const V x =
+        hn::Mul(hn::LoadU(d, after + cell), hn::Mul(hn::Mul(w, hn::Set(d, factor)), hn::LoadU(d, exists + cell)));
     hn::StoreU(x, d, after + cell);
     high = hn::Max(high, x);
-    if constexpr (Watch) low = hn::Min(low, hn::IfThenElse(hn::Gt(x, hn::Zero(d)), x, hn::Set(d, std::numeric_limits<P>::max())));
+    if constexpr (Watch)
+      low = hn::Min(low, hn::IfThenElse(hn::Gt(x, hn::Zero(d)), x, hn::Set(d, std::numeric_limits<P>::max())));
   }
 };
 
@@ -318,7 +327,8 @@ struct Shift {
 
   template <class D, class V>
   HWY_INLINE void operator()(D d, int cell, V w, V& high, V& low) const {
-    const V x = hn::Add(hn::LoadU(d, after + cell), hn::Add(hn::Add(w, hn::Set(d, shift)), hn::LoadU(d, exists + cell)));
+    const V x =
+        hn::Add(hn::LoadU(d, after + cell), hn::Add(hn::Add(w, hn::Set(d, shift)), hn::LoadU(d, exists + cell)));
     hn::StoreU(x, d, after + cell);
     high = hn::Max(high, x);
     low = hn::Min(low, hn::IfThenElse(hn::Gt(x, hn::Set(d, kLeast)), x, hn::Set(d, std::numeric_limits<P>::max())));
@@ -335,8 +345,8 @@ HWY_INLINE void Spread(const Plan& plan, P* alpha) {
 }
 
 template <class P>
-Extent<P> ForwardStep(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, bool watch,
-                      P* after) {
+Extent<P> ForwardStep(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before,
+                      bool watch, P* after) {
   mix<SumProduct>(plan, matrix, before, after);
   const Extent<P> extent = watch ? over_nodes(plan, weights, Scale<true, P>{factor, exists, after})
                                  : over_nodes(plan, weights, Scale<false, P>{factor, exists, after});
@@ -370,11 +380,13 @@ Product<P> Meet(const Plan& plan, const P* alpha, const P* beta, const P* weight
       P sum = 0;
       if (cell + N <= end) {
         auto sums = hn::Zero(full);
-        for (; cell + N <= end; cell += N) sums = hn::Add(sums, meet_lanes(full, alpha + cell, beta + cell, hn::Set(full, w), high, after + cell));
+        for (; cell + N <= end; cell += N)
+          sums = hn::Add(sums, meet_lanes(full, alpha + cell, beta + cell, hn::Set(full, w), high, after + cell));
         sum = hn::GetLane(hn::SumOfLanes(full, sums));
       }
       for (; cell < end; cell += E) {
-        sum += hn::GetLane(hn::SumOfLanes(eight, meet_lanes(eight, alpha + cell, beta + cell, hn::Set(eight, w), high8, after + cell)));
+        sum += hn::GetLane(hn::SumOfLanes(
+            eight, meet_lanes(eight, alpha + cell, beta + cell, hn::Set(eight, w), high8, after + cell)));
       }
       labels[label[j]] += sum;
     }
@@ -410,25 +422,28 @@ void BackwardStep(const Plan& plan, const P* transposed, const P* after, P* arri
   for (const Group& group : std::span(plan.groups.data(), static_cast<std::size_t>(plan.thick))) {
     const P* m = transposed + group.matrix;
     if (group.columns) {
-      column_product<SumProduct>(after + group.node, Dense{group.lanes}, group.out, m, group.in, group.lanes, arrivals + group.arrival);
+      column_product<SumProduct>(after + group.node, Dense{group.lanes}, group.out, m, group.in, group.lanes,
+                                 arrivals + group.arrival);
       continue;
     }
     for (int s = 0; s < group.states; ++s) {
-      row_product<SumProduct>(after + group.node + s * group.out, group.out, m, group.in, arrivals + group.arrival + s * group.in);
+      row_product<SumProduct>(after + group.node + s * group.out, group.out, m, group.in,
+                              arrivals + group.arrival + s * group.in);
     }
   }
   run_move<SumProduct>(plan.backward, arrivals, beta);
 }
 
-// --- bigrams -------------------------------------------------------------------------------------------------------------
+// --- bigrams
+// -------------------------------------------------------------------------------------------------------------
 
 // E[i][j] of a column group is a vector of 64 bytes: sums over states wait in its lanes until the end.
 template <class P>
 constexpr int kSumLanes = 64 / sizeof(P);
 
 template <int I, int J, class D, class P>
-HWY_INLINE void column_bigram_tile(D d, const P* const* alpha, const P* const* after, int steps, Sourced where, int i0, int y0,
-                                   const Group& g, int from, int to, P* E) {
+HWY_INLINE void column_bigram_tile(D d, const P* const* alpha, const P* const* after, int steps, Sourced where, int i0,
+                                   int y0, const Group& g, int from, int to, P* E) {
   using V = hn::Vec<D>;
   const int N = static_cast<int>(hn::Lanes(d));
   V sum[I][J];
@@ -465,16 +480,18 @@ HWY_INLINE void column_bigram_tile(D d, const P* const* alpha, const P* const* a
 }
 
 template <int I, class D, class P>
-HWY_INLINE void column_bigram_row(D d, const P* const* alpha, const P* const* after, int steps, Sourced where, const Group& g, int i,
-                                  int from, int to, P* E) {
+HWY_INLINE void column_bigram_row(D d, const P* const* alpha, const P* const* after, int steps, Sourced where,
+                                  const Group& g, int i, int from, int to, P* E) {
   P* e = E + static_cast<std::int64_t>(i) * g.out * kSumLanes<P>;
   int j = 0;
   if constexpr (kBigramTile == 4) {
     for (; j + 4 <= g.out; j += 4) {
-      column_bigram_tile<I, 4>(d, alpha, after, steps, where, i, g.node + j * g.lanes, g, from, to, e + j * kSumLanes<P>);
+      column_bigram_tile<I, 4>(d, alpha, after, steps, where, i, g.node + j * g.lanes, g, from, to,
+                               e + j * kSumLanes<P>);
     }
     for (; j + 3 <= g.out; j += 3) {
-      column_bigram_tile<I, 3>(d, alpha, after, steps, where, i, g.node + j * g.lanes, g, from, to, e + j * kSumLanes<P>);
+      column_bigram_tile<I, 3>(d, alpha, after, steps, where, i, g.node + j * g.lanes, g, from, to,
+                               e + j * kSumLanes<P>);
     }
   }
   for (; j + 2 <= g.out; j += 2) {
@@ -486,8 +503,8 @@ HWY_INLINE void column_bigram_row(D d, const P* const* alpha, const P* const* af
 }
 
 template <class D, class P>
-HWY_INLINE void column_bigrams(D d, const P* const* alpha, const P* const* after, int steps, Sourced where, const Group& g, int from,
-                               int to, P* E) {
+HWY_INLINE void column_bigrams(D d, const P* const* alpha, const P* const* after, int steps, Sourced where,
+                               const Group& g, int from, int to, P* E) {
   int i = 0;
   for (; i + 4 <= g.in; i += 4) column_bigram_row<4>(d, alpha, after, steps, where, g, i, from, to, E);
   for (; i + 3 <= g.in; i += 3) column_bigram_row<3>(d, alpha, after, steps, where, g, i, from, to, E);
@@ -497,8 +514,8 @@ HWY_INLINE void column_bigrams(D d, const P* const* alpha, const P* const* after
 
 // Four in-slots at a time (there are a multiple of 8), all states and steps.
 template <class D, class P>
-HWY_INLINE void row_bigram_tile(D d, const P* const* alpha, const P* const* after, int steps, const std::int32_t* source, const Group& g,
-                                int i, int j, P* E) {
+HWY_INLINE void row_bigram_tile(D d, const P* const* alpha, const P* const* after, int steps,
+                                const std::int32_t* source, const Group& g, int i, int j, P* E) {
   using V = hn::Vec<D>;
   V sum[4];
 #pragma GCC unroll 4
@@ -524,7 +541,7 @@ void AddBigrams(const Plan& plan, const P* const* alpha, const P* const* after, 
   const int N = static_cast<int>(hn::Lanes(d));
   const Eight<P> eight;
   for (const Thin& thin : plan.thin) {
-    P* e = E + thin.matrix * kSumLanes<P>;
+    P* e = E + thin.bigrams;
     over_unit<P>(thin.width, [=](auto tag, int k) HWY_ATTR {
       auto first = hn::Zero(tag), second = hn::Zero(tag);
       for (int t = 0; t < steps; ++t) {
@@ -537,7 +554,7 @@ void AddBigrams(const Plan& plan, const P* const* alpha, const P* const* after, 
     });
   }
   for (const Group& g : std::span(plan.groups.data(), static_cast<std::size_t>(plan.thick))) {
-    P* e = E + g.matrix * kSumLanes<P>;
+    P* e = E + g.bigrams;
     const std::int32_t* source = plan.sources.data() + g.source;
     if (g.columns) {
       const Sourced where{source, g.units};
@@ -576,9 +593,10 @@ double group_bigrams(const Group& g, const P* e, const P* m, double* sums) {
 }
 
 template <class P>
-void SumBigrams(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch, double* counts) {
+void SumBigrams(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch,
+                double* counts) {
   double sum = 0;
-  for (const Group& g : plan.groups) sum += group_bigrams(g, E + g.matrix * kSumLanes<P>, matrix + g.matrix, scratch + g.matrix);
+  for (const Group& g : plan.groups) sum += group_bigrams(g, E + g.bigrams, matrix + g.matrix, scratch + g.matrix);
   const double scale = sum > 0 ? weight * total / sum : 0;
   for (const Group& g : plan.groups) {
     const double* sums = scratch + g.matrix;
@@ -590,7 +608,8 @@ void SumBigrams(const Plan& plan, const P* E, const P* matrix, double weight, do
   }
 }
 
-// --- max-plus, and exp -----------------------------------------------------------------------------------------------------
+// --- max-plus, and exp
+// -----------------------------------------------------------------------------------------------------
 
 template <class P>
 Extent<P> MaxStep(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* after) {
@@ -634,31 +653,31 @@ Peak ExpRowFF(const float* h, int K, double* scratch, float* weights) { return E
 Peak ExpRowFD(const float* h, int K, double* scratch, double* weights) { return ExpRow(h, K, scratch, weights); }
 Peak ExpRowDD(const double* h, int K, double* scratch, double* weights) { return ExpRow(h, K, scratch, weights); }
 
-#define REGCCRF_KERNELS(P, Name)                                                                                             \
-  Extent<P> Forward##Name(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, bool watch, P* after) {\
-    return ForwardStep(plan, matrix, exists, weights, factor, before, watch, after);                                         \
-  }                                                                                                                          \
-  void Spread##Name(const Plan& plan, P* alpha) {                                                                            \
-    return Spread<SumProduct>(plan, alpha);                                                                                  \
-  }                                                                                                                          \
-  Product<P> Meet##Name(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels, P* after) {  \
-    return Meet(plan, alpha, beta, weights, factor, labels, after);                                                          \
-  }                                                                                                                          \
-  void Backward##Name(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                         \
-    return BackwardStep(plan, transposed, after, arrivals, beta);                                                            \
-  }                                                                                                                          \
-  void AddBigrams##Name(const Plan& plan, const P* const* alpha, const P* const* after, int steps, P* E) {                   \
-    return AddBigrams(plan, alpha, after, steps, E);                                                                         \
-  }                                                                                                                          \
-  void SumBigrams##Name(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch, double* counts) {\
-    return SumBigrams(plan, E, matrix, weight, total, scratch, counts);                                                      \
-  }                                                                                                                          \
-  Extent<P> Max##Name(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* after) {  \
-    return MaxStep(plan, matrix, exists, h, shift, before, after);                                                           \
-  }                                                                                                                          \
-  void MaxSpread##Name(const Plan& plan, P* delta) {                                                                         \
-    return Spread<MaxPlus>(plan, delta);                                                                                     \
-  }
+#define REGCCRF_KERNELS(P, Name)                                                                                     \
+  Extent<P> Forward##Name(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor,            \
+                          const P* before, bool watch, P* after) {                                                   \
+    return ForwardStep(plan, matrix, exists, weights, factor, before, watch, after);                                 \
+  }                                                                                                                  \
+  void Spread##Name(const Plan& plan, P* alpha) { return Spread<SumProduct>(plan, alpha); }                          \
+  Product<P> Meet##Name(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels,      \
+                        P* after) {                                                                                  \
+    return Meet(plan, alpha, beta, weights, factor, labels, after);                                                  \
+  }                                                                                                                  \
+  void Backward##Name(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                 \
+    return BackwardStep(plan, transposed, after, arrivals, beta);                                                    \
+  }                                                                                                                  \
+  void AddBigrams##Name(const Plan& plan, const P* const* alpha, const P* const* after, int steps, P* E) {           \
+    return AddBigrams(plan, alpha, after, steps, E);                                                                 \
+  }                                                                                                                  \
+  void SumBigrams##Name(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch, \
+                        double* counts) {                                                                            \
+    return SumBigrams(plan, E, matrix, weight, total, scratch, counts);                                              \
+  }                                                                                                                  \
+  Extent<P> Max##Name(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before,      \
+                      P* after) {                                                                                    \
+    return MaxStep(plan, matrix, exists, h, shift, before, after);                                                   \
+  }                                                                                                                  \
+  void MaxSpread##Name(const Plan& plan, P* delta) { return Spread<MaxPlus>(plan, delta); }
 REGCCRF_KERNELS(float, Float)
 REGCCRF_KERNELS(double, Double)
 #undef REGCCRF_KERNELS
@@ -670,46 +689,49 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace regccrf {
 
-#define REGCCRF_EXPORT(P, Name)                                                                                              \
-  HWY_EXPORT(Forward##Name);                                                                                                 \
-  template <>                                                                                                                \
-  Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, bool watch, P* after) {\
-    return HWY_DYNAMIC_DISPATCH(Forward##Name)(plan, matrix, exists, weights, factor, before, watch, after);                 \
-  }                                                                                                                          \
-  HWY_EXPORT(Spread##Name);                                                                                                  \
-  template <>                                                                                                                \
-  void spread(const Plan& plan, P* alpha) {                                                                                  \
-    return HWY_DYNAMIC_DISPATCH(Spread##Name)(plan, alpha);                                                                  \
-  }                                                                                                                          \
-  HWY_EXPORT(Meet##Name);                                                                                                    \
-  template <>                                                                                                                \
-  Product<P> meet(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels, P* after) {        \
-    return HWY_DYNAMIC_DISPATCH(Meet##Name)(plan, alpha, beta, weights, factor, labels, after);                              \
-  }                                                                                                                          \
-  HWY_EXPORT(Backward##Name);                                                                                                \
-  template <>                                                                                                                \
-  void backward_step(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                          \
-    return HWY_DYNAMIC_DISPATCH(Backward##Name)(plan, transposed, after, arrivals, beta);                                    \
-  }                                                                                                                          \
-  HWY_EXPORT(AddBigrams##Name);                                                                                              \
-  template <>                                                                                                                \
-  void add_bigrams(const Plan& plan, const P* const* alpha, const P* const* after, int steps, P* E) {                        \
-    return HWY_DYNAMIC_DISPATCH(AddBigrams##Name)(plan, alpha, after, steps, E);                                             \
-  }                                                                                                                          \
-  HWY_EXPORT(SumBigrams##Name);                                                                                              \
-  template <>                                                                                                                \
-  void sum_bigrams(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch, double* counts) {\
-    return HWY_DYNAMIC_DISPATCH(SumBigrams##Name)(plan, E, matrix, weight, total, scratch, counts);                          \
-  }                                                                                                                          \
-  HWY_EXPORT(Max##Name);                                                                                                     \
-  template <>                                                                                                                \
-  Extent<P> max_step(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* after) {   \
-    return HWY_DYNAMIC_DISPATCH(Max##Name)(plan, matrix, exists, h, shift, before, after);                                   \
-  }                                                                                                                          \
-  HWY_EXPORT(MaxSpread##Name);                                                                                               \
-  template <>                                                                                                                \
-  void max_spread(const Plan& plan, P* delta) {                                                                              \
-    return HWY_DYNAMIC_DISPATCH(MaxSpread##Name)(plan, delta);                                                               \
+#define REGCCRF_EXPORT(P, Name)                                                                                       \
+  HWY_EXPORT(Forward##Name);                                                                                          \
+  template <>                                                                                                         \
+  Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor,              \
+                         const P* before, bool watch, P* after) {                                                     \
+    return HWY_DYNAMIC_DISPATCH(Forward##Name)(plan, matrix, exists, weights, factor, before, watch, after);          \
+  }                                                                                                                   \
+  HWY_EXPORT(Spread##Name);                                                                                           \
+  template <>                                                                                                         \
+  void spread(const Plan& plan, P* alpha) {                                                                           \
+    return HWY_DYNAMIC_DISPATCH(Spread##Name)(plan, alpha);                                                           \
+  }                                                                                                                   \
+  HWY_EXPORT(Meet##Name);                                                                                             \
+  template <>                                                                                                         \
+  Product<P> meet(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels, P* after) { \
+    return HWY_DYNAMIC_DISPATCH(Meet##Name)(plan, alpha, beta, weights, factor, labels, after);                       \
+  }                                                                                                                   \
+  HWY_EXPORT(Backward##Name);                                                                                         \
+  template <>                                                                                                         \
+  void backward_step(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                   \
+    return HWY_DYNAMIC_DISPATCH(Backward##Name)(plan, transposed, after, arrivals, beta);                             \
+  }                                                                                                                   \
+  HWY_EXPORT(AddBigrams##Name);                                                                                       \
+  template <>                                                                                                         \
+  void add_bigrams(const Plan& plan, const P* const* alpha, const P* const* after, int steps, P* E) {                 \
+    return HWY_DYNAMIC_DISPATCH(AddBigrams##Name)(plan, alpha, after, steps, E);                                      \
+  }                                                                                                                   \
+  HWY_EXPORT(SumBigrams##Name);                                                                                       \
+  template <>                                                                                                         \
+  void sum_bigrams(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch,       \
+                   double* counts) {                                                                                  \
+    return HWY_DYNAMIC_DISPATCH(SumBigrams##Name)(plan, E, matrix, weight, total, scratch, counts);                   \
+  }                                                                                                                   \
+  HWY_EXPORT(Max##Name);                                                                                              \
+  template <>                                                                                                         \
+  Extent<P> max_step(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before,        \
+                     P* after) {                                                                                      \
+    return HWY_DYNAMIC_DISPATCH(Max##Name)(plan, matrix, exists, h, shift, before, after);                            \
+  }                                                                                                                   \
+  HWY_EXPORT(MaxSpread##Name);                                                                                        \
+  template <>                                                                                                         \
+  void max_spread(const Plan& plan, P* delta) {                                                                       \
+    return HWY_DYNAMIC_DISPATCH(MaxSpread##Name)(plan, delta);                                                        \
   }
 REGCCRF_EXPORT(float, Float)
 REGCCRF_EXPORT(double, Double)
@@ -718,7 +740,7 @@ HWY_EXPORT(ExpAll);
 
 void exp_all(double* values, int count, double largest) { HWY_DYNAMIC_DISPATCH(ExpAll)(values, count, largest); }
 
-std::int64_t bigram_size(const Plan& plan) { return plan.matrix * 16; }
+std::int64_t bigram_size(const Plan& plan) { return plan.bigrams; }
 
 HWY_EXPORT(ExpRowFF);
 HWY_EXPORT(ExpRowFD);

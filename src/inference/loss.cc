@@ -26,11 +26,13 @@ std::string names(const Labels& labels, const std::vector<Label>& some) {
 }
 
 template <class Real>
-std::string gold_message(const Batch<Real>& batch, const Sequence<Real>& sequence, const Label* gold, const Membership& membership) {
+std::string gold_message(const Batch<Real>& batch, const Sequence<Real>& sequence, const Label* gold,
+                         const Membership& membership) {
   const Constraint& constraint = batch.constraint(sequence.index);
   const std::string impossible = impossible_message(batch.operation(), sequence.index, sequence.T, constraint);
   if (impossible.find("no sequence of that length") != std::string::npos) return impossible;
-  const std::string start = std::string("[").append(batch.operation()) + "] sequence " + std::to_string(sequence.index) + ": gold ";
+  const std::string start =
+      std::string("[").append(batch.operation()) + "] sequence " + std::to_string(sequence.index) + ": gold ";
   const std::string possible = "; possible there: " + names(constraint.labels(), membership.possible);
   if (membership.position >= static_cast<std::size_t>(sequence.T)) {
     return start + "ends too early, at position " + std::to_string(sequence.T) + possible;
@@ -41,13 +43,14 @@ std::string gold_message(const Batch<Real>& batch, const Sequence<Real>& sequenc
 
 // One sequence's gold, without absent positions.
 template <class Real>
-const Label* gold_of(const Batch<Real>& batch, const Sequence<Real>& sequence, std::span<const Label> gold, Arena& arena) {
+const Label* gold_of(const Batch<Real>& batch, const Sequence<Real>& sequence, std::span<const Label> gold,
+                     Arena& arena) {
   Label* labels = arena.take<Label>(static_cast<std::size_t>(sequence.T));
   for (std::int64_t t = 0; t < sequence.T; ++t) {
     labels[t] = gold[sequence.row(t)];
     if (labels[t] >= 0 && labels[t] < batch.K()) continue;
-    throw Error(std::string("[").append(batch.operation()) + "] sequence " + std::to_string(sequence.index) + ", position " +
-                std::to_string(t) + ": gold label " + std::to_string(labels[t]) + " is not in 0 … " +
+    throw Error(std::string("[").append(batch.operation()) + "] sequence " + std::to_string(sequence.index) +
+                ", position " + std::to_string(t) + ": gold label " + std::to_string(labels[t]) + " is not in 0 … " +
                 std::to_string(batch.K() - 1));
   }
   return labels;
@@ -58,8 +61,10 @@ void subtract_path(const Counts<Real>& counts, const Sequence<Real>& sequence, c
   const std::int64_t T = sequence.T;
   if (T == 0) return;
   const int K = sequence.K;
-  for (std::int64_t t = 0; counts.emissions && t < T; ++t) counts.emissions[sequence.row(t) * K + y[t]] -= static_cast<Real>(counts.weight);
-  for (std::int64_t t = 0; counts.transitions && t + 1 < T; ++t) counts.transitions[y[t] * K + y[t + 1]] -= counts.weight;
+  for (std::int64_t t = 0; counts.emissions && t < T; ++t)
+    counts.emissions[sequence.row(t) * K + y[t]] -= static_cast<Real>(counts.weight);
+  for (std::int64_t t = 0; counts.transitions && t + 1 < T; ++t)
+    counts.transitions[y[t] * K + y[t + 1]] -= counts.weight;
   if (counts.start) counts.start[y[0]] -= counts.weight;
   if (counts.end) counts.end[y[T - 1]] -= counts.weight;
 }
@@ -134,12 +139,14 @@ Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<c
     const Counts<Real> counts = sums.counts(sequence, member);
     const Constraint& constraint = batch.constraint(sequence.index);
     const Label* y = gold_of(batch, sequence, gold, arena);
-    const Membership membership = tracers.of(member, batch.which(sequence.index), constraint).trace(y, static_cast<std::size_t>(sequence.T));
+    const Membership membership =
+        tracers.of(member, batch.which(sequence.index), constraint).trace(y, static_cast<std::size_t>(sequence.T));
     const double score = path_score(scores, sequence, y);
     if (!membership || score == kNone) {
       if (options.outside == OutsideGold::error) {
         if (!membership) throw Error(gold_message(batch, sequence, y, membership));
-        throw Error("[nll] sequence " + std::to_string(sequence.index) + ": gold has a score of -inf; forbidding what is gold makes the loss infinite");
+        throw Error("[nll] sequence " + std::to_string(sequence.index) +
+                    ": gold has a score of -inf; forbidding what is gold makes the loss infinite");
       }
       clear_rows(counts, sequence);
       ++skipped;
@@ -171,7 +178,8 @@ Loss partial_nll(const Constraints& constraints, const Scores<Real>& scores, std
       if (options.outside == OutsideGold::error) {
         const std::string impossible = impossible_message(batch.operation(), sequence.index, sequence.T, constraint);
         if (impossible.find("no sequence of that length") != std::string::npos) throw Error(impossible);
-        throw Error("[partial_nll] sequence " + std::to_string(sequence.index) + ": no sequence of the language with a finite score is allowed at every position");
+        throw Error("[partial_nll] sequence " + std::to_string(sequence.index) +
+                    ": no sequence of the language with a finite score is allowed at every position");
       }
       clear_rows(counts, sequence);
       ++skipped;
@@ -201,15 +209,18 @@ Loss language_mass(const Constraints& constraints, const Scores<Real>& scores, c
       values[sequence.index] = kNone;
       return;
     }
-    values[sequence.index] = std::min(0.0, legal - subtract_expected(expectations, everything, sequence, sequence, arena, counts));
+    values[sequence.index] =
+        std::min(0.0, legal - subtract_expected(expectations, everything, sequence, sequence, arena, counts));
   });
   sums.finish();
   return {std::move(values), 0};
 }
 
-#define REGCCRF_INSTANTIATE(Real)                                                                                       \
-  template Loss nll(const Constraints&, const Scores<Real>&, std::span<const Label>, const Gradients<Real>&, const LossOptions&); \
-  template Loss partial_nll(const Constraints&, const Scores<Real>&, std::span<const std::uint8_t>, const Gradients<Real>&, const LossOptions&); \
+#define REGCCRF_INSTANTIATE(Real)                                                                            \
+  template Loss nll(const Constraints&, const Scores<Real>&, std::span<const Label>, const Gradients<Real>&, \
+                    const LossOptions&);                                                                     \
+  template Loss partial_nll(const Constraints&, const Scores<Real>&, std::span<const std::uint8_t>,          \
+                            const Gradients<Real>&, const LossOptions&);                                     \
   template Loss language_mass(const Constraints&, const Scores<Real>&, const Gradients<Real>&, const Options&)
 REGCCRF_INSTANTIATE(float);
 REGCCRF_INSTANTIATE(double);

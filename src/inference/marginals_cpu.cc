@@ -50,7 +50,8 @@ void bigram_marginals(const Constraints& constraints, const Scores<Real>& scores
                       const Options& options) {
   const Batch<Real> batch("bigram_marginals", constraints, scores, options);
   const std::size_t pairs = static_cast<std::size_t>(batch.K()) * batch.K();
-  check_size(batch.operation(), "the output", out.size(), static_cast<std::size_t>(batch.rows()) * pairs, "[rows, K, K]");
+  check_size(batch.operation(), "the output", out.size(), static_cast<std::size_t>(batch.rows()) * pairs,
+             "[rows, K, K]");
   const WideModel model(scores);
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
     double* E = arena.zeros<double>(pairs);
@@ -58,7 +59,8 @@ void bigram_marginals(const Constraints& constraints, const Scores<Real>& scores
       std::copy_n(E, pairs, out.data() + sequence.row(t) * pairs);
       std::fill_n(E, pairs, 0.0);
     };
-    const Wide z = wide_marginals(batch.constraint(sequence.index).topology(), model, sequence, arena, options.keep_bytes, E, visit);
+    const Wide z = wide_marginals(batch.constraint(sequence.index).topology(), model, sequence, arena,
+                                  options.keep_bytes, E, visit);
     if (z.m != 0) return;
     batch.impossible(sequence);
     for (std::int64_t t = 0; t < sequence.T; ++t) visit(t, nullptr);
@@ -88,11 +90,11 @@ void state_marginals(const Constraints& constraints, const Scores<Real>& scores,
   });
 }
 
-#define REGCCRF_INSTANTIATE(Real)                                                                                   \
-  template std::vector<double> log_z(const Constraints&, const Scores<Real>&, const Options&);                      \
-  template std::vector<double> language_mass(const Constraints&, const Scores<Real>&, const Options&);              \
-  template void label_marginals(const Constraints&, const Scores<Real>&, std::span<Real>, const Options&);          \
-  template void bigram_marginals(const Constraints&, const Scores<Real>&, std::span<Real>, const Options&);         \
+#define REGCCRF_INSTANTIATE(Real)                                                                           \
+  template std::vector<double> log_z(const Constraints&, const Scores<Real>&, const Options&);              \
+  template std::vector<double> language_mass(const Constraints&, const Scores<Real>&, const Options&);      \
+  template void label_marginals(const Constraints&, const Scores<Real>&, std::span<Real>, const Options&);  \
+  template void bigram_marginals(const Constraints&, const Scores<Real>&, std::span<Real>, const Options&); \
   template void state_marginals(const Constraints&, const Scores<Real>&, std::span<Real>, const Options&)
 REGCCRF_INSTANTIATE(float);
 REGCCRF_INSTANTIATE(double);

@@ -1,5 +1,5 @@
-// Philox4x32-10 (Salmon et al. 2011): random numbers as a function of a key and a counter, so that a draw depends on what
-// it is for and on nothing that happened before it.
+// Philox4x32-10 (Salmon et al. 2011): random numbers as a function of a key and a counter, so that a draw depends on
+// what it is for and on nothing that happened before it.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// Lays a topology out for vector units (see plan.h): which states share a group, in which order, and the runs of the moves.
+// Lays a topology out for vector units (see plan.h): which states share a group, in which order, and the runs of the
+// moves.
 #include "inference/plan.h"
 
 #include <algorithm>
@@ -105,7 +106,9 @@ std::vector<Draft> draft_groups(const Topology& t) {
   std::vector<Draft> drafts;
   for (std::int32_t i = 0; i < t.blocks; ++i) {
     const Block& block = t.block[i];
-    Draft draft{{}, set_of(t.block_in_labels + block.first_in, block.in, t.K), set_of(t.block_out_labels + block.first_out, block.out, t.K)};
+    Draft draft{{},
+                set_of(t.block_in_labels + block.first_in, block.in, t.K),
+                set_of(t.block_out_labels + block.first_out, block.out, t.K)};
     for (std::int32_t s = 0; s < block.states; ++s) draft.states.push_back(block.first_state + s);
     drafts.push_back(std::move(draft));
   }
@@ -125,10 +128,12 @@ void order_states(const Topology& t, std::vector<Draft>& drafts) {
   const auto key = [&](std::int32_t q) {
     std::int32_t first = unplaced;
     for (std::int32_t n = t.node_begin[q]; n < t.node_begin[q + 1] && first == unplaced; ++n) {
-      for (std::int32_t i = t.from_begin[n]; i < t.from_begin[n + 1]; ++i) first = std::min(first, place[t.arrival_state[t.from_arrival[i]]]);
+      for (std::int32_t i = t.from_begin[n]; i < t.from_begin[n + 1]; ++i)
+        first = std::min(first, place[t.arrival_state[t.from_arrival[i]]]);
     }
     for (std::int32_t m = t.arrival_begin[q]; m < t.arrival_begin[q + 1] && first == unplaced; ++m) {
-      for (std::int32_t i = t.into_begin[m]; i < t.into_begin[m + 1]; ++i) first = std::min(first, place[t.node_state[t.into_node[i]]]);
+      for (std::int32_t i = t.into_begin[m]; i < t.into_begin[m + 1]; ++i)
+        first = std::min(first, place[t.node_state[t.into_node[i]]]);
     }
     return first;
   };
@@ -143,7 +148,9 @@ void order_states(const Topology& t, std::vector<Draft>& drafts) {
   }
 }
 
-std::int32_t padded(std::int64_t n, std::int64_t unit) { return static_cast<std::int32_t>((n + unit - 1) / unit * unit); }
+std::int32_t padded(std::int64_t n, std::int64_t unit) {
+  return static_cast<std::int32_t>((n + unit - 1) / unit * unit);
+}
 
 void list_labels(const Bits& bits, std::int32_t slots, std::int32_t K, std::vector<std::int32_t>& labels) {
   std::int32_t count = 0;
@@ -156,7 +163,8 @@ void list_labels(const Bits& bits, std::int32_t slots, std::int32_t K, std::vect
 }
 
 Group lay_out(const Draft& draft, Plan& plan) {
-  const std::int64_t in = size_of(draft.in), out = size_of(draft.out), states = static_cast<std::int64_t>(draft.states.size());
+  const std::int64_t in = size_of(draft.in), out = size_of(draft.out),
+                     states = static_cast<std::int64_t>(draft.states.size());
   Group group{};
   group.states = static_cast<std::int32_t>(states);
   group.lanes = padded(states, kLaneUnit);
@@ -171,10 +179,13 @@ Group lay_out(const Draft& draft, Plan& plan) {
   group.node = plan.nodes;
   group.arrival = plan.arrivals;
   group.matrix = plan.matrix;
+  group.bigrams = plan.bigrams;
   const std::int32_t wide = group.columns ? group.lanes : group.states;
   plan.nodes += padded(static_cast<std::int64_t>(wide) * group.out, 2 * kLaneUnit);
   plan.arrivals += padded(static_cast<std::int64_t>(wide) * group.in, 2 * kLaneUnit);
-  plan.matrix += padded(static_cast<std::int64_t>(group.in) * group.out, 2 * kLaneUnit);
+  const std::int32_t entries = padded(static_cast<std::int64_t>(group.in) * group.out, 2 * kLaneUnit);
+  plan.matrix += entries;
+  plan.bigrams += group.columns ? std::int64_t{entries} * kUnit : entries;
   return group;
 }
 
@@ -183,8 +194,9 @@ std::int32_t cell(const Group& group, std::int32_t first, std::int32_t slots, st
 }
 
 // Cells of the places (q, label) of one state, which lists its labels in order as the group does.
-void place(const Group& group, std::int32_t first, std::int32_t slots, const std::int32_t* slot_labels, std::int32_t state,
-           const std::int32_t* begin, const std::int32_t* label, std::int32_t q, std::vector<std::int32_t>& cells) {
+void place(const Group& group, std::int32_t first, std::int32_t slots, const std::int32_t* slot_labels,
+           std::int32_t state, const std::int32_t* begin, const std::int32_t* label, std::int32_t q,
+           std::vector<std::int32_t>& cells) {
   std::int32_t slot = 0;
   for (std::int32_t n = begin[q]; n < begin[q + 1]; ++n) {
     while (slot_labels[slot] != label[n]) ++slot;
@@ -197,12 +209,14 @@ void add_piece(std::vector<std::int32_t>& pieces, std::pair<std::int32_t, std::i
   pieces.push_back(move.second + at);
 }
 
-// One source of each place, cut into runs and these into pieces. Copies may overlap: the last piece of a run ends with it.
+// One source of each place, cut into runs and these into pieces. Copies may overlap: the last piece of a run ends with
+// it.
 void add_runs(std::vector<std::pair<std::int32_t, std::int32_t>> moves, bool copies, Pieces& pieces) {
   std::sort(moves.begin(), moves.end());
   for (std::size_t i = 0; i < moves.size();) {
     std::size_t j = i + 1;
-    while (j < moves.size() && moves[j].first == moves[j - 1].first + 1 && moves[j].second == moves[j - 1].second + 1) ++j;
+    while (j < moves.size() && moves[j].first == moves[j - 1].first + 1 && moves[j].second == moves[j - 1].second + 1)
+      ++j;
     const auto length = static_cast<std::int32_t>(j - i);
     std::int32_t at = 0;
     for (; at + 16 <= length; at += 16) add_piece(pieces.sixteen, moves[i], at);
@@ -235,7 +249,8 @@ Move make_move(const std::vector<std::int32_t>& places, const std::int32_t* begi
 // The forward sources of every unit of arrivals. `at[cell]` is the arrival that has this arrival cell, or -1.
 class Sources {
  public:
-  Sources(const Topology& t, Plan& plan) : t_(t), plan_(plan), at_(static_cast<std::size_t>(plan.arrivals), -1), own_cell_(plan.arrival_cell.size(), 0) {
+  Sources(const Topology& t, Plan& plan)
+      : t_(t), plan_(plan), at_(static_cast<std::size_t>(plan.arrivals), -1), own_cell_(plan.arrival_cell.size(), 0) {
     for (std::int32_t m = 0; m < t.arrivals; ++m) at_[plan.arrival_cell[m]] = m;
     plan.cells = plan.nodes;
     end_.resize(static_cast<std::size_t>(plan.nodes), 0);
@@ -250,7 +265,8 @@ class Sources {
     const std::int32_t* labels = plan_.in_labels.data() + group.first_in;
     for (std::int32_t i = 0; group.columns && i < group.in; ++i) {
       for (std::int32_t u = 0; u < group.units; ++u) {
-        const std::int32_t first = group.arrival + i * group.lanes + u * kUnit, real = std::min(kUnit, group.states - u * kUnit);
+        const std::int32_t first = group.arrival + i * group.lanes + u * kUnit,
+                           real = std::min(kUnit, group.states - u * kUnit);
         plan_.sources.push_back(unit(first, real, std::min(kUnit, group.lanes - u * kUnit)));
       }
     }
@@ -260,9 +276,7 @@ class Sources {
     }
   }
 
-  void finish() {
-    plan_.forward = make_move(own_, t_.into_begin, t_.into_node, own_cell_, plan_.node_cell);
-  }
+  void finish() { plan_.forward = make_move(own_, t_.into_begin, t_.into_node, own_cell_, plan_.node_cell); }
 
  private:
   // First cell to read `width` numbers from, of which the first `real` are arrivals and the rest padding.
@@ -306,6 +320,7 @@ static void list_thin(const Group& group, Plan& plan) {
     thin.width = std::min(kUnit, group.lanes - u * kUnit);
     thin.node = group.node + u * kUnit;
     thin.matrix = group.matrix;
+    thin.bigrams = group.bigrams;
     for (std::int32_t k = 0; k < 2; ++k) {
       const std::int32_t i = std::min(k, group.in - 1);
       thin.source[k] = plan.sources[group.source + i * group.units + u];
@@ -319,7 +334,7 @@ std::shared_ptr<const Plan> make_plan(const Topology& t) {
   auto plan = std::make_shared<Plan>();
   plan->K = t.K;
   plan->nodes = plan->arrivals = 0;
-  plan->matrix = 0;
+  plan->matrix = plan->bigrams = 0;
   plan->node_cell.resize(static_cast<std::size_t>(t.nodes));
   plan->arrival_cell.resize(static_cast<std::size_t>(t.arrivals));
   std::vector<Draft> drafts = draft_groups(t);
@@ -328,8 +343,10 @@ std::shared_ptr<const Plan> make_plan(const Topology& t) {
     const Group group = lay_out(draft, *plan);  // its sources are found below, when all cells are known
     for (std::size_t s = 0; s < draft.states.size(); ++s) {
       const auto state = static_cast<std::int32_t>(s);
-      place(group, group.node, group.out, plan->out_labels.data() + group.first_out, state, t.node_begin, t.node_label, draft.states[s], plan->node_cell);
-      place(group, group.arrival, group.in, plan->in_labels.data() + group.first_in, state, t.arrival_begin, t.arrival_label, draft.states[s], plan->arrival_cell);
+      place(group, group.node, group.out, plan->out_labels.data() + group.first_out, state, t.node_begin, t.node_label,
+            draft.states[s], plan->node_cell);
+      place(group, group.arrival, group.in, plan->in_labels.data() + group.first_in, state, t.arrival_begin,
+            t.arrival_label, draft.states[s], plan->arrival_cell);
     }
     plan->groups.push_back(group);
   }

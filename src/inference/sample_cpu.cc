@@ -1,5 +1,5 @@
-// Sampling: forward in wide arithmetic, then backward from the end, each step choosing a predecessor with the probability
-// that it has given what was chosen after it. All samples of a sequence go back together.
+// Sampling: forward in wide arithmetic, then backward from the end, each step choosing a predecessor with the
+// probability that it has given what was chosen after it. All samples of a sequence go back together.
 #include <cmath>
 #include <limits>
 
@@ -19,8 +19,13 @@ class SamplePass {
 
   SamplePass(const Topology& topology, const WideModel& model, const Sequence<Real>& sequence, const Sampling& sampling,
              Arena& arena, std::vector<Path>& paths)
-      : topology_(topology), steps_(topology, model), sequence_(sequence), sampling_(sampling), paths_(paths),
-        h_(arena.take<Wide>(model.K)), arrivals_(arena.take<Wide>(topology.arrivals)),
+      : topology_(topology),
+        steps_(topology, model),
+        sequence_(sequence),
+        sampling_(sampling),
+        paths_(paths),
+        h_(arena.take<Wide>(model.K)),
+        arrivals_(arena.take<Wide>(topology.arrivals)),
         node_(arena.take<std::int32_t>(paths.size())),
         id_(sampling.ids.empty() ? static_cast<std::uint64_t>(sequence.index) : sampling.ids[sequence.index]) {}
 
@@ -100,8 +105,8 @@ class SamplePass {
 };
 
 template <class Real>
-bool draw_paths(const Batch<Real>& batch, const WideModel& model, const Sequence<Real>& sequence, const Sampling& sampling,
-                Arena& arena, std::vector<Path>& paths) {
+bool draw_paths(const Batch<Real>& batch, const WideModel& model, const Sequence<Real>& sequence,
+                const Sampling& sampling, Arena& arena, std::vector<Path>& paths) {
   const Topology& topology = batch.constraint(sequence.index).topology();
   if (sequence.T == 0) return topology.accepting[topology.start];
   SamplePass<Real> pass(topology, model, sequence, sampling, arena, paths);
@@ -122,7 +127,8 @@ std::vector<std::vector<Path>> sample(const Constraints& constraints, const Scor
   if (!(sampling.temperature > 0) || !std::isfinite(sampling.temperature)) {
     throw Error("[sample] temperature is " + std::to_string(sampling.temperature) + ", expected a number above 0");
   }
-  if (!sampling.ids.empty()) check_size("sample", "ids", sampling.ids.size(), static_cast<std::size_t>(batch.size()), "[B]");
+  if (!sampling.ids.empty())
+    check_size("sample", "ids", sampling.ids.size(), static_cast<std::size_t>(batch.size()), "[B]");
   const WideModel model(scores, 1 / sampling.temperature);
   std::vector<std::vector<Path>> drawn(static_cast<std::size_t>(batch.size()));
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
@@ -138,7 +144,9 @@ std::vector<std::vector<Path>> sample(const Constraints& constraints, const Scor
   return drawn;
 }
 
-template std::vector<std::vector<Path>> sample(const Constraints&, const Scores<float>&, const Sampling&, const Options&);
-template std::vector<std::vector<Path>> sample(const Constraints&, const Scores<double>&, const Sampling&, const Options&);
+template std::vector<std::vector<Path>> sample(const Constraints&, const Scores<float>&, const Sampling&,
+                                               const Options&);
+template std::vector<std::vector<Path>> sample(const Constraints&, const Scores<double>&, const Sampling&,
+                                               const Options&);
 
 }  // namespace regccrf

@@ -14,7 +14,9 @@ namespace regccrf {
 struct MaxModel {
   template <class Real>
   explicit MaxModel(const Scores<Real>& scores)
-      : K(scores.labels), g(scores.transitions.begin(), scores.transitions.end()), start(scores.start.begin(), scores.start.end()),
+      : K(scores.labels),
+        g(scores.transitions.begin(), scores.transitions.end()),
+        start(scores.start.begin(), scores.start.end()),
         end(scores.end.begin(), scores.end.end()) {
     start.resize(static_cast<std::size_t>(K));
     end.resize(static_cast<std::size_t>(K));
@@ -27,8 +29,8 @@ struct MaxModel {
 template <class P>
 struct MaxGains;
 
-// Best paths of a call's sequences. Float where its rounding errors stay below the tolerance, double elsewhere. One object
-// serves all threads.
+// Best paths of a call's sequences. Float where its rounding errors stay below the tolerance, double elsewhere. One
+// object serves all threads.
 template <class Real>
 class BestPaths {
  public:

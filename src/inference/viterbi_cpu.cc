@@ -1,11 +1,10 @@
-// Viterbi. The way forward keeps only scores. The way back follows one path, so it finds each predecessor again from the
-// scores of its own state's arrivals; no backpointer is ever written.
+// Viterbi. The way forward keeps only scores. The way back follows one path, so it finds each predecessor again from
+// the scores of its own state's arrivals; no backpointer is ever written.
 //
 // In float, scores are kept relative to the best of the step before, so a rounding error is at most half a unit in the
-// last place of the spread of the scores. Three roundings a step, over the whole sequence, on the path that was found and
-// on the one that might have been better: where that is below the tolerance the path stands, else it is done in double.
-#include "inference/viterbi.h"
-
+// last place of the spread of the scores. Three roundings a step, over the whole sequence, on the path that was found
+// and on the one that might have been better: where that is below the tolerance the path stands, else it is done in
+// double.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,6 +13,7 @@
 #include "inference/checkpoint.h"
 #include "inference/kernels.h"
 #include "inference/path.h"
+#include "inference/viterbi.h"
 
 namespace regccrf {
 
@@ -27,7 +27,10 @@ constexpr double kNone = -std::numeric_limits<double>::infinity();
 template <class P>
 struct MaxGains {
   MaxGains(const Topology& t, const MaxModel& model)
-      : topology(t), K(t.K), g(model.g.begin(), model.g.end()), start(model.start.begin(), model.start.end()),
+      : topology(t),
+        K(t.K),
+        g(model.g.begin(), model.g.end()),
+        start(model.start.begin(), model.start.end()),
         end(model.end.begin(), model.end.end()) {
     constexpr P none = -std::numeric_limits<P>::infinity();
     const Plan& plan = *t.plan;
@@ -62,7 +65,12 @@ class ViterbiPass {
   using Value = P;
 
   ViterbiPass(const MaxGains<P>& gains, const Sequence<Real>& sequence, Arena& arena, Label* y)
-      : gains_(gains), topology_(gains.topology), plan_(*gains.topology.plan), sequence_(sequence), y_(y), h_(arena.take<P>(gains.K + 1)),
+      : gains_(gains),
+        topology_(gains.topology),
+        plan_(*gains.topology.plan),
+        sequence_(sequence),
+        y_(y),
+        h_(arena.take<P>(gains.K + 1)),
         shift_(std::is_same_v<P, float> ? arena.take<P>(sequence.T) : nullptr) {}
 
   std::size_t size() const { return static_cast<std::size_t>(plan_.cells); }
@@ -136,7 +144,8 @@ class ViterbiPass {
     h_[gains_.K] = 0;
     if (!shift_ || t <= done_) return;
     double most = 0;
-    for (int a = 0; a < gains_.K; ++a) most = std::max(most, h_[a] == kLeast ? 0.0 : std::abs(static_cast<double>(h_[a])));
+    for (int a = 0; a < gains_.K; ++a)
+      most = std::max(most, h_[a] == kLeast ? 0.0 : std::abs(static_cast<double>(h_[a])));
     largest_h_ = std::max(largest_h_, most);
   }
   void note(P x) { spread_ = std::max(spread_, std::abs(static_cast<double>(x)) + gains_.largest_g + largest_h_); }
@@ -179,7 +188,8 @@ bool close_enough(double error, double score) {
 
 // Both ways, or forward alone without `y`. The score, and whether it can be trusted.
 template <class Real, class P>
-std::pair<double, bool> run(const MaxGains<P>& gains, const Sequence<Real>& sequence, const Batch<Real>& batch, Arena& arena, Label* y) {
+std::pair<double, bool> run(const MaxGains<P>& gains, const Sequence<Real>& sequence, const Batch<Real>& batch,
+                            Arena& arena, Label* y) {
   ViterbiPass<Real, P> pass(gains, sequence, arena, y);
   if (y == nullptr) {
     one_way(pass, sequence.T, arena);
@@ -189,7 +199,8 @@ std::pair<double, bool> run(const MaxGains<P>& gains, const Sequence<Real>& sequ
   } else {
     both_ways_kept(pass, sequence.T, arena);
   }
-  return {pass.score(), std::is_same_v<P, Real> && std::is_same_v<P, double> ? true : close_enough(pass.error(), pass.score())};
+  return {pass.score(),
+          std::is_same_v<P, Real> && std::is_same_v<P, double> ? true : close_enough(pass.error(), pass.score())};
 }
 
 }  // namespace
@@ -250,7 +261,8 @@ bool BestPaths<Real>::path(const Constraint& constraint, const Sequence<Real>& s
 }
 
 template <class Real>
-void BestPaths<Real>::beginnings(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, double* delta) {
+void BestPaths<Real>::beginnings(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena,
+                                 double* delta) {
   ViterbiPass<Real, double> pass(gains<double>(constraint), sequence, arena, nullptr);
   pass.first(delta);
   for (std::int64_t t = 1; t < sequence.T; ++t) pass.next(t, delta + (t - 1) * pass.size(), delta + t * pass.size());

@@ -1,7 +1,7 @@
-// Wide: a positive number m · 2^e with a mantissa in double and an exponent of its own, 64 bits wide. Products and sums of
-// exp(score) never leave its range, and each operation has a relative error of one rounding, whatever the size of the
-// scores: a sum of logs loses digits as it grows, an exact integer exponent does not. Slow, and always right: what the
-// fast passes fall back to.
+// Wide: a positive number m · 2^e with a mantissa in double and an exponent of its own, 64 bits wide. Products and sums
+// of exp(score) never leave its range, and each operation has a relative error of one rounding, whatever the size of
+// the scores: a sum of logs loses digits as it grows, an exact integer exponent does not. Slow, and always right: what
+// the fast passes fall back to.
 #pragma once
 
 #include <bit>

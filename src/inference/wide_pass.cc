@@ -14,11 +14,16 @@ class WideMarginals {
  public:
   using Value = Wide;
 
-  WideMarginals(const Topology& topology, const WideModel& model, const Sequence<Real>& sequence, Arena& arena, double* E,
-                const WideVisit& visit)
-      : steps_(topology, model), sequence_(sequence), visit_(visit), E_(E),
-        h_(arena.take<Wide>(model.K)), arrivals_(arena.take<Wide>(topology.arrivals)),
-        back_(arena.take<Wide>(topology.arrivals)), beta_(arena.take<Wide>(topology.nodes)),
+  WideMarginals(const Topology& topology, const WideModel& model, const Sequence<Real>& sequence, Arena& arena,
+                double* E, const WideVisit& visit)
+      : steps_(topology, model),
+        sequence_(sequence),
+        visit_(visit),
+        E_(E),
+        h_(arena.take<Wide>(model.K)),
+        arrivals_(arena.take<Wide>(topology.arrivals)),
+        back_(arena.take<Wide>(topology.arrivals)),
+        beta_(arena.take<Wide>(topology.nodes)),
         nodes_(arena.take<double>(topology.nodes)) {}
 
   std::size_t size() const { return static_cast<std::size_t>(steps_.topology().nodes); }
@@ -66,7 +71,7 @@ class WideMarginals {
   const WideVisit& visit_;
   double* E_;
   Wide *h_, *arrivals_, *back_;
-  Wide* beta_;      // [N] between calls of back: h ⊗ beta of the step visited last
+  Wide* beta_;  // [N] between calls of back: h ⊗ beta of the step visited last
   double* nodes_;
   Wide z_ = kWideZero;
 };
@@ -105,7 +110,9 @@ Wide wide_marginals(const Topology& topology, const WideModel& model, const Sequ
 
 template Wide wide_total(const Topology&, const WideModel&, const Sequence<float>&, Arena&);
 template Wide wide_total(const Topology&, const WideModel&, const Sequence<double>&, Arena&);
-template Wide wide_marginals(const Topology&, const WideModel&, const Sequence<float>&, Arena&, std::size_t, double*, const WideVisit&);
-template Wide wide_marginals(const Topology&, const WideModel&, const Sequence<double>&, Arena&, std::size_t, double*, const WideVisit&);
+template Wide wide_marginals(const Topology&, const WideModel&, const Sequence<float>&, Arena&, std::size_t, double*,
+                             const WideVisit&);
+template Wide wide_marginals(const Topology&, const WideModel&, const Sequence<double>&, Arena&, std::size_t, double*,
+                             const WideVisit&);
 
 }  // namespace regccrf

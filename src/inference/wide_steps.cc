@@ -44,7 +44,8 @@ template WideModel::WideModel(const Scores<double>&, double);
 void WideSteps::move(const Wide* alpha, Wide* arrivals) const {
   for (std::int32_t m = 0; m < topology_.arrivals; ++m) {
     Wide sum = kWideZero;
-    for (std::int32_t i = topology_.into_begin[m]; i < topology_.into_begin[m + 1]; ++i) sum = sum + alpha[topology_.into_node[i]];
+    for (std::int32_t i = topology_.into_begin[m]; i < topology_.into_begin[m + 1]; ++i)
+      sum = sum + alpha[topology_.into_node[i]];
     arrivals[m] = sum;
   }
 }
@@ -52,7 +53,8 @@ void WideSteps::move(const Wide* alpha, Wide* arrivals) const {
 void WideSteps::move_back(const Wide* arrivals, Wide* beta) const {
   for (std::int32_t n = 0; n < topology_.nodes; ++n) {
     Wide sum = kWideZero;
-    for (std::int32_t i = topology_.from_begin[n]; i < topology_.from_begin[n + 1]; ++i) sum = sum + arrivals[topology_.from_arrival[i]];
+    for (std::int32_t i = topology_.from_begin[n]; i < topology_.from_begin[n + 1]; ++i)
+      sum = sum + arrivals[topology_.from_arrival[i]];
     beta[n] = sum;
   }
 }

@@ -1,5 +1,6 @@
-// The factored step, both ways, in wide arithmetic (wide.h) over the topology. Rows whose numbers lie close enough together
-// are computed as plain doubles with one exponent for the row, which loses nothing; the others number by number.
+// The factored step, both ways, in wide arithmetic (wide.h) over the topology. Rows whose numbers lie close enough
+// together are computed as plain doubles with one exponent for the row, which loses nothing; the others number by
+// number.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +21,10 @@ struct WideModel {
 
   int K;
   double scale;
-  std::vector<Wide> g;            // [K, K]
-  std::vector<Wide> start, end;   // [K], ones where there are none
-  bool plain = false;             // all of g in double: plain_g · 2^plain_exponent
-  std::vector<double> plain_g;    // [K, K]
+  std::vector<Wide> g;           // [K, K]
+  std::vector<Wide> start, end;  // [K], ones where there are none
+  bool plain = false;            // all of g in double: plain_g · 2^plain_exponent
+  std::vector<double> plain_g;   // [K, K]
   std::int64_t plain_exponent = 0;
 };
 
@@ -35,13 +36,13 @@ class WideSteps {
   const Topology& topology() const { return topology_; }
   const WideModel& model() const { return model_; }
 
-  void move(const Wide* alpha, Wide* arrivals) const;                   // [N] → [M]
-  void mix(const Wide* arrivals, const Wide* h, Wide* alpha);           // [M], [K] → [N]
-  void mix_back(const Wide* after, Wide* arrivals);                     // h ⊗ beta [N] → [M]
-  void move_back(const Wide* arrivals, Wide* beta) const;               // [M] → [N]
-  void first(const Wide* h, Wide* alpha) const;                         // at position 0
-  void last(Wide* beta) const;                                          // at position T-1
-  Wide total(const Wide* alpha) const;                                  // Z, from alpha at T-1
+  void move(const Wide* alpha, Wide* arrivals) const;          // [N] → [M]
+  void mix(const Wide* arrivals, const Wide* h, Wide* alpha);  // [M], [K] → [N]
+  void mix_back(const Wide* after, Wide* arrivals);            // h ⊗ beta [N] → [M]
+  void move_back(const Wide* arrivals, Wide* beta) const;      // [M] → [N]
+  void first(const Wide* h, Wide* alpha) const;                // at position 0
+  void last(Wide* beta) const;                                 // at position T-1
+  Wide total(const Wide* alpha) const;                         // Z, from alpha at T-1
   // E[a, b] += P(y_t = a, y_{t+1} = b), from arrivals at t and h ⊗ beta at t+1.
   void add_bigrams(const Wide* arrivals, const Wide* after, Wide z, double* E);
 

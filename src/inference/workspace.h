@@ -15,7 +15,8 @@
 
 namespace regccrf {
 
-// Threads that wait for a job. run() has every member, the caller included, call job(member), and returns when all have.
+// Threads that wait for a job. run() has every member, the caller included, call job(member), and returns when all
+// have.
 class Pool {
  public:
   ~Pool();
