@@ -17,7 +17,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 double chains(int rounds, float* sink) {
   const hn::ScalableTag<float> d;
   const auto factor = hn::Set(d, 0.999f), addend = hn::Set(d, 0.001f);
-  auto a0 = hn::Set(d, 0.0f), a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0, a6 = a0, a7 = a0, a8 = a0, a9 = a0, a10 = a0, a11 = a0;
+  // Different beginnings that the compiler cannot know, or it would see one chain and count it twelve times.
+  const float x = *sink;
+  auto a0 = hn::Set(d, x), a1 = hn::Set(d, x + 1), a2 = hn::Set(d, x + 2), a3 = hn::Set(d, x + 3);
+  auto a4 = hn::Set(d, x + 4), a5 = hn::Set(d, x + 5), a6 = hn::Set(d, x + 6), a7 = hn::Set(d, x + 7);
+  auto a8 = hn::Set(d, x + 8), a9 = hn::Set(d, x + 9), a10 = hn::Set(d, x + 10), a11 = hn::Set(d, x + 11);
   for (int i = 0; i < rounds; ++i) {
     a0 = hn::MulAdd(a0, factor, addend);
     a1 = hn::MulAdd(a1, factor, addend);
