@@ -1,0 +1,71 @@
+// Losses with gradients in closed form: expected counts minus observed ones, from one forward–backward pass.
+//
+//   std::vector<float> dh(T * K), dg(K * K);
+//   Loss loss = nll(constraint, scores, gold, {.emissions = dh, .transitions = dg});
+//   loss.values[0]   // −log P(gold | x, L)
+//
+// Threads and accuracy as in inference.h.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "regccrf/inference.h"
+#include "regccrf/scores.h"
+
+namespace regccrf {
+
+// Where to put the gradients of Σ_i weights[i] · value_i. What is empty is not wanted, and not computed. Everything is
+// overwritten: emission rows of absent positions and of skipped sequences become zero; rows that belong to no sequence
+// are untouched.
+template <class Real>
+struct Gradients {
+  std::span<Real> emissions;    // [rows, K] in the layout of the emissions
+  std::span<Real> transitions;  // [K, K]
+  std::span<Real> start;        // [K]
+  std::span<Real> end;          // [K]
+  std::span<const Real> weights = {};  // [B]; empty: all 1
+
+  bool wanted() const { return !emissions.empty() || !transitions.empty() || !start.empty() || !end.empty(); }
+};
+
+// What to do with a sequence whose gold is not in L (or has a score of −inf, or has no legal completion).
+enum class OutsideGold { error, skip };
+
+struct LossOptions : Options {
+  OutsideGold outside = OutsideGold::error;
+};
+
+struct Loss {
+  std::vector<double> values;  // [B]; 0 for skipped sequences
+  std::int64_t skipped = 0;
+  double total() const {
+    double sum = 0;
+    for (double value : values) sum += value;
+    return sum;
+  }
+};
+
+// −log P(gold | x, L). `gold`: [rows]; entries of absent positions may be anything.
+// Gold outside L is an Error that names the first position at which it leaves L and the labels that were possible there.
+// An impossible sequence (inference.h) is gold outside L.
+template <class Real>
+Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<const Label> gold,
+         const Gradients<Real>& gradients = {}, const LossOptions& options = {});
+
+// −log P(some y in L with allowed[t, y_t] at every t | x, L). `allowed`: [rows, K], 0 or not.
+template <class Real>
+Loss partial_nll(const Constraints& constraints, const Scores<Real>& scores, std::span<const std::uint8_t> allowed,
+                 const Gradients<Real>& gradients = {}, const LossOptions& options = {});
+
+// Entropy and log P(L | x), as in inference.h, with their gradients. With Impossible::allow an impossible sequence has
+// the value 0 (entropy) or −inf (mass), and no gradient.
+template <class Real>
+Loss entropy(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients,
+             const Options& options = {});
+template <class Real>
+Loss language_mass(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients,
+                   const Options& options = {});
+
+}  // namespace regccrf

@@ -1,0 +1,227 @@
+// Checks and wording for a call, and its threads (see batch.h).
+#include "inference/batch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <utility>
+
+namespace regccrf {
+
+namespace {
+
+std::string at(const char* operation) { return std::string("[").append(operation).append("] "); }
+
+[[noreturn]] void fail(const char* operation, const std::string& message) { throw Error(at(operation) + message); }
+
+template <class Real>
+bool acceptable(Real x) {
+  return x < std::numeric_limits<Real>::infinity();  // false for NaN too
+}
+
+template <class Real>
+std::string spell(Real x) {
+  return std::isnan(x) ? "NaN" : "+inf";
+}
+
+template <class Real>
+void check_per_label(const char* operation, const char* what, std::span<const Real> values, const Labels& labels) {
+  for (int a = 0; a < labels.size() && !values.empty(); ++a) {
+    if (acceptable(values[a])) continue;
+    fail(operation, std::string(what) + " score of label " + labels.name(a) + " is " + spell(values[a]) +
+                        "; scores must be finite or -inf");
+  }
+}
+
+// Lengths that the language has, as far as an error message needs them.
+struct Lengths {
+  std::int64_t shortest = -1, below = -1, above = -1;  // nearest to the one asked for; -1: none seen
+  bool has = false;
+};
+
+Lengths lengths_around(const Automaton& automaton, std::int64_t length) {
+  Lengths found;
+  std::vector<std::uint8_t> now(automaton.accepting.size(), 0), next;
+  now[automaton.start] = 1;
+  const std::int64_t last = length + automaton.states() + 1;
+  for (std::int64_t n = 0; n <= last && found.above < 0; ++n) {
+    bool accepts = false;
+    for (std::size_t q = 0; q < now.size(); ++q) accepts = accepts || (now[q] && automaton.accepting[q]);
+    if (accepts) {
+      if (found.shortest < 0) found.shortest = n;
+      if (n < length) found.below = n;
+      if (n == length) found.has = true;
+      if (n > length) found.above = n;
+    }
+    next.assign(now.size(), 0);
+    for (const Arc& arc : automaton.arcs) next[arc.to] = next[arc.to] | now[arc.from];
+    now.swap(next);
+  }
+  return found;
+}
+
+}  // namespace
+
+void check_size(const char* operation, const char* what, std::size_t given, std::size_t expected, const char* shape) {
+  if (given == expected) return;
+  fail(operation, std::string(what) + " has " + std::to_string(given) + " entries, expected " + std::to_string(expected) +
+                      " (" + shape + ")");
+}
+
+std::string impossible_message(const char* operation, std::int64_t sequence, std::int64_t length,
+                               const Constraint& constraint) {
+  const std::string start = at(operation) + "sequence " + std::to_string(sequence) + " has length " + std::to_string(length);
+  const Lengths lengths = lengths_around(constraint.automaton(), length);
+  if (lengths.has) return start + ", and every sequence of the language of that length has a score of -inf";
+  std::string around = "shortest: " + std::to_string(lengths.shortest);
+  if (lengths.below > lengths.shortest) around += ", nearest below: " + std::to_string(lengths.below);
+  if (lengths.below >= 0 && lengths.above >= 0) around += ", nearest above: " + std::to_string(lengths.above);
+  return start + ", and the language has no sequence of that length (" + around + ")";
+}
+
+template <class Real>
+Batch<Real>::Batch(const char* operation, const Constraints& constraints, const Scores<Real>& scores,
+                   const Options& options)
+    : operation_(operation), constraints_(constraints), scores_(scores), options_(options) {
+  const std::size_t K = static_cast<std::size_t>(std::max(scores.labels, 0));
+  if (constraints.all().empty()) fail(operation, "no constraint was given");
+  for (const Constraint& constraint : constraints.all()) {
+    if (constraint.labels().size() == scores.labels) continue;
+    fail(operation, "scores have " + std::to_string(scores.labels) + " labels, the constraint has " +
+                        std::to_string(constraint.labels().size()));
+  }
+  if (K == 0) {
+    if (!scores.emissions.empty()) fail(operation, "emissions were given for 0 labels");
+  } else if (scores.emissions.size() % K != 0) {
+    fail(operation, "emissions have " + std::to_string(scores.emissions.size()) + " entries, which is no multiple of " +
+                        std::to_string(K) + " labels (expected [rows, K])");
+  }
+  check_size(operation, "transitions", scores.transitions.size(), K * K, "[K, K]");
+  if (!scores.start.empty()) check_size(operation, "start", scores.start.size(), K, "[K]");
+  if (!scores.end.empty()) check_size(operation, "end", scores.end.size(), K, "[K]");
+
+  const Layout& layout = scores.layout;
+  rows_ = K == 0 ? 0 : static_cast<std::int64_t>(scores.emissions.size() / K);
+  if (layout.first.size() != layout.length.size()) {
+    fail(operation, "layout.first has " + std::to_string(layout.first.size()) + " entries, layout.length has " +
+                        std::to_string(layout.length.size()) + "; expected [B] for both");
+  }
+  if (!layout.mask.empty()) check_size(operation, "mask", layout.mask.size(), static_cast<std::size_t>(rows_), "[rows]");
+  if (layout.stride < 1) fail(operation, "layout.stride is " + std::to_string(layout.stride) + ", expected 1 or more");
+  // A default layout is one sequence with every row; an empty batch says so with spans that point somewhere.
+  const bool one = layout.first.empty() && layout.first.data() == nullptr;
+  size_ = one ? 1 : static_cast<std::int64_t>(layout.first.size());
+  for (std::int64_t i = 0; i < size_ && !one; ++i) {
+    const std::int64_t first = layout.first[i], length = layout.length[i];
+    if (length < 0 || first < 0 || (length > 0 && first + (length - 1) * layout.stride >= rows_)) {
+      fail(operation, "sequence " + std::to_string(i) + " starts at row " + std::to_string(first) + " with length " +
+                          std::to_string(length) + " and stride " + std::to_string(layout.stride) +
+                          ", past the emissions' " + std::to_string(rows_) + " rows");
+    }
+  }
+  if (!constraints.which().empty()) {
+    check_size(operation, "the choice of constraints", constraints.which().size(), static_cast<std::size_t>(size_), "[B]");
+    for (std::int64_t i = 0; i < size_; ++i) {
+      if (which(i) >= 0 && which(i) < this->constraints()) continue;
+      fail(operation, "sequence " + std::to_string(i) + " asks for constraint " + std::to_string(which(i)) + " of " +
+                          std::to_string(this->constraints()));
+    }
+  }
+
+  const Labels& labels = constraints.all()[0].labels();
+  for (std::size_t ab = 0; ab < K * K; ++ab) {
+    if (acceptable(scores.transitions[ab])) continue;
+    fail(operation, "transition score from label " + labels.name(static_cast<Label>(ab / K)) + " to " +
+                        labels.name(static_cast<Label>(ab % K)) + " is " + spell(scores.transitions[ab]) +
+                        "; scores must be finite or -inf");
+  }
+  check_per_label(operation, "start", scores.start, labels);
+  check_per_label(operation, "end", scores.end, labels);
+
+  if (options.workspace == nullptr) own_ = std::make_unique<Workspace>();
+  workspace_ = &(options.workspace ? options.workspace : own_.get())->impl();
+
+  // A thread must have something to do that is worth waking it for.
+  std::int64_t products = 0;
+  for (std::int64_t i = 0; i < size_; ++i) products += length(i) * constraint(i).topology().products;
+  const std::int64_t threads = options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
+  members_ = static_cast<int>(std::max<std::int64_t>(1, std::min({threads, size_, products / 500'000})));
+  while (static_cast<int>(workspace_->arenas.size()) < members_) workspace_->arenas.push_back(std::make_unique<Arena>());
+  workspace_->shared.rewind();
+}
+
+template <class Real>
+std::int64_t Batch<Real>::length(std::int64_t i) const {
+  return scores_.layout.length.empty() ? rows_ : scores_.layout.length[i];
+}
+
+template <class Real>
+Sequence<Real> Batch<Real>::sequence(std::int64_t i, Arena& arena) const {
+  const Layout& layout = scores_.layout;
+  const std::int64_t first = layout.first.empty() ? 0 : layout.first[i], length = this->length(i);
+  Sequence<Real> sequence{i, length, K(), scores_.emissions.data(), first, layout.stride, nullptr};
+  if (layout.mask.empty()) return sequence;
+  auto* rows = arena.take<std::int64_t>(static_cast<std::size_t>(length));
+  std::int64_t T = 0;
+  for (std::int64_t t = 0; t < length; ++t) {
+    const std::int64_t row = first + t * layout.stride;
+    if (layout.mask[row]) rows[T++] = row;
+  }
+  sequence.T = T;
+  if (T < length) sequence.rows = rows;
+  return sequence;
+}
+
+template <class Real>
+void Batch<Real>::check(const Sequence<Real>& sequence) const {
+  for (std::int64_t t = 0; t < sequence.T; ++t) {
+    const Real* h = sequence.at(t);
+    int bad = 0;
+    for (int a = 0; a < sequence.K; ++a) bad += !acceptable(h[a]);
+    if (bad == 0) continue;
+    const int a = static_cast<int>(std::find_if_not(h, h + sequence.K, acceptable<Real>) - h);
+    fail(operation_, "sequence " + std::to_string(sequence.index) + ", position " + std::to_string(t) + ": emission score of label " +
+                         constraint(sequence.index).labels().name(a) + " is " + spell(h[a]) +
+                         "; scores must be finite or -inf");
+  }
+}
+
+template <class Real>
+void Batch<Real>::each(const Job& job) const {
+  std::atomic<std::int64_t> next{0};
+  std::mutex mutex;
+  std::int64_t failed = size_;
+  std::exception_ptr error;
+  const std::function<void(int)> serve = [&](int member) {
+    Arena& arena = *workspace_->arenas[member];
+    for (std::int64_t i; (i = next.fetch_add(1)) < size_;) {
+      try {
+        arena.rewind();
+        const Sequence<Real> sequence = this->sequence(i, arena);
+        check(sequence);
+        job(sequence, member, arena);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (i < failed) {
+          failed = i;
+          error = std::current_exception();
+        }
+      }
+    }
+  };
+  workspace_->pool.run(members_, serve);
+  workspace_->sequences += size_;
+  if (error) std::rethrow_exception(error);
+}
+
+template <class Real>
+void Batch<Real>::impossible(const Sequence<Real>& sequence) const {
+  if (options_.impossible == Impossible::allow) return;
+  throw Error(impossible_message(operation_, sequence.index, sequence.T, constraint(sequence.index)));
+}
+
+template class Batch<float>;
+template class Batch<double>;
+
+}  // namespace regccrf

@@ -1,0 +1,90 @@
+// Batch: a call as the rooms behind the interface see it. Checks shapes and values once, hands out one sequence at a time,
+// spreads sequences over threads, and words the errors that name a sequence. Job functions must not leave the arena that
+// they are given.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "inference/topology.h"
+#include "inference/workspace.h"
+#include "regccrf/inference.h"
+#include "regccrf/scores.h"
+
+namespace regccrf {
+
+// One sequence's emissions, masked positions left out.
+template <class Real>
+struct Sequence {
+  std::int64_t index;         // in the batch
+  std::int64_t T;
+  int K;
+  const Real* emissions;      // [rows, K]
+  std::int64_t first, stride;
+  const std::int64_t* rows;   // [T] where positions are masked, else null
+
+  std::int64_t row(std::int64_t t) const { return rows ? rows[t] : first + t * stride; }
+  const Real* at(std::int64_t t) const { return emissions + row(t) * K; }
+};
+
+template <class Real>
+class Batch {
+ public:
+  // Error where shapes do not fit together, or where transitions, start or end hold NaN or +inf.
+  Batch(const char* operation, const Constraints& constraints, const Scores<Real>& scores, const Options& options);
+
+  const char* operation() const { return operation_; }
+  const Scores<Real>& scores() const { return scores_; }
+  const Options& options() const { return options_; }
+  std::int64_t size() const { return size_; }    // B
+  std::int64_t rows() const { return rows_; }
+  int K() const { return scores_.labels; }
+  Workspace::Impl& workspace() const { return *workspace_; }
+
+  int constraints() const { return static_cast<int>(constraints_.all().size()); }
+  int which(std::int64_t i) const { return constraints_.which().empty() ? 0 : constraints_.which()[i]; }
+  const Constraint& constraint(std::int64_t i) const { return constraints_.all()[which(i)]; }
+  const Constraint& constraint_number(int c) const { return constraints_.all()[c]; }
+  std::int64_t length(std::int64_t i) const;  // masked positions included
+
+  Sequence<Real> sequence(std::int64_t i, Arena& arena) const;
+  // Error that names the first NaN or +inf.
+  void check(const Sequence<Real>& sequence) const;
+
+  // job(sequence, member, arena) for every sequence, checked, on up to options.threads threads. The error of the first
+  // sequence that has one is thrown when all are done.
+  using Job = std::function<void(const Sequence<Real>&, int, Arena&)>;
+  void each(const Job& job) const;
+  int members() const { return members_; }
+
+  // Everything that needs a legal sequence calls this when log_z or the best score is −inf.
+  // Throws unless Options allow the impossible.
+  void impossible(const Sequence<Real>& sequence) const;
+
+ private:
+  const char* operation_;
+  const Constraints& constraints_;
+  const Scores<Real>& scores_;
+  const Options& options_;
+  std::int64_t size_ = 0, rows_ = 0;
+  int members_ = 1;
+  std::unique_ptr<Workspace> own_;
+  Workspace::Impl* workspace_;
+};
+
+// "[viterbi] sequence 3 has length 1, and the language has no sequence of that length (shortest: 2)"; or that all legal
+// ones are forbidden by scores.
+std::string impossible_message(const char* operation, std::int64_t sequence, std::int64_t length,
+                               const Constraint& constraint);
+
+// An output array's size, as an Error says it.
+void check_size(const char* operation, const char* what, std::size_t given, std::size_t expected, const char* shape);
+
+extern template class Batch<float>;
+extern template class Batch<double>;
+
+}  // namespace regccrf

@@ -1,0 +1,52 @@
+// Expectations: log_z and expected counts of one sequence, by the fastest pass that can promise its answer.
+//
+// The fast pass (forward_backward_cpu.h) works in float or double with one scale per step, and knows afterwards whether
+// anything that it lost could matter; a sequence for which it cannot rule that out is done again with more range: float,
+// double, wide (wide_pass.h). One object serves a call: what depends on the transitions alone is prepared once, when it
+// is first needed, for every constraint and precision.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "inference/batch.h"
+#include "inference/wide_steps.h"
+
+namespace regccrf {
+
+// Where expected counts go, each times `weight`. Null: not wanted.
+template <class Real>
+struct Counts {
+  Real* emissions = nullptr;      // [rows, K], the rows of the sequence are overwritten
+  double* transitions = nullptr;  // [K, K], added to
+  double* start = nullptr;        // [K], added to
+  double* end = nullptr;          // [K], added to
+  double weight = 1;
+
+  bool wanted() const { return emissions || transitions || start || end; }
+};
+
+template <class Real>
+class Expectations {
+ public:
+  explicit Expectations(const Batch<Real>& batch) : batch_(batch) {}
+
+  double log_z(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena);
+  // log_z and counts; where log_z is −inf the counts are zeros.
+  double operator()(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, const Counts<Real>& counts);
+
+ private:
+  double wide(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, const Counts<Real>& counts);
+  const WideModel& wide_model();
+
+  const Batch<Real>& batch_;
+  std::once_flag wide_once_;
+  std::unique_ptr<WideModel> wide_;
+};
+
+extern template class Expectations<float>;
+extern template class Expectations<double>;
+
+}  // namespace regccrf
