@@ -38,7 +38,7 @@ int number(const std::string& text, const std::string& path) {
 
 }  // namespace
 
-void write_constraint_file(const std::string& path, const ConstraintFile& file) {
+std::string encode_constraint(const ConstraintFile& file) {
   Safetensors out;
   out.metadata = {{"format", kFormat},
                   {"version", std::to_string(kVersion)},
@@ -52,11 +52,11 @@ void write_constraint_file(const std::string& path, const ConstraintFile& file) 
   Tensor accepting{"U8", {file.automaton.states()}, {}};
   accepting.bytes.assign(file.automaton.accepting.begin(), file.automaton.accepting.end());
   out.tensors = {{"arcs", std::move(arcs)}, {"accepting", std::move(accepting)}};
-  write_file(path, encode_safetensors(out));
+  return encode_safetensors(out);
 }
 
-ConstraintFile read_constraint_file(const std::string& path) {
-  const Safetensors in = decode_safetensors(read_file(path), path);
+ConstraintFile decode_constraint(std::string_view bytes, const std::string& path) {
+  const Safetensors in = decode_safetensors(bytes, path);
   const auto format = in.metadata.find("format");
   if (format == in.metadata.end() || format->second != kFormat) {
     throw Error("[load] " + path + ": a safetensors file, but not a regccrf constraint");

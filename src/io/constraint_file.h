@@ -1,7 +1,8 @@
-// The compiled constraint on disk: the safetensors layout, so that other tools can open it.
+// The compiled constraint as bytes: the safetensors layout, so that other tools can open it.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "regccrf/automaton.h"
 #include "regccrf/labels.h"
@@ -15,7 +16,8 @@ struct ConstraintFile {
   std::string text;
 };
 
-void write_constraint_file(const std::string& path, const ConstraintFile& file);
-ConstraintFile read_constraint_file(const std::string& path);
+// `path` appears in errors only.
+std::string encode_constraint(const ConstraintFile& file);
+ConstraintFile decode_constraint(std::string_view bytes, const std::string& path);
 
 }  // namespace regccrf
