@@ -62,7 +62,7 @@ void bind_constraint(py::module_& module) {
   py::class_<Constraint>(module, "Constraint", R"doc(A language compiled for inference. Immutable; pickles by its bytes.
 
     >>> regccrf.compile("(O | B I*)*")
-    <Constraint: 3 labels, 2 states, 6 arcs, 8 products>
+    <Constraint: 3 labels, 2 states, 5 arcs, 8 products>
     )doc")
       .def_static("unconstrained", &Constraint::unconstrained, py::arg("labels"), R"doc(All sequences: an ordinary CRF.
 
