@@ -1,9 +1,4 @@
 // regccrf compile: compiles a language, says what it costs, draws and saves it.
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <chrono>
 #include <iostream>
@@ -12,10 +7,9 @@
 
 #include "cli/commands.h"
 #include "cli/language_options.h"
+#include "io/command.h"
 #include "io/draw.h"
 #include "io/safetensors.h"
-
-extern char** environ;
 
 namespace regccrf::cli {
 namespace {
@@ -25,33 +19,6 @@ struct Options {
   bool json = false;
   std::string dot, svg, fst, out;
 };
-
-std::string temporary_file() {
-  const char* folder = std::getenv("TMPDIR");
-  std::string path = std::string(folder ? folder : "/tmp") + "/regccrf.XXXXXX";
-  const int file = ::mkstemp(path.data());
-  if (file < 0) throw Error("[draw] cannot make a temporary file in " + path);
-  ::close(file);
-  return path;
-}
-
-// Graphviz's `dot` turns the text into a picture.
-std::string svg_of(const std::string& dot_text) {
-  struct Removed {
-    std::string path = temporary_file();
-    ~Removed() { ::unlink(path.c_str()); }
-  } source, picture;
-  write_file(source.path, dot_text);
-  const char* arguments[] = {"dot", "-Tsvg", "-o", picture.path.c_str(), source.path.c_str(), nullptr};
-  pid_t child = 0;
-  int status = 0;
-  const int failed = ::posix_spawnp(&child, "dot", nullptr, nullptr, const_cast<char**>(arguments), environ);
-  if (failed == 0) ::waitpid(child, &status, 0);
-  if (failed != 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw Error("[draw] --svg needs Graphviz's program `dot` (Debian: graphviz); --dot writes the drawing as text without it");
-  }
-  return read_file(picture.path);
-}
 
 void print_facts(const Constraint& constraint, double seconds, bool as_json) {
   const Size& size = constraint.size();
@@ -88,7 +55,10 @@ int compile_command(Options& options) {
 
   const std::string title = options.language.pattern.empty() ? options.language.file : options.language.pattern;
   if (!options.dot.empty()) write_file(options.dot, to_dot(constraint.automaton(), constraint.labels(), title));
-  if (!options.svg.empty()) write_file(options.svg, svg_of(to_dot(constraint.automaton(), constraint.labels(), title)));
+  if (!options.svg.empty()) {
+    write_converted(options.svg, to_dot(constraint.automaton(), constraint.labels(), title), {"dot", "-Tsvg", "-o"},
+                    "--svg needs Graphviz's program `dot` (Debian: graphviz); --dot writes the drawing as text without it");
+  }
   if (!options.fst.empty()) {
     const bool text = ends_with(options.fst, ".att");
     (text ? write_att : write_fst)(constraint.automaton(), constraint.labels(), options.fst);

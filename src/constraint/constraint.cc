@@ -9,6 +9,7 @@
 #include <map>
 #include <utility>
 
+#include "inference/plan.h"
 #include "inference/topology.h"
 #include "io/constraint_file.h"
 #include "io/safetensors.h"
@@ -27,6 +28,7 @@ struct Constraint::Impl {
   std::vector<std::int32_t> into_begin, into_node, from_begin, from_arrival, block_in_labels, block_out_labels;
   std::vector<std::uint8_t> node_accepts;
   std::vector<Block> blocks;
+  std::shared_ptr<const Plan> plan;
   Topology topology;
 };
 
@@ -177,6 +179,8 @@ Constraint Constraint::from_automaton(Automaton automaton, const Labels& labels,
   t.block = impl->blocks.data();
   t.block_in_labels = impl->block_in_labels.data();
   t.block_out_labels = impl->block_out_labels.data();
+  impl->plan = make_plan(t);
+  t.plan = impl->plan.get();
   return Constraint(std::move(impl));
 }
 

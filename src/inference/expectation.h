@@ -28,10 +28,14 @@ struct Counts {
   bool wanted() const { return emissions || transitions || start || end; }
 };
 
+template <class P>
+struct Gains;
+
 template <class Real>
 class Expectations {
  public:
-  explicit Expectations(const Batch<Real>& batch) : batch_(batch) {}
+  explicit Expectations(const Batch<Real>& batch);
+  ~Expectations();
 
   double log_z(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena);
   // log_z and counts; where log_z is −inf the counts are zeros.
@@ -40,9 +44,14 @@ class Expectations {
  private:
   double wide(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, const Counts<Real>& counts);
   const WideModel& wide_model();
+  // A constraint's gains in precision P, made when they are first asked for.
+  struct Prepared;
+  template <class P>
+  const Gains<P>& gains(const Constraint& constraint);
 
   const Batch<Real>& batch_;
-  std::once_flag wide_once_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Prepared>> prepared_;
   std::unique_ptr<WideModel> wide_;
 };
 

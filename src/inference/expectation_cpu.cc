@@ -1,18 +1,78 @@
 // Which pass a sequence gets (see expectation.h).
 #include "inference/expectation.h"
 
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "inference/forward_backward_cpu.h"
 #include "inference/wide_pass.h"
 
 namespace regccrf {
 
 template <class Real>
+struct Expectations<Real>::Prepared {
+  const Plan* plan;
+  std::unique_ptr<Gains<float>> in_float;
+  std::unique_ptr<Gains<double>> in_double;
+
+  std::unique_ptr<Gains<float>>& slot(float) { return in_float; }
+  std::unique_ptr<Gains<double>>& slot(double) { return in_double; }
+};
+
+template <class Real>
+Expectations<Real>::Expectations(const Batch<Real>& batch) : batch_(batch) {}
+template <class Real>
+Expectations<Real>::~Expectations() = default;
+
+template <class Real>
 const WideModel& Expectations<Real>::wide_model() {
-  std::call_once(wide_once_, [this] { wide_ = std::make_unique<WideModel>(batch_.scores()); });
+  const std::lock_guard lock(mutex_);
+  if (!wide_) wide_ = std::make_unique<WideModel>(batch_.scores());
   return *wide_;
 }
 
 template <class Real>
+template <class P>
+const Gains<P>& Expectations<Real>::gains(const Constraint& constraint) {
+  const std::lock_guard lock(mutex_);
+  const Plan* plan = constraint.topology().plan;
+  auto at = std::find_if(prepared_.begin(), prepared_.end(), [&](const auto& p) { return p->plan == plan; });
+  if (at == prepared_.end()) {
+    prepared_.push_back(std::make_unique<Prepared>());
+    prepared_.back()->plan = plan;
+    at = prepared_.end() - 1;
+  }
+  std::unique_ptr<Gains<P>>& slot = (*at)->slot(P{});
+  if (!slot) slot = std::make_unique<Gains<P>>(constraint.topology(), batch_.scores());
+  return *slot;
+}
+
+namespace {
+
+double empty_sequence(const Topology& topology) {
+  return topology.accepting[topology.start] ? 0 : -std::numeric_limits<double>::infinity();
+}
+
+}  // namespace
+
+template <class Real>
 double Expectations<Real>::log_z(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena) {
+  if (sequence.T == 0) return empty_sequence(constraint.topology());
+  if constexpr (std::is_same_v<Real, float>) {
+    if (sequence.T <= kFloatSteps) {
+      const FastResult fast = fast_log_z(gains<float>(constraint), sequence, arena);
+      if (fast.trusted) return fast.log_z;
+    }
+    ++batch_.workspace().doubled;
+  }
+  const FastResult fast = fast_log_z(gains<double>(constraint), sequence, arena);
+  if (fast.trusted) return fast.log_z;
+  bool checkpointed = false;
+  const FastResult both = fast_counts(gains<double>(constraint), sequence, arena, Counts<Real>{}, batch_.options().keep_bytes, checkpointed);
+  batch_.workspace().checkpointed += checkpointed;
+  if (both.trusted) return both.log_z;
+  ++batch_.workspace().wide;
   return log(wide_total(constraint.topology(), wide_model(), sequence, arena));
 }
 
@@ -20,6 +80,20 @@ template <class Real>
 double Expectations<Real>::operator()(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena,
                                       const Counts<Real>& counts) {
   if (!counts.wanted()) return log_z(constraint, sequence, arena);
+  if (sequence.T == 0) return empty_sequence(constraint.topology());
+  bool checkpointed = false;
+  if constexpr (std::is_same_v<Real, float>) {
+    if (sequence.T <= kFloatSteps) {
+      const FastResult fast = fast_counts(gains<float>(constraint), sequence, arena, counts, batch_.options().keep_bytes, checkpointed);
+      batch_.workspace().checkpointed += checkpointed;
+      if (fast.trusted) return fast.log_z;
+    }
+    ++batch_.workspace().doubled;
+  }
+  const FastResult fast = fast_counts(gains<double>(constraint), sequence, arena, counts, batch_.options().keep_bytes, checkpointed);
+  batch_.workspace().checkpointed += checkpointed;
+  if (fast.trusted) return fast.log_z;
+  ++batch_.workspace().wide;
   return wide(constraint, sequence, arena, counts);
 }
 

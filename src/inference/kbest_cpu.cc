@@ -33,10 +33,10 @@ struct Place {
 template <class Real>
 class Enumeration {
  public:
-  Enumeration(const Topology& topology, const MaxModel& model, const Sequence<Real>& sequence, Arena& arena)
-      : topology_(topology), model_(model), sequence_(sequence),
-        delta_(arena.take<double>(static_cast<std::size_t>(sequence.T) * topology.nodes)) {
-    best_beginnings(topology, model, sequence, arena, delta_);
+  Enumeration(const Constraint& constraint, BestPaths<Real>& best, const Sequence<Real>& sequence, Arena& arena)
+      : topology_(constraint.topology()), cell_(topology_.plan->node_cell.data()), cells_(topology_.plan->nodes), model_(best.model()),
+        sequence_(sequence), delta_(arena.take<double>(static_cast<std::size_t>(sequence.T) * cells_)) {
+    best.beginnings(constraint, sequence, arena, delta_);
   }
 
   // The rank-th best path, from 0 and in order; false when there are no more.
@@ -131,39 +131,42 @@ class Enumeration {
 
   void start(std::int64_t t, std::int32_t node, Place& place) const {
     if (t == 0) {
-      push(place, {delta_[node], -1, 0});
+      push(place, {delta_[cell_[node]], -1, 0});
       return;
     }
-    const double* delta = delta_ + (t - 1) * topology_.nodes;
+    const double* delta = delta_ + (t - 1) * cells_;
     if (t == sequence_.T) {
       for (std::int32_t n = 0; n < topology_.nodes; ++n) {
-        if (topology_.node_accepts[n]) push(place, {delta[n] + step(t, node, n), n, 0});
+        if (topology_.node_accepts[n]) push(place, {delta[cell_[n]] + step(t, node, n), n, 0});
       }
       return;
     }
     const std::int32_t r = topology_.node_state[node];
     for (std::int32_t i = topology_.into_begin[topology_.arrival_begin[r]]; i < topology_.into_begin[topology_.arrival_begin[r + 1]]; ++i) {
       const std::int32_t n = topology_.into_node[i];
-      push(place, {delta[n] + step(t, node, n), n, 0});
+      push(place, {delta[cell_[n]] + step(t, node, n), n, 0});
     }
   }
 
   const Topology& topology_;
+  const std::int32_t* cell_;  // [N]
+  std::int64_t cells_;
   const MaxModel& model_;
   const Sequence<Real>& sequence_;
-  double* delta_;  // [T, N]
+  double* delta_;  // [T, cells]
   std::unordered_map<std::uint64_t, Place> places_;
 };
 
 template <class Real>
-std::vector<Path> best_paths(const Topology& topology, const MaxModel& model, const Scores<Real>& scores,
+std::vector<Path> best_paths(const Constraint& constraint, BestPaths<Real>& best, const Scores<Real>& scores,
                              const Sequence<Real>& sequence, int k, Arena& arena) {
+  const Topology& topology = constraint.topology();
   std::vector<Path> paths;
   if (sequence.T == 0) {
     if (topology.accepting[topology.start]) paths.push_back({{}, 0});
     return paths;
   }
-  Enumeration<Real> enumeration(topology, model, sequence, arena);
+  Enumeration<Real> enumeration(constraint, best, sequence, arena);
   for (int rank = 0; rank < k; ++rank) {
     Path path;
     path.labels.resize(static_cast<std::size_t>(sequence.T));
@@ -183,11 +186,10 @@ std::vector<std::vector<Path>> k_best(const Constraints& constraints, const Scor
                                       const Options& options) {
   if (k < 1) throw Error("[k_best] k is " + std::to_string(k) + ", expected 1 or more");
   const Batch<Real> batch("k_best", constraints, scores, options);
-  const MaxModel model(scores);
+  BestPaths<Real> best(batch, MaxModel(scores));
   std::vector<std::vector<Path>> paths(static_cast<std::size_t>(batch.size()));
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
-    const Topology& topology = batch.constraint(sequence.index).topology();
-    paths[sequence.index] = best_paths(topology, model, scores, sequence, k, arena);
+    paths[sequence.index] = best_paths(batch.constraint(sequence.index), best, scores, sequence, k, arena);
     if (paths[sequence.index].empty()) batch.impossible(sequence);
   });
   return paths;

@@ -23,6 +23,8 @@ struct Block {
   std::int32_t first_in, first_out;   // offsets into block_in_labels / block_out_labels
 };
 
+struct Plan;  // inference/plan.h: the same, laid out for vector units
+
 struct Topology {
   std::int32_t K, Q, A;      // labels, states, arcs
   std::int32_t nodes;        // N
@@ -48,6 +50,8 @@ struct Topology {
   const Block* block;                   // [blocks] in order of first_state
   const std::int32_t* block_in_labels;  // label ids of each block's rows …
   const std::int32_t* block_out_labels; // … and columns
+
+  const Plan* plan;
 };
 
 }  // namespace regccrf

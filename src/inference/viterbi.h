@@ -1,9 +1,12 @@
 // Viterbi for one sequence, as the decoders of this room share it.
 #pragma once
 
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "inference/batch.h"
+#include "inference/plan.h"
 
 namespace regccrf {
 
@@ -21,14 +24,38 @@ struct MaxModel {
   std::vector<double> start, end;  // [K]
 };
 
-// The best legal sequence; false where there is none of finite score. `y`: [T]
-template <class Real>
-bool best_path(const Topology& topology, const MaxModel& model, const Sequence<Real>& sequence, const Batch<Real>& batch,
-               Arena& arena, Label* y);
+template <class P>
+struct MaxGains;
 
-// delta[t, n]: the best score of a beginning that emits position t from node n. `delta`: [T, N]
+// Best paths of a call's sequences. Float where its rounding errors stay below the tolerance, double elsewhere. One object
+// serves all threads.
 template <class Real>
-void best_beginnings(const Topology& topology, const MaxModel& model, const Sequence<Real>& sequence, Arena& arena,
-                     double* delta);
+class BestPaths {
+ public:
+  BestPaths(const Batch<Real>& batch, MaxModel model);
+  ~BestPaths();
+
+  const MaxModel& model() const { return model_; }
+
+  // The best legal sequence; false where there is none of finite score. `y`: [T]
+  bool path(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, Label* y);
+  // Its score alone, −inf where there is none.
+  double score(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena);
+  // delta[t, cell]: the best score of a beginning that emits position t from the cell's node. `delta`: [T, node cells]
+  void beginnings(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, double* delta);
+
+ private:
+  struct Prepared;
+  template <class P>
+  const MaxGains<P>& gains(const Constraint& constraint);
+
+  const Batch<Real>& batch_;
+  MaxModel model_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Prepared>> prepared_;
+};
+
+extern template class BestPaths<float>;
+extern template class BestPaths<double>;
 
 }  // namespace regccrf

@@ -1,13 +1,18 @@
-// Viterbi, and posterior decoding, which is Viterbi with label marginals for scores.
+// Viterbi. The way forward keeps only scores. The way back follows one path, so it finds each predecessor again from the
+// scores of its own state's arrivals; no backpointer is ever written.
 //
-// The way forward keeps only scores. The way back follows one path, so it finds each predecessor again from the scores
-// of its own state's arrivals; no backpointer is ever written.
+// In float, scores are kept relative to the best of the step before, so a rounding error is at most half a unit in the
+// last place of the spread of the scores. Three roundings a step, over the whole sequence, on the path that was found and
+// on the one that might have been better: where that is below the tolerance the path stands, else it is done in double.
 #include "inference/viterbi.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "inference/checkpoint.h"
-#include "inference/expectation.h"
+#include "inference/kernels.h"
 #include "inference/path.h"
 
 namespace regccrf {
@@ -16,136 +21,254 @@ namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 
-template <class Real>
+}  // namespace
+
+// A model's scores laid out for one plan; −inf wherever there is only padding.
+template <class P>
+struct MaxGains {
+  MaxGains(const Topology& t, const MaxModel& model)
+      : topology(t), K(t.K), g(model.g.begin(), model.g.end()), start(model.start.begin(), model.start.end()),
+        end(model.end.begin(), model.end.end()) {
+    constexpr P none = -std::numeric_limits<P>::infinity();
+    const Plan& plan = *t.plan;
+    matrix = memory.take<P>(static_cast<std::size_t>(plan.matrix));
+    std::fill_n(matrix, plan.matrix, none);
+    for (const Group& group : plan.groups) {
+      const std::int32_t *in = plan.in_labels.data() + group.first_in, *out = plan.out_labels.data() + group.first_out;
+      for (std::int32_t i = 0; i < group.in; ++i) {
+        for (std::int32_t j = 0; j < group.out; ++j) {
+          if (in[i] < K && out[j] < K) matrix[group.matrix + i * group.out + j] = g[in[i] * K + out[j]];
+        }
+      }
+    }
+    exists = memory.take<P>(static_cast<std::size_t>(plan.nodes));
+    for (std::int32_t c = 0; c < plan.nodes; ++c) exists[c] = plan.node_exists[c] ? P{0} : none;
+    for (P x : g) largest_g = std::max(largest_g, x == none ? 0.0 : std::abs(static_cast<double>(x)));
+  }
+
+  const Topology& topology;
+  int K;
+  std::vector<P> g, start, end;
+  double largest_g = 0;  // absolute, of the finite ones
+  Arena memory;
+  P *matrix, *exists;
+};
+
+namespace {
+
+template <class Real, class P>
 class ViterbiPass {
  public:
-  using Value = double;
+  using Value = P;
 
-  ViterbiPass(const Topology& topology, const MaxModel& model, const Sequence<Real>& sequence, Arena& arena, Label* y)
-      : topology_(topology), model_(model), sequence_(sequence), arrivals_(arena.take<double>(topology.arrivals)), y_(y) {}
+  ViterbiPass(const MaxGains<P>& gains, const Sequence<Real>& sequence, Arena& arena, Label* y)
+      : gains_(gains), topology_(gains.topology), plan_(*gains.topology.plan), sequence_(sequence), y_(y), h_(arena.take<P>(gains.K + 1)),
+        arrivals_(arena.take<P>(plan_.arrivals)), shift_(std::is_same_v<P, float> ? arena.take<P>(sequence.T) : nullptr) {
+    std::fill_n(arrivals_, plan_.arrivals, kLeast);
+  }
 
-  std::size_t size() const { return static_cast<std::size_t>(topology_.nodes); }
+  std::size_t size() const { return static_cast<std::size_t>(plan_.nodes); }
   double score() const { return score_; }
+  // How far the score of the path found may lie below the best one's.
+  double error() const {
+    const double step = 3 * spread_ * static_cast<double>(std::numeric_limits<P>::epsilon()) / 2;
+    return 2 * step * static_cast<double>(sequence_.T);
+  }
 
-  void first(double* delta) {
-    std::fill_n(delta, topology_.nodes, kNone);
-    const Real* h = sequence_.at(0);
+  void first(P* delta) {
+    emissions(0);
+    std::fill_n(delta, plan_.nodes, kLeast);
+    largest_ = kLeast;
     for (std::int32_t n = topology_.node_begin[topology_.start]; n < topology_.node_begin[topology_.start + 1]; ++n) {
       const std::int32_t a = topology_.node_label[n];
-      delta[n] = model_.start[a] + h[a];
+      const P x = gains_.start[a] + h_[a];
+      delta[plan_.node_cell[n]] = x;
+      largest_ = std::max(largest_, x);
+      if (x > kLeast) note(x);
     }
+    done_ = 0;
   }
 
-  void next(std::int64_t t, const double* before, double* delta) {
-    const Real* h = sequence_.at(t);
-    for (std::int32_t m = 0; m < topology_.arrivals; ++m) arrivals_[m] = arrival(before, m);
-    for (std::int32_t n = 0; n < topology_.nodes; ++n) {
-      const std::int32_t r = topology_.node_state[n], b = topology_.node_label[n];
-      double best = kNone;
-      for (std::int32_t m = topology_.arrival_begin[r]; m < topology_.arrival_begin[r + 1]; ++m) {
-        best = std::max(best, arrivals_[m] + model_.g[topology_.arrival_label[m] * model_.K + b]);
+  void next(std::int64_t t, const P* before, P* delta) {
+    emissions(t);
+    P shift = 0;
+    if (shift_) {
+      if (t > done_) {
+        shift_[t] = largest_ > kLeast ? -largest_ : P{0};
+        shifts_ -= static_cast<double>(shift_[t]);
       }
-      delta[n] = best + h[b];
+      shift = shift_[t];
     }
+    const Extent<P> extent = max_step(plan_, gains_.matrix, gains_.exists, h_, shift, before, arrivals_, delta);
+    largest_ = extent.largest;
+    done_ = std::max(done_, t);
+    if (largest_ == kLeast) return;
+    note(extent.largest);
+    note(extent.smallest);
+    note(static_cast<P>(shift));
   }
 
-  bool turn(const double* delta) {
+  bool turn(const P* delta) {
+    P best = kLeast;
     for (std::int32_t n = 0; n < topology_.nodes; ++n) {
       if (!topology_.node_accepts[n]) continue;
-      const double score = delta[n] + model_.end[topology_.node_label[n]];
-      if (score > score_) {
-        score_ = score;
+      const P x = delta[plan_.node_cell[n]] + gains_.end[topology_.node_label[n]];
+      if (x > best) {
+        best = x;
         node_ = n;
       }
     }
-    return y_ != nullptr && score_ > kNone;
+    score_ = static_cast<double>(best) + shifts_;
+    return y_ != nullptr && best > kLeast;
   }
 
-  bool back(std::int64_t t, const double* delta) {
+  bool back(std::int64_t t, const P* delta) {
     if (t + 1 < sequence_.T) node_ = predecessor(delta);
     y_[t] = topology_.node_label[node_];
     return true;
   }
 
  private:
-  double arrival(const double* delta, std::int32_t m) const {
-    double best = kNone;
-    for (std::int32_t i = topology_.into_begin[m]; i < topology_.into_begin[m + 1]; ++i) best = std::max(best, delta[topology_.into_node[i]]);
-    return best;
+  static constexpr P kLeast = -std::numeric_limits<P>::infinity();
+
+  void emissions(std::int64_t t) {
+    const Real* h = sequence_.at(t);
+    for (int a = 0; a < gains_.K; ++a) h_[a] = static_cast<P>(h[a]);
+    h_[gains_.K] = 0;
+    if (!shift_ || t <= done_) return;
+    double most = 0;
+    for (int a = 0; a < gains_.K; ++a) most = std::max(most, h_[a] == kLeast ? 0.0 : std::abs(static_cast<double>(h_[a])));
+    largest_h_ = std::max(largest_h_, most);
   }
-  std::int32_t predecessor(const double* delta) const {
+  void note(P x) { spread_ = std::max(spread_, std::abs(static_cast<double>(x)) + gains_.largest_g + largest_h_); }
+
+  std::int32_t predecessor(const P* delta) const {
     const std::int32_t r = topology_.node_state[node_], b = topology_.node_label[node_];
-    double best = kNone;
+    P best = kLeast;
     std::int32_t from = -1;
     for (std::int32_t m = topology_.arrival_begin[r]; m < topology_.arrival_begin[r + 1]; ++m) {
-      const double g = model_.g[topology_.arrival_label[m] * model_.K + b];
+      const P g = gains_.g[topology_.arrival_label[m] * gains_.K + b];
       for (std::int32_t i = topology_.into_begin[m]; i < topology_.into_begin[m + 1]; ++i) {
-        const double score = delta[topology_.into_node[i]] + g;
-        if (score > best) {
-          best = score;
-          from = topology_.into_node[i];
+        const std::int32_t n = topology_.into_node[i];
+        const P x = delta[plan_.node_cell[n]] + g;
+        if (x > best) {
+          best = x;
+          from = n;
         }
       }
     }
     return from;
   }
 
+  const MaxGains<P>& gains_;
   const Topology& topology_;
-  const MaxModel& model_;
+  const Plan& plan_;
   const Sequence<Real>& sequence_;
-  double* arrivals_;
   Label* y_;
+  P *h_, *arrivals_;
+  P* shift_;  // [T] in float: what was added at each step
+  P largest_ = kLeast;
+  double spread_ = 0, largest_h_ = 0, shifts_ = 0;
   double score_ = kNone;
+  std::int64_t done_ = -1;
   std::int32_t node_ = -1;
 };
 
-template <class Real>
-double best_score(const Topology& topology, const MaxModel& model, const Sequence<Real>& sequence, Arena& arena) {
-  if (sequence.T == 0) return topology.accepting[topology.start] ? 0 : kNone;
-  ViterbiPass<Real> pass(topology, model, sequence, arena, nullptr);
-  one_way(pass, sequence.T, arena);
-  return pass.score();
+bool close_enough(double error, double score) {
+  return score == kNone || error <= 1e-5 * std::max(1.0, std::abs(score));
 }
 
-// Scores that are zero where a label or a pair of labels is possible, −inf where it is forbidden.
-MaxModel flat(MaxModel model) {
-  for (auto* scores : {&model.g, &model.start, &model.end}) {
-    for (double& score : *scores) score = score == kNone ? kNone : 0;
+// Both ways, or forward alone without `y`. The score, and whether it can be trusted.
+template <class Real, class P>
+std::pair<double, bool> run(const MaxGains<P>& gains, const Sequence<Real>& sequence, const Batch<Real>& batch, Arena& arena, Label* y) {
+  ViterbiPass<Real, P> pass(gains, sequence, arena, y);
+  if (y == nullptr) {
+    one_way(pass, sequence.T, arena);
+  } else if (must_checkpoint(pass, sequence.T, batch.options().keep_bytes)) {
+    ++batch.workspace().checkpointed;
+    both_ways_checkpointed(pass, sequence.T, arena);
+  } else {
+    both_ways_kept(pass, sequence.T, arena);
   }
-  return model;
+  return {pass.score(), std::is_same_v<P, Real> && std::is_same_v<P, double> ? true : close_enough(pass.error(), pass.score())};
 }
 
 }  // namespace
 
 template <class Real>
-bool best_path(const Topology& topology, const MaxModel& model, const Sequence<Real>& sequence, const Batch<Real>& batch,
-               Arena& arena, Label* y) {
-  if (sequence.T == 0) return topology.accepting[topology.start];
-  ViterbiPass<Real> pass(topology, model, sequence, arena, y);
-  if (must_checkpoint(pass, sequence.T, batch.options().keep_bytes)) {
-    ++batch.workspace().checkpointed;
-    return both_ways_checkpointed(pass, sequence.T, arena);
+struct BestPaths<Real>::Prepared {
+  const Plan* plan;
+  std::unique_ptr<MaxGains<float>> in_float;
+  std::unique_ptr<MaxGains<double>> in_double;
+
+  std::unique_ptr<MaxGains<float>>& slot(float) { return in_float; }
+  std::unique_ptr<MaxGains<double>>& slot(double) { return in_double; }
+};
+
+template <class Real>
+BestPaths<Real>::BestPaths(const Batch<Real>& batch, MaxModel model) : batch_(batch), model_(std::move(model)) {}
+template <class Real>
+BestPaths<Real>::~BestPaths() = default;
+
+template <class Real>
+template <class P>
+const MaxGains<P>& BestPaths<Real>::gains(const Constraint& constraint) {
+  const std::lock_guard lock(mutex_);
+  const Plan* plan = constraint.topology().plan;
+  auto at = std::find_if(prepared_.begin(), prepared_.end(), [&](const auto& p) { return p->plan == plan; });
+  if (at == prepared_.end()) {
+    prepared_.push_back(std::make_unique<Prepared>());
+    prepared_.back()->plan = plan;
+    at = prepared_.end() - 1;
   }
-  return both_ways_kept(pass, sequence.T, arena);
+  std::unique_ptr<MaxGains<P>>& slot = (*at)->slot(P{});
+  if (!slot) slot = std::make_unique<MaxGains<P>>(constraint.topology(), model_);
+  return *slot;
 }
 
 template <class Real>
-void best_beginnings(const Topology& topology, const MaxModel& model, const Sequence<Real>& sequence, Arena& arena,
-                     double* delta) {
-  ViterbiPass<Real> pass(topology, model, sequence, arena, nullptr);
-  pass.first(delta);
-  for (std::int64_t t = 1; t < sequence.T; ++t) pass.next(t, delta + (t - 1) * topology.nodes, delta + t * topology.nodes);
+double BestPaths<Real>::score(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena) {
+  const Topology& topology = constraint.topology();
+  if (sequence.T == 0) return topology.accepting[topology.start] ? 0 : kNone;
+  if constexpr (std::is_same_v<Real, float>) {
+    const auto [score, trusted] = run(gains<float>(constraint), sequence, batch_, arena, nullptr);
+    if (trusted) return score;
+    ++batch_.workspace().doubled;
+  }
+  return run(gains<double>(constraint), sequence, batch_, arena, nullptr).first;
 }
+
+template <class Real>
+bool BestPaths<Real>::path(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, Label* y) {
+  const Topology& topology = constraint.topology();
+  if (sequence.T == 0) return topology.accepting[topology.start];
+  if constexpr (std::is_same_v<Real, float>) {
+    const auto [score, trusted] = run(gains<float>(constraint), sequence, batch_, arena, y);
+    if (trusted) return score > kNone;
+    ++batch_.workspace().doubled;
+  }
+  return run(gains<double>(constraint), sequence, batch_, arena, y).first > kNone;
+}
+
+template <class Real>
+void BestPaths<Real>::beginnings(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, double* delta) {
+  ViterbiPass<Real, double> pass(gains<double>(constraint), sequence, arena, nullptr);
+  pass.first(delta);
+  for (std::int64_t t = 1; t < sequence.T; ++t) pass.next(t, delta + (t - 1) * pass.size(), delta + t * pass.size());
+}
+
+template class BestPaths<float>;
+template class BestPaths<double>;
 
 template <class Real>
 std::vector<Path> viterbi(const Constraints& constraints, const Scores<Real>& scores, const Options& options) {
   const Batch<Real> batch("viterbi", constraints, scores, options);
-  const MaxModel model(scores);
+  BestPaths<Real> best(batch, MaxModel(scores));
   std::vector<Path> paths(static_cast<std::size_t>(batch.size()));
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
     Path& path = paths[sequence.index];
     path.labels.resize(static_cast<std::size_t>(sequence.T));
-    if (best_path(batch.constraint(sequence.index).topology(), model, sequence, batch, arena, path.labels.data())) {
+    if (best.path(batch.constraint(sequence.index), sequence, arena, path.labels.data())) {
       path.score = path_score(scores, sequence, path.labels.data());
       return;
     }
@@ -158,53 +281,17 @@ std::vector<Path> viterbi(const Constraints& constraints, const Scores<Real>& sc
 template <class Real>
 std::vector<double> viterbi_score(const Constraints& constraints, const Scores<Real>& scores, const Options& options) {
   const Batch<Real> batch("viterbi_score", constraints, scores, options);
-  const MaxModel model(scores);
+  BestPaths<Real> best(batch, MaxModel(scores));
   std::vector<double> values(static_cast<std::size_t>(batch.size()));
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
-    values[sequence.index] = best_score(batch.constraint(sequence.index).topology(), model, sequence, arena);
+    values[sequence.index] = best.score(batch.constraint(sequence.index), sequence, arena);
   });
   return values;
 }
 
-template <class Real>
-std::vector<Path> posterior_decode(const Constraints& constraints, const Scores<Real>& scores, const Options& options) {
-  const Batch<Real> batch("posterior_decode", constraints, scores, options);
-  Expectations<Real> expectations(batch);
-  const MaxModel model = flat(MaxModel(scores));
-  std::vector<Path> paths(static_cast<std::size_t>(batch.size()));
-  batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
-    const Constraint& constraint = batch.constraint(sequence.index);
-    const int K = sequence.K;
-    Sequence<Real> dense{sequence.index, sequence.T, K, nullptr, 0, 1, nullptr};
-    const std::size_t size = static_cast<std::size_t>(sequence.T) * K;
-    Real* emissions = arena.take<Real>(size);
-    Real* marginals = arena.take<Real>(size);
-    for (std::int64_t t = 0; t < sequence.T; ++t) std::copy_n(sequence.at(t), K, emissions + t * K);
-    dense.emissions = emissions;
-    Path& path = paths[sequence.index];
-    if (expectations(constraint, dense, arena, {.emissions = marginals}) == kNone) {
-      batch.impossible(sequence);
-      path = {{}, kNone};
-      return;
-    }
-    for (std::size_t i = 0; i < size; ++i) {
-      if (emissions[i] == -std::numeric_limits<Real>::infinity()) marginals[i] = emissions[i];
-    }
-    dense.emissions = marginals;
-    path.labels.resize(static_cast<std::size_t>(sequence.T));
-    best_path(constraint.topology(), model, dense, batch, arena, path.labels.data());
-    path.score = 0;
-    for (std::int64_t t = 0; t < sequence.T; ++t) path.score += marginals[t * K + path.labels[t]];
-  });
-  return paths;
-}
-
-#define REGCCRF_INSTANTIATE(Real)                                                                                    \
-  template std::vector<Path> viterbi(const Constraints&, const Scores<Real>&, const Options&);                       \
-  template std::vector<double> viterbi_score(const Constraints&, const Scores<Real>&, const Options&);               \
-  template std::vector<Path> posterior_decode(const Constraints&, const Scores<Real>&, const Options&);              \
-  template bool best_path(const Topology&, const MaxModel&, const Sequence<Real>&, const Batch<Real>&, Arena&, Label*); \
-  template void best_beginnings(const Topology&, const MaxModel&, const Sequence<Real>&, Arena&, double*)
+#define REGCCRF_INSTANTIATE(Real)                                                              \
+  template std::vector<Path> viterbi(const Constraints&, const Scores<Real>&, const Options&); \
+  template std::vector<double> viterbi_score(const Constraints&, const Scores<Real>&, const Options&)
 REGCCRF_INSTANTIATE(float);
 REGCCRF_INSTANTIATE(double);
 

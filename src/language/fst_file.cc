@@ -169,16 +169,48 @@ NamedAutomaton decode_fst(const std::string& bytes, const Symbols& given, const 
   return result;
 }
 
-std::string encode_fst(const Automaton& automaton, const std::vector<std::string>& names) {
-  Fst fst = to_fst(automaton);
-  fst::SymbolTable table("labels");
+namespace {
+
+fst::SymbolTable symbol_table(const char* name, const std::vector<std::string>& names) {
+  fst::SymbolTable table(name);
   table.AddSymbol("<eps>", 0);
-  for (std::size_t a = 0; a < names.size(); ++a) table.AddSymbol(names[a], static_cast<std::int64_t>(a) + 1);
-  fst.SetInputSymbols(&table);
-  fst.SetOutputSymbols(&table);
+  for (std::size_t i = 0; i < names.size(); ++i) table.AddSymbol(names[i], static_cast<std::int64_t>(i) + 1);
+  return table;
+}
+
+template <class AnyArc>
+std::string written(fst::VectorFst<AnyArc>& fst, const fst::SymbolTable& input, const fst::SymbolTable& output) {
+  fst.SetInputSymbols(&input);
+  fst.SetOutputSymbols(&output);
   std::ostringstream out;
   if (!fst.Write(out, fst::FstWriteOptions())) throw Error("[write] OpenFst cannot write the automaton");
   return out.str();
+}
+
+template <class AnyArc>
+std::string encode_weighted(const WeightedFst& in) {
+  using AnyWeight = typename AnyArc::Weight;
+  fst::VectorFst<AnyArc> fst;
+  fst.AddStates(static_cast<std::size_t>(in.states));
+  fst.SetStart(in.start);
+  for (const auto& [state, weight] : in.final) fst.SetFinal(state, AnyWeight(static_cast<typename AnyWeight::ValueType>(weight)));
+  for (const WeightedFst::Arc& arc : in.arcs) {
+    fst.AddArc(arc.from, AnyArc(arc.input, arc.output, AnyWeight(static_cast<typename AnyWeight::ValueType>(arc.weight)), arc.to));
+  }
+  return written(fst, symbol_table("inputs", in.input_names), symbol_table("bigrams", in.output_names));
+}
+
+}  // namespace
+
+std::string encode_weighted_fst(const WeightedFst& fst, int semiring) {
+  if (semiring == 0) return encode_weighted<fst::StdArc>(fst);
+  return semiring == 1 ? encode_weighted<fst::LogArc>(fst) : encode_weighted<fst::Log64Arc>(fst);
+}
+
+std::string encode_fst(const Automaton& automaton, const std::vector<std::string>& names) {
+  Fst fst = to_fst(automaton);
+  const fst::SymbolTable table = symbol_table("labels", names);
+  return written(fst, table, table);
 }
 
 }  // namespace regccrf

@@ -1,0 +1,667 @@
+// The kernels (see kernels.h), compiled once for every instruction set by Highway and chosen at run time.
+//
+// The work is in `product`: y[j] = ⊕_i x[i] ⊗ m[i, j] for all states of a group at once. In columns the states are a
+// vector's lanes, m[i, j] is broadcast, and a tile of slots j stays in registers; in rows the slots j are the lanes and
+// x[i] is broadcast. The transposed mix is the same with in and out exchanged.
+#include "inference/kernels.h"
+
+#include <algorithm>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "inference/kernels_cpu.cc"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include <hwy/contrib/math/math-inl.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace regccrf {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+constexpr int kTile = 12;  // slots of a tile, two vectors each: 24 of 32 registers
+constexpr int kBigramTile = 4;
+#else
+constexpr int kTile = 4;
+constexpr int kBigramTile = 2;
+#endif
+
+// P numbers, as many as a vector has or the 8 that everything is padded to.
+template <class P>
+using Full = hn::CappedTag<P, 64 / sizeof(P)>;
+template <class P>
+using Eight = hn::CappedTag<P, kLaneUnit>;
+
+struct SumProduct {
+  template <class P>
+  static constexpr P zero = P{0};
+  template <class V>
+  static HWY_INLINE V times_plus(V x, V y, V sum) {
+    return hn::MulAdd(x, y, sum);
+  }
+  template <class V>
+  static HWY_INLINE V plus(V x, V y) {
+    return hn::Add(x, y);
+  }
+  template <class P>
+  static HWY_INLINE P plus_one(P x, P y) {
+    return x + y;
+  }
+};
+
+struct MaxPlus {
+  template <class P>
+  static constexpr P zero = -std::numeric_limits<P>::infinity();
+  template <class V>
+  static HWY_INLINE V times_plus(V x, V y, V sum) {
+    return hn::Max(sum, hn::Add(x, y));
+  }
+  template <class V>
+  static HWY_INLINE V plus(V x, V y) {
+    return hn::Max(x, y);
+  }
+  template <class P>
+  static HWY_INLINE P plus_one(P x, P y) {
+    return x > y ? x : y;
+  }
+};
+
+// --- columns -----------------------------------------------------------------------------------------------------------
+
+// y[j][lane] for `Slots` slots and `Vectors` vectors of lanes.
+template <class S, int Slots, int Vectors, class D, class P>
+HWY_INLINE void column_tile(D d, const P* HWY_RESTRICT x, int nx, const P* HWY_RESTRICT m, int m_step, int lanes,
+                            P* HWY_RESTRICT y) {
+  using V = hn::Vec<D>;
+  const int N = static_cast<int>(hn::Lanes(d));
+  V sum[Slots][Vectors];
+#pragma GCC unroll 16
+  for (int j = 0; j < Slots; ++j) {
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) sum[j][v] = hn::Set(d, S::template zero<P>);
+  }
+  for (int i = 0; i < nx; ++i) {
+    V in[Vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) in[v] = hn::LoadU(d, x + i * lanes + v * N);
+#pragma GCC unroll 16
+    for (int j = 0; j < Slots; ++j) {
+      const V g = hn::Set(d, m[i * m_step + j]);
+#pragma GCC unroll 2
+      for (int v = 0; v < Vectors; ++v) sum[j][v] = S::times_plus(in[v], g, sum[j][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int j = 0; j < Slots; ++j) {
+#pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) hn::StoreU(sum[j][v], d, y + j * lanes + v * N);
+  }
+}
+
+// All slots, for the lanes that `Vectors` vectors hold.
+template <class S, int Vectors, class D, class P>
+HWY_INLINE void column_strip(D d, const P* x, int nx, const P* m, int ny, int lanes, P* y) {
+  int j = 0;
+  if constexpr (kTile == 12) {
+    for (; j + 12 <= ny; j += 12) column_tile<S, 12, Vectors>(d, x, nx, m + j, ny, lanes, y + j * lanes);
+    for (; j + 8 <= ny; j += 8) column_tile<S, 8, Vectors>(d, x, nx, m + j, ny, lanes, y + j * lanes);
+  }
+  for (; j + 4 <= ny; j += 4) column_tile<S, 4, Vectors>(d, x, nx, m + j, ny, lanes, y + j * lanes);
+  for (; j + 2 <= ny; j += 2) column_tile<S, 2, Vectors>(d, x, nx, m + j, ny, lanes, y + j * lanes);
+  for (; j < ny; ++j) column_tile<S, 1, Vectors>(d, x, nx, m + j, ny, lanes, y + j * lanes);
+}
+
+// The same for a group of one out-slot or two, without tiles.
+template <class S, class D, class P>
+HWY_INLINE void thin_column(D d, const P* HWY_RESTRICT x, int nx, const P* HWY_RESTRICT m, int ny, int lanes, int from, int to,
+                            P* HWY_RESTRICT y) {
+  const int N = static_cast<int>(hn::Lanes(d));
+  for (int j = 0; j < ny; ++j) {
+    const auto g0 = hn::Set(d, m[j]), g1 = hn::Set(d, nx > 1 ? m[ny + j] : S::template zero<P>);
+    for (int s = from; s < to; s += N) {
+      auto sum = S::times_plus(hn::LoadU(d, x + s), g0, hn::Set(d, S::template zero<P>));
+      if (nx > 1) sum = S::times_plus(hn::LoadU(d, x + lanes + s), g1, sum);
+      hn::StoreU(sum, d, y + j * lanes + s);
+    }
+  }
+}
+
+template <class S, class P>
+HWY_INLINE void column_product(const P* x, int nx, const P* m, int ny, int lanes, P* y) {
+  const Full<P> d;
+  const int N = static_cast<int>(hn::Lanes(d));
+  if (nx >= 1 && nx <= 2 && ny <= 2) {
+    const int whole = lanes / N * N;
+    thin_column<S>(d, x, nx, m, ny, lanes, 0, whole, y);
+    if (whole < lanes) thin_column<S>(Eight<P>(), x, nx, m, ny, lanes, whole, lanes, y);
+    return;
+  }
+  int s = 0;
+  for (; s + 2 * N <= lanes; s += 2 * N) column_strip<S, 2>(d, x + s, nx, m, ny, lanes, y + s);
+  for (; s + N <= lanes; s += N) column_strip<S, 1>(d, x + s, nx, m, ny, lanes, y + s);
+  const Eight<P> eight;
+  const int E = static_cast<int>(hn::Lanes(eight));
+  for (; s < lanes; s += E) column_strip<S, 1>(eight, x + s, nx, m, ny, lanes, y + s);
+}
+
+// --- rows --------------------------------------------------------------------------------------------------------------
+
+// y[0 … Vectors · N) with two sums each, so that additions need not wait for each other. nx is even.
+template <class S, int Vectors, class D, class P>
+HWY_INLINE void row_tile(D d, const P* HWY_RESTRICT x, int nx, const P* HWY_RESTRICT m, int m_step, P* HWY_RESTRICT y) {
+  using V = hn::Vec<D>;
+  const int N = static_cast<int>(hn::Lanes(d));
+  V even[Vectors], odd[Vectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < Vectors; ++v) even[v] = odd[v] = hn::Set(d, S::template zero<P>);
+  for (int i = 0; i < nx; i += 2) {
+    const V x0 = hn::Set(d, x[i]), x1 = hn::Set(d, x[i + 1]);
+#pragma GCC unroll 4
+    for (int v = 0; v < Vectors; ++v) {
+      even[v] = S::times_plus(x0, hn::LoadU(d, m + i * m_step + v * N), even[v]);
+      odd[v] = S::times_plus(x1, hn::LoadU(d, m + (i + 1) * m_step + v * N), odd[v]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int v = 0; v < Vectors; ++v) hn::StoreU(S::plus(even[v], odd[v]), d, y + v * N);
+}
+
+template <class S, class P>
+HWY_INLINE void row_product(const P* x, int nx, const P* m, int ny, P* y) {
+  const Full<P> d;
+  const int N = static_cast<int>(hn::Lanes(d));
+  int j = 0;
+  for (; j + 4 * N <= ny; j += 4 * N) row_tile<S, 4>(d, x, nx, m + j, ny, y + j);
+  if (j + 3 * N <= ny) {
+    row_tile<S, 3>(d, x, nx, m + j, ny, y + j);
+    j += 3 * N;
+  }
+  for (; j + 2 * N <= ny; j += 2 * N) row_tile<S, 2>(d, x, nx, m + j, ny, y + j);
+  for (; j + N <= ny; j += N) row_tile<S, 1>(d, x, nx, m + j, ny, y + j);
+  const Eight<P> eight;
+  const int E = static_cast<int>(hn::Lanes(eight));
+  for (; j < ny; j += E) row_tile<S, 1>(eight, x, nx, m + j, ny, y + j);
+}
+
+// --- whole steps ---------------------------------------------------------------------------------------------------------
+
+template <class S, class P>
+HWY_INLINE void mix(const Plan& plan, const P* matrix, const P* arrivals, P* nodes) {
+  for (const Group& group : plan.groups) {
+    const P* m = matrix + group.matrix;
+    if (group.columns) {
+      column_product<S>(arrivals + group.arrival, group.in, m, group.out, group.lanes, nodes + group.node);
+      continue;
+    }
+    for (int s = 0; s < group.states; ++s) {
+      row_product<S>(arrivals + group.arrival + s * group.in, group.in, m, group.out, nodes + group.node + s * group.out);
+    }
+  }
+}
+
+template <class D, class P>
+HWY_INLINE void copy_pieces(D d, const std::vector<std::int32_t>& pieces, int size, const P* HWY_RESTRICT from, P* HWY_RESTRICT to) {
+  const int N = static_cast<int>(hn::Lanes(d));
+  const std::int32_t *p = pieces.data(), *end = p + pieces.size();
+  for (; p != end; p += 2) {
+    for (int k = 0; k < size; k += N) hn::StoreU(hn::LoadU(d, from + p[1] + k), d, to + p[0] + k);
+  }
+}
+
+template <class S, class D, class P>
+HWY_INLINE void sum_pieces(D d, const std::vector<std::int32_t>& pieces, int size, const P* HWY_RESTRICT from, P* HWY_RESTRICT to) {
+  const int N = static_cast<int>(hn::Lanes(d));
+  const std::int32_t *p = pieces.data(), *end = p + pieces.size();
+  for (; p != end; p += 2) {
+    for (int k = 0; k < size; k += N) {
+      hn::StoreU(S::plus(hn::LoadU(d, from + p[1] + k), hn::LoadU(d, to + p[0] + k)), d, to + p[0] + k);
+    }
+  }
+}
+
+template <class S, class P>
+HWY_INLINE void run_move(const Move& move, const P* HWY_RESTRICT from, P* HWY_RESTRICT to) {
+  const Full<P> full;
+  const Eight<P> eight;
+  copy_pieces(full, move.copies.sixteen, 16, from, to);
+  copy_pieces(eight, move.copies.eight, 8, from, to);
+  const std::int32_t *p = move.copies.one.data(), *end = p + move.copies.one.size();
+  for (; p != end; p += 2) {
+    to[p[0]] = from[p[1]];
+    asm volatile("");  // one by one: a vector scatter is slower
+  }
+  sum_pieces<S>(full, move.sums.sixteen, 16, from, to);
+  sum_pieces<S>(eight, move.sums.eight, 8, from, to);
+  p = move.sums.one.data(), end = p + move.sums.one.size();
+  for (; p != end; p += 2) {
+    to[p[0]] = S::plus_one(to[p[0]], from[p[1]]);
+    asm volatile("");
+  }
+}
+
+// Calls visit(vector tag, first cell, label-dependent value as a vector) over all node cells. `value` is indexed by label.
+template <class P, class Visit>
+HWY_INLINE void over_nodes(const Plan& plan, const P* value, const Visit& visit) {
+  const Full<P> full;
+  const Eight<P> eight;
+  const int N = static_cast<int>(hn::Lanes(full)), E = static_cast<int>(hn::Lanes(eight));
+  for (const Group& group : plan.groups) {
+    const std::int32_t* labels = plan.out_labels.data() + group.first_out;
+    if (group.columns) {
+      for (int j = 0; j < group.out; ++j) {
+        const P w = value[labels[j]];
+        const int first = group.node + j * group.lanes;
+        int s = 0;
+        for (; s + N <= group.lanes; s += N) visit(full, first + s, hn::Set(full, w));
+        for (; s < group.lanes; s += E) visit(eight, first + s, hn::Set(eight, w));
+      }
+      continue;
+    }
+    for (int j = 0; j < group.out; j += E) {
+      HWY_ALIGN P slots[hn::MaxLanes(Eight<P>())];
+      for (int k = 0; k < E; ++k) slots[k] = value[labels[j + k]];
+      const auto w = hn::Load(eight, slots);
+      for (int s = 0; s < group.states; ++s) visit(eight, group.node + s * group.out + j, w);
+    }
+  }
+}
+
+// The largest of what it is shown, in vectors of both sizes.
+template <class P>
+class Largest {
+ public:
+  explicit HWY_INLINE Largest(P least) : full_(hn::Set(Full<P>(), least)), eight_(hn::Set(Eight<P>(), least)) {}
+  HWY_INLINE void add(Full<P>, hn::Vec<Full<P>> x) { full_ = hn::Max(full_, x); }
+  template <class D, class V>
+  HWY_INLINE void add(D, V x) {
+    eight_ = hn::Max(eight_, x);
+  }
+  HWY_INLINE P value() const {
+    const Full<P> full;
+    const Eight<P> eight;
+    return std::max(hn::GetLane(hn::MaxOfLanes(full, full_)), hn::GetLane(hn::MaxOfLanes(eight, eight_)));
+  }
+
+ private:
+  hn::Vec<Full<P>> full_;
+  hn::Vec<Eight<P>> eight_;
+};
+
+template <class P>
+Extent<P> ForwardStep(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before,
+                      P* arrivals, P* after) {
+  run_move<SumProduct>(plan.forward, before, arrivals);
+  mix<SumProduct>(plan, matrix, arrivals, after);
+  Largest<P> largest(0), smallest(-std::numeric_limits<P>::max());
+  over_nodes(plan, weights, [&](auto d, int cell, auto w) HWY_ATTR {
+    const auto x = hn::Mul(hn::LoadU(d, after + cell), hn::Mul(hn::Mul(w, hn::Set(d, factor)), hn::LoadU(d, exists + cell)));
+    hn::StoreU(x, d, after + cell);
+    largest.add(d, x);
+    smallest.add(d, hn::Neg(hn::IfThenElse(hn::Gt(x, hn::Zero(d)), x, hn::Set(d, std::numeric_limits<P>::max()))));
+  });
+  return {largest.value(), -smallest.value()};
+}
+
+template <class P>
+void MoveForward(const Plan& plan, const P* before, P* arrivals) {
+  run_move<SumProduct>(plan.forward, before, arrivals);
+}
+
+template <class P>
+Product<P> Meet(const Plan& plan, const P* alpha, const P* beta, P* labels) {
+  const Full<P> full;
+  const Eight<P> eight;
+  const int N = static_cast<int>(hn::Lanes(full)), E = static_cast<int>(hn::Lanes(eight));
+  Largest<P> largest(0);
+  for (int a = 0; a <= plan.K; ++a) labels[a] = 0;
+  for (const Group& group : plan.groups) {
+    const std::int32_t* label = plan.out_labels.data() + group.first_out;
+    if (group.columns) {
+      for (int j = 0; j < group.out; ++j) {
+        const P *x = alpha + group.node + j * group.lanes, *y = beta + group.node + j * group.lanes;
+        int s = 0;
+        P sum = 0;
+        if (group.lanes >= N) {
+          auto sums = hn::Zero(full);
+          for (; s + N <= group.lanes; s += N) {
+            const auto b = hn::LoadU(full, y + s);
+            sums = hn::MulAdd(hn::LoadU(full, x + s), b, sums);
+            largest.add(full, b);
+          }
+          sum = hn::GetLane(hn::SumOfLanes(full, sums));
+        }
+        for (; s < group.lanes; s += E) {
+          const auto b = hn::LoadU(eight, y + s);
+          sum += hn::GetLane(hn::SumOfLanes(eight, hn::Mul(hn::LoadU(eight, x + s), b)));
+          largest.add(eight, b);
+        }
+        labels[label[j]] += sum;
+      }
+      continue;
+    }
+    for (int s = 0; s < group.states; ++s) {
+      const P *x = alpha + group.node + s * group.out, *y = beta + group.node + s * group.out;
+      for (int j = 0; j < group.out; ++j) labels[label[j]] += x[j] * y[j];
+      for (int j = 0; j < group.out; j += E) largest.add(eight, hn::LoadU(eight, y + j));
+    }
+  }
+  P sum = 0;
+  for (int a = 0; a < plan.K; ++a) sum += labels[a];
+  return {sum, largest.value()};
+}
+
+template <class P>
+P Weigh(const Plan& plan, const P* beta, const P* weights, P factor, P* after) {
+  Largest<P> largest(0);
+  over_nodes(plan, weights, [&](auto d, int cell, auto w) HWY_ATTR {
+    const auto x = hn::Mul(hn::LoadU(d, beta + cell), hn::Mul(w, hn::Set(d, factor)));
+    hn::StoreU(x, d, after + cell);
+    largest.add(d, x);
+  });
+  return largest.value();
+}
+
+template <class P>
+void BackwardStep(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {
+  for (const Group& group : plan.groups) {
+    const P* m = transposed + group.matrix;
+    if (group.columns) {
+      column_product<SumProduct>(after + group.node, group.out, m, group.in, group.lanes, arrivals + group.arrival);
+      continue;
+    }
+    for (int s = 0; s < group.states; ++s) {
+      row_product<SumProduct>(after + group.node + s * group.out, group.out, m, group.in, arrivals + group.arrival + s * group.in);
+    }
+  }
+  run_move<SumProduct>(plan.backward, arrivals, beta);
+}
+
+// --- bigrams -------------------------------------------------------------------------------------------------------------
+
+// E[i][j] of a column group is a vector of 64 bytes: sums over states wait in its lanes until the end.
+template <class P>
+constexpr int kSumLanes = 64 / sizeof(P);
+
+template <int I, int J, class D, class P>
+HWY_INLINE void column_bigram_tile(D d, const P* const* arrivals, const P* const* after, int steps, int x0, int y0, int lanes,
+                                   int from, int to, int out, P* E) {
+  using V = hn::Vec<D>;
+  const int N = static_cast<int>(hn::Lanes(d));
+  V sum[I][J];
+#pragma GCC unroll 4
+  for (int i = 0; i < I; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < J; ++j) sum[i][j] = hn::Zero(d);
+  }
+  for (int t = 0; t < steps; ++t) {
+    const P *x = arrivals[t] + x0, *y = after[t] + y0;
+    for (int s = from; s < to; s += N) {
+      V right[J];
+#pragma GCC unroll 4
+      for (int j = 0; j < J; ++j) right[j] = hn::LoadU(d, y + j * lanes + s);
+#pragma GCC unroll 4
+      for (int i = 0; i < I; ++i) {
+        const V left = hn::LoadU(d, x + i * lanes + s);
+#pragma GCC unroll 4
+        for (int j = 0; j < J; ++j) sum[i][j] = hn::MulAdd(left, right[j], sum[i][j]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < I; ++i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < J; ++j) {
+      P* e = E + (i * out + j) * kSumLanes<P>;
+      hn::StoreU(hn::Add(sum[i][j], hn::LoadU(d, e)), d, e);
+    }
+  }
+}
+
+template <int I, class D, class P>
+HWY_INLINE void column_bigram_row(D d, const P* const* arrivals, const P* const* after, int steps, const Group& g, int i,
+                                  int from, int to, P* E) {
+  const int x0 = g.arrival + i * g.lanes;
+  P* e = E + static_cast<std::int64_t>(i) * g.out * kSumLanes<P>;
+  int j = 0;
+  if constexpr (kBigramTile == 4) {
+    for (; j + 4 <= g.out; j += 4) {
+      column_bigram_tile<I, 4>(d, arrivals, after, steps, x0, g.node + j * g.lanes, g.lanes, from, to, g.out, e + j * kSumLanes<P>);
+    }
+  }
+  for (; j + 2 <= g.out; j += 2) {
+    column_bigram_tile<I, 2>(d, arrivals, after, steps, x0, g.node + j * g.lanes, g.lanes, from, to, g.out, e + j * kSumLanes<P>);
+  }
+  for (; j < g.out; ++j) {
+    column_bigram_tile<I, 1>(d, arrivals, after, steps, x0, g.node + j * g.lanes, g.lanes, from, to, g.out, e + j * kSumLanes<P>);
+  }
+}
+
+template <class D, class P>
+HWY_INLINE void column_bigrams(D d, const P* const* arrivals, const P* const* after, int steps, const Group& g, int from, int to, P* E) {
+  int i = 0;
+  for (; i + 4 <= g.in; i += 4) column_bigram_row<4>(d, arrivals, after, steps, g, i, from, to, E);
+  for (; i + 2 <= g.in; i += 2) column_bigram_row<2>(d, arrivals, after, steps, g, i, from, to, E);
+  for (; i < g.in; ++i) column_bigram_row<1>(d, arrivals, after, steps, g, i, from, to, E);
+}
+
+// Four in-slots at a time (there are a multiple of 8), all states and steps.
+template <class D, class P>
+HWY_INLINE void row_bigram_tile(D d, const P* const* arrivals, const P* const* after, int steps, const Group& g, int i, int j, P* E) {
+  using V = hn::Vec<D>;
+  V sum[4];
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) sum[k] = hn::Zero(d);
+  for (int t = 0; t < steps; ++t) {
+    for (int s = 0; s < g.states; ++s) {
+      const P *x = arrivals[t] + g.arrival + s * g.in + i, *y = after[t] + g.node + s * g.out + j;
+      const V right = hn::LoadU(d, y);
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) sum[k] = hn::MulAdd(hn::Set(d, x[k]), right, sum[k]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    P* e = E + (i + k) * g.out + j;
+    hn::StoreU(hn::Add(sum[k], hn::LoadU(d, e)), d, e);
+  }
+}
+
+template <class P>
+void AddBigrams(const Plan& plan, const P* const* arrivals, const P* const* after, int steps, P* E) {
+  const Full<P> d;
+  const int N = static_cast<int>(hn::Lanes(d));
+  const Eight<P> eight;
+  for (const Group& g : plan.groups) {
+    P* e = E + g.matrix * kSumLanes<P>;
+    if (g.columns) {
+      const int whole = g.lanes / N * N;
+      if (whole > 0) column_bigrams(d, arrivals, after, steps, g, 0, whole, e);
+      if (whole < g.lanes) column_bigrams(eight, arrivals, after, steps, g, whole, g.lanes, e);
+      continue;
+    }
+    const int E8 = static_cast<int>(hn::Lanes(eight));
+    for (int i = 0; i < g.in; i += 4) {
+      int j = 0;
+      for (; j + N <= g.out; j += N) row_bigram_tile(d, arrivals, after, steps, g, i, j, e);
+      for (; j < g.out; j += E8) row_bigram_tile(eight, arrivals, after, steps, g, i, j, e);
+    }
+  }
+}
+
+// E of one group, summed over lanes, times its matrix. Gives the sum.
+template <class P>
+double group_bigrams(const Group& g, const P* e, const P* m, double* sums) {
+  const Full<P> d;
+  const int N = static_cast<int>(hn::Lanes(d));
+  double total = 0;
+  for (int ij = 0; ij < g.in * g.out; ++ij) {
+    P sum = e[ij];
+    if (g.columns) {
+      const P* lanes = e + ij * kSumLanes<P>;
+      auto v = hn::LoadU(d, lanes);
+      for (int k = N; k < kSumLanes<P>; k += N) v = hn::Add(v, hn::LoadU(d, lanes + k));
+      sum = hn::GetLane(hn::SumOfLanes(d, v));
+    }
+    sums[ij] = static_cast<double>(sum) * static_cast<double>(m[ij]);
+    total += sums[ij];
+  }
+  return total;
+}
+
+template <class P>
+void SumBigrams(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch, double* counts) {
+  double sum = 0;
+  for (const Group& g : plan.groups) sum += group_bigrams(g, E + g.matrix * kSumLanes<P>, matrix + g.matrix, scratch + g.matrix);
+  const double scale = sum > 0 ? weight * total / sum : 0;
+  for (const Group& g : plan.groups) {
+    const double* sums = scratch + g.matrix;
+    const std::int32_t *in = plan.in_labels.data() + g.first_in, *out = plan.out_labels.data() + g.first_out;
+    for (int i = 0; i < g.in && in[i] < plan.K; ++i) {
+      double* row = counts + static_cast<std::int64_t>(in[i]) * plan.K;
+      for (int j = 0; j < g.out && out[j] < plan.K; ++j) row[out[j]] += scale * sums[i * g.out + j];
+    }
+  }
+}
+
+// --- max-plus, and exp -----------------------------------------------------------------------------------------------------
+
+template <class P>
+Extent<P> MaxStep(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* arrivals,
+                  P* after) {
+  run_move<MaxPlus>(plan.forward, before, arrivals);
+  mix<MaxPlus>(plan, matrix, arrivals, after);
+  constexpr P none = MaxPlus::zero<P>;
+  Largest<P> largest(none), smallest(-std::numeric_limits<P>::max());
+  over_nodes(plan, h, [&](auto d, int cell, auto w) HWY_ATTR {
+    const auto x = hn::Add(hn::LoadU(d, after + cell), hn::Add(hn::Add(w, hn::Set(d, shift)), hn::LoadU(d, exists + cell)));
+    hn::StoreU(x, d, after + cell);
+    largest.add(d, x);
+    smallest.add(d, hn::Neg(hn::IfThenElse(hn::Gt(x, hn::Set(d, none)), x, hn::Set(d, std::numeric_limits<P>::max()))));
+  });
+  return {largest.value(), -smallest.value()};
+}
+
+// scratch[a] = exp(scratch[a] − largest), over whole vectors.
+void ExpAll(double* scratch, int K, double largest) {
+  const Full<double> d;
+  const auto shift = hn::Set(d, largest);
+  for (int a = 0; a < K; a += static_cast<int>(hn::Lanes(d))) {
+    hn::StoreU(hn::Exp(d, hn::Sub(hn::LoadU(d, scratch + a), shift)), d, scratch + a);
+  }
+}
+
+#define REGCCRF_KERNELS(P, Name)                                                                                            \
+  Extent<P> Forward##Name(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before,  \
+                          P* arrivals, P* after) {                                                                          \
+    return ForwardStep(plan, matrix, exists, weights, factor, before, arrivals, after);                                     \
+  }                                                                                                                         \
+  void Move##Name(const Plan& plan, const P* before, P* arrivals) { MoveForward(plan, before, arrivals); }                  \
+  Product<P> Meet##Name(const Plan& plan, const P* alpha, const P* beta, P* labels) { return Meet(plan, alpha, beta, labels); } \
+  P Weigh##Name(const Plan& plan, const P* beta, const P* weights, P factor, P* after) {                                    \
+    return Weigh(plan, beta, weights, factor, after);                                                                       \
+  }                                                                                                                         \
+  void Backward##Name(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                        \
+    BackwardStep(plan, transposed, after, arrivals, beta);                                                                  \
+  }                                                                                                                         \
+  void AddBigrams##Name(const Plan& plan, const P* const* arrivals, const P* const* after, int steps, P* E) {               \
+    AddBigrams(plan, arrivals, after, steps, E);                                                                            \
+  }                                                                                                                         \
+  void SumBigrams##Name(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch,       \
+                        double* counts) {                                                                                   \
+    SumBigrams(plan, E, matrix, weight, total, scratch, counts);                                                            \
+  }                                                                                                                         \
+  Extent<P> Max##Name(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* arrivals, \
+                      P* after) {                                                                                           \
+    return MaxStep(plan, matrix, exists, h, shift, before, arrivals, after);                                                \
+  }
+REGCCRF_KERNELS(float, Float)
+REGCCRF_KERNELS(double, Double)
+#undef REGCCRF_KERNELS
+
+}  // namespace HWY_NAMESPACE
+}  // namespace regccrf
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace regccrf {
+
+#define REGCCRF_EXPORT(P, Name)                                                                                             \
+  HWY_EXPORT(Forward##Name);                                                                                                \
+  HWY_EXPORT(Move##Name);                                                                                                   \
+  HWY_EXPORT(Meet##Name);                                                                                                   \
+  HWY_EXPORT(Weigh##Name);                                                                                                  \
+  HWY_EXPORT(Backward##Name);                                                                                               \
+  HWY_EXPORT(AddBigrams##Name);                                                                                             \
+  HWY_EXPORT(SumBigrams##Name);                                                                                             \
+  HWY_EXPORT(Max##Name);                                                                                                    \
+  template <>                                                                                                               \
+  Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before,   \
+                         P* arrivals, P* after) {                                                                           \
+    return HWY_DYNAMIC_DISPATCH(Forward##Name)(plan, matrix, exists, weights, factor, before, arrivals, after);             \
+  }                                                                                                                         \
+  template <>                                                                                                               \
+  void move_forward(const Plan& plan, const P* before, P* arrivals) {                                                       \
+    HWY_DYNAMIC_DISPATCH(Move##Name)(plan, before, arrivals);                                                               \
+  }                                                                                                                         \
+  template <>                                                                                                               \
+  Product<P> meet(const Plan& plan, const P* alpha, const P* beta, P* labels) {                                             \
+    return HWY_DYNAMIC_DISPATCH(Meet##Name)(plan, alpha, beta, labels);                                                     \
+  }                                                                                                                         \
+  template <>                                                                                                               \
+  P weigh(const Plan& plan, const P* beta, const P* weights, P factor, P* after) {                                          \
+    return HWY_DYNAMIC_DISPATCH(Weigh##Name)(plan, beta, weights, factor, after);                                           \
+  }                                                                                                                         \
+  template <>                                                                                                               \
+  void backward_step(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                         \
+    HWY_DYNAMIC_DISPATCH(Backward##Name)(plan, transposed, after, arrivals, beta);                                          \
+  }                                                                                                                         \
+  template <>                                                                                                               \
+  void add_bigrams(const Plan& plan, const P* const* arrivals, const P* const* after, int steps, P* E) {                    \
+    HWY_DYNAMIC_DISPATCH(AddBigrams##Name)(plan, arrivals, after, steps, E);                                                \
+  }                                                                                                                         \
+  template <>                                                                                                               \
+  void sum_bigrams(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch,            \
+                   double* counts) {                                                                                        \
+    HWY_DYNAMIC_DISPATCH(SumBigrams##Name)(plan, E, matrix, weight, total, scratch, counts);                                \
+  }                                                                                                                         \
+  template <>                                                                                                               \
+  Extent<P> max_step(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* arrivals, \
+                     P* after) {                                                                                            \
+    return HWY_DYNAMIC_DISPATCH(Max##Name)(plan, matrix, exists, h, shift, before, arrivals, after);                        \
+  }
+REGCCRF_EXPORT(float, Float)
+REGCCRF_EXPORT(double, Double)
+#undef REGCCRF_EXPORT
+HWY_EXPORT(ExpAll);
+
+void exp_all(double* values, int count, double largest) { HWY_DYNAMIC_DISPATCH(ExpAll)(values, count, largest); }
+
+std::int64_t bigram_size(const Plan& plan) { return plan.matrix * 16; }
+
+template <class Real, class P>
+Peak exp_row(const Real* h, int K, double* scratch, P* weights) {
+  constexpr double none = -std::numeric_limits<double>::infinity();
+  double largest = none;
+  for (int a = 0; a < K; ++a) {
+    scratch[a] = static_cast<double>(h[a]);
+    largest = std::max(largest, scratch[a]);
+  }
+  if (largest == none) largest = 0;
+  double lowest = largest;
+  for (int a = 0; a < K; ++a) lowest = std::min(lowest, scratch[a] == none ? largest : scratch[a]);
+  for (int a = K; a < (K + 7) / 8 * 8; ++a) scratch[a] = none;
+  exp_all(scratch, K, largest);
+  for (int a = 0; a < K; ++a) weights[a] = static_cast<P>(scratch[a]);
+  weights[K] = 0;
+  return {largest, lowest - largest};
+}
+template Peak exp_row(const float*, int, double*, float*);
+template Peak exp_row(const float*, int, double*, double*);
+template Peak exp_row(const double*, int, double*, float*);
+template Peak exp_row(const double*, int, double*, double*);
+
+}  // namespace regccrf
+#endif

@@ -1,0 +1,257 @@
+// Lays a topology out for vector units (see plan.h): which states share a group, in which order, and the runs of the moves.
+#include "inference/plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace regccrf {
+
+namespace {
+
+using Bits = std::vector<std::uint64_t>;  // a set of labels
+
+struct Draft {
+  std::vector<std::int32_t> states;
+  Bits in, out;
+};
+
+Bits set_of(const std::int32_t* labels, std::int32_t count, std::int32_t K) {
+  Bits bits(static_cast<std::size_t>(K) / 64 + 1, 0);
+  for (std::int32_t i = 0; i < count; ++i) bits[labels[i] / 64] |= std::uint64_t{1} << (labels[i] % 64);
+  return bits;
+}
+
+std::int64_t size_of(const Bits& bits) {
+  std::int64_t size = 0;
+  for (std::uint64_t word : bits) size += __builtin_popcountll(word);
+  return size;
+}
+
+std::int64_t size_of_union(const Bits& x, const Bits& y) {
+  std::int64_t size = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) size += __builtin_popcountll(x[i] | y[i]);
+  return size;
+}
+
+// Products of a group, with what its matrix and loops cost counted as so many further states.
+std::int64_t cost(std::int64_t states, std::int64_t in, std::int64_t out) {
+  constexpr std::int64_t overhead = 3;
+  return (states + overhead) * in * out;
+}
+
+void merge(Draft& into, const Draft& other) {
+  into.states.insert(into.states.end(), other.states.begin(), other.states.end());
+  for (std::size_t i = 0; i < into.in.size(); ++i) into.in[i] |= other.in[i];
+  for (std::size_t i = 0; i < into.out.size(); ++i) into.out[i] |= other.out[i];
+}
+
+// Greedily joins the two groups whose union saves most, until none does.
+void join_alike(std::vector<Draft>& drafts) {
+  constexpr std::size_t most = 1500;  // past this the search would cost more than it saves
+  if (drafts.size() > most) return;
+  const auto saving = [&](std::size_t i, std::size_t j) {
+    const Draft &x = drafts[i], &y = drafts[j];
+    const auto nx = static_cast<std::int64_t>(x.states.size()), ny = static_cast<std::int64_t>(y.states.size());
+    return cost(nx, size_of(x.in), size_of(x.out)) + cost(ny, size_of(y.in), size_of(y.out)) -
+           cost(nx + ny, size_of_union(x.in, y.in), size_of_union(x.out, y.out));
+  };
+  struct Best {
+    std::int64_t saving = 0;
+    std::size_t with = 0;
+  };
+  std::vector<Best> best(drafts.size());
+  std::vector<std::uint8_t> gone(drafts.size(), 0);
+  const auto search = [&](std::size_t i) {
+    best[i] = {};
+    for (std::size_t j = 0; j < drafts.size(); ++j) {
+      if (j == i || gone[j]) continue;
+      const std::int64_t s = saving(i, j);
+      if (s > best[i].saving) best[i] = {s, j};
+    }
+  };
+  for (std::size_t i = 0; i < drafts.size(); ++i) search(i);
+  for (;;) {
+    std::size_t i = 0;
+    for (std::size_t k = 0; k < drafts.size(); ++k) {
+      if (!gone[k] && (gone[i] || best[k].saving > best[i].saving)) i = k;
+    }
+    if (gone[i] || best[i].saving <= 0) break;
+    const std::size_t j = best[i].with;
+    merge(drafts[i], drafts[j]);
+    gone[j] = 1;
+    search(i);
+    for (std::size_t k = 0; k < drafts.size(); ++k) {
+      if (gone[k] || k == i) continue;
+      if (best[k].with == i || best[k].with == j) {
+        search(k);
+      } else if (const std::int64_t s = saving(k, i); s > best[k].saving) {
+        best[k] = {s, i};
+      }
+    }
+  }
+  std::vector<Draft> left;
+  for (std::size_t k = 0; k < drafts.size(); ++k) {
+    if (!gone[k]) left.push_back(std::move(drafts[k]));
+  }
+  drafts = std::move(left);
+}
+
+std::vector<Draft> draft_groups(const Topology& t) {
+  std::vector<Draft> drafts;
+  for (std::int32_t i = 0; i < t.blocks; ++i) {
+    const Block& block = t.block[i];
+    Draft draft{{}, set_of(t.block_in_labels + block.first_in, block.in, t.K), set_of(t.block_out_labels + block.first_out, block.out, t.K)};
+    for (std::int32_t s = 0; s < block.states; ++s) draft.states.push_back(block.first_state + s);
+    drafts.push_back(std::move(draft));
+  }
+  join_alike(drafts);
+  std::stable_sort(drafts.begin(), drafts.end(), [](const Draft& x, const Draft& y) {
+    return x.states.size() * size_of(x.in) * size_of(x.out) > y.states.size() * size_of(y.in) * size_of(y.out);
+  });
+  return drafts;
+}
+
+// Orders the states of each group after the places of their successors, and else predecessors, in groups before it.
+void order_states(const Topology& t, std::vector<Draft>& drafts) {
+  const std::int32_t unplaced = t.Q;
+  std::vector<std::int32_t> place(static_cast<std::size_t>(t.Q), unplaced);
+  std::int32_t next = 0;
+  const auto key = [&](std::int32_t q) {
+    std::int32_t first = unplaced;
+    for (std::int32_t n = t.node_begin[q]; n < t.node_begin[q + 1] && first == unplaced; ++n) {
+      for (std::int32_t i = t.from_begin[n]; i < t.from_begin[n + 1]; ++i) first = std::min(first, place[t.arrival_state[t.from_arrival[i]]]);
+    }
+    for (std::int32_t m = t.arrival_begin[q]; m < t.arrival_begin[q + 1] && first == unplaced; ++m) {
+      for (std::int32_t i = t.into_begin[m]; i < t.into_begin[m + 1]; ++i) first = std::min(first, place[t.node_state[t.into_node[i]]]);
+    }
+    return first;
+  };
+  for (Draft& draft : drafts) {
+    std::vector<std::pair<std::int32_t, std::int32_t>> keyed;
+    for (std::int32_t q : draft.states) keyed.emplace_back(key(q), q);
+    std::sort(keyed.begin(), keyed.end());
+    for (std::size_t s = 0; s < keyed.size(); ++s) {
+      draft.states[s] = keyed[s].second;
+      place[keyed[s].second] = next++;
+    }
+  }
+}
+
+std::int32_t padded(std::int64_t n, std::int64_t unit) { return static_cast<std::int32_t>((n + unit - 1) / unit * unit); }
+
+// Slots of a column group: one or two as they are, more in fours, which the kernels' tiles are made of.
+std::int32_t column_slots(std::int64_t n) { return n <= 2 ? static_cast<std::int32_t>(n) : padded(n, 4); }
+
+void list_labels(const Bits& bits, std::int32_t slots, std::int32_t K, std::vector<std::int32_t>& labels) {
+  std::int32_t count = 0;
+  for (std::int32_t a = 0; a < K; ++a) {
+    if (!(bits[a / 64] >> (a % 64) & 1)) continue;
+    labels.push_back(a);
+    ++count;
+  }
+  for (; count < slots; ++count) labels.push_back(K);
+}
+
+Group lay_out(const Draft& draft, Plan& plan) {
+  const std::int64_t in = size_of(draft.in), out = size_of(draft.out), states = static_cast<std::int64_t>(draft.states.size());
+  Group group{};
+  group.states = static_cast<std::int32_t>(states);
+  group.lanes = padded(states, kLaneUnit);
+  group.columns = 2 * group.lanes * in * out <= 3 * states * in * padded(out, kLaneUnit);
+  group.in = group.columns ? column_slots(in) : padded(in, kLaneUnit);
+  group.out = group.columns ? column_slots(out) : padded(out, kLaneUnit);
+  group.first_in = static_cast<std::int32_t>(plan.in_labels.size());
+  group.first_out = static_cast<std::int32_t>(plan.out_labels.size());
+  list_labels(draft.in, group.in, plan.K, plan.in_labels);
+  list_labels(draft.out, group.out, plan.K, plan.out_labels);
+  group.node = plan.nodes;
+  group.arrival = plan.arrivals;
+  group.matrix = plan.matrix;
+  const std::int32_t wide = group.columns ? group.lanes : group.states;
+  plan.nodes += padded(static_cast<std::int64_t>(wide) * group.out, 2 * kLaneUnit);
+  plan.arrivals += padded(static_cast<std::int64_t>(wide) * group.in, 2 * kLaneUnit);
+  plan.matrix += padded(static_cast<std::int64_t>(group.in) * group.out, 2 * kLaneUnit);
+  return group;
+}
+
+std::int32_t cell(const Group& group, std::int32_t first, std::int32_t slots, std::int32_t state, std::int32_t slot) {
+  return group.columns ? first + slot * group.lanes + state : first + state * slots + slot;
+}
+
+// Cells of the places (q, label) of one state, which lists its labels in order as the group does.
+void place(const Group& group, std::int32_t first, std::int32_t slots, const std::int32_t* slot_labels, std::int32_t state,
+           const std::int32_t* begin, const std::int32_t* label, std::int32_t q, std::vector<std::int32_t>& cells) {
+  std::int32_t slot = 0;
+  for (std::int32_t n = begin[q]; n < begin[q + 1]; ++n) {
+    while (slot_labels[slot] != label[n]) ++slot;
+    cells[n] = cell(group, first, slots, state, slot);
+  }
+}
+
+void add_piece(std::vector<std::int32_t>& pieces, std::pair<std::int32_t, std::int32_t> move, std::int32_t at) {
+  pieces.push_back(move.first + at);
+  pieces.push_back(move.second + at);
+}
+
+// One source of each place, cut into runs and these into pieces. Copies may overlap: the last piece of a run ends with it.
+void add_runs(std::vector<std::pair<std::int32_t, std::int32_t>> moves, bool copies, Pieces& pieces) {
+  std::sort(moves.begin(), moves.end());
+  for (std::size_t i = 0; i < moves.size();) {
+    std::size_t j = i + 1;
+    while (j < moves.size() && moves[j].first == moves[j - 1].first + 1 && moves[j].second == moves[j - 1].second + 1) ++j;
+    const auto length = static_cast<std::int32_t>(j - i);
+    std::int32_t at = 0;
+    for (; at + 16 <= length; at += 16) add_piece(pieces.sixteen, moves[i], at);
+    for (; at + 8 <= length; at += 8) add_piece(pieces.eight, moves[i], at);
+    if (copies && at > 0 && at < length) {
+      add_piece(pieces.eight, moves[i], length - 8);
+      at = length;
+    }
+    for (; at < length; ++at) add_piece(pieces.one, moves[i], at);
+    i = j;
+  }
+}
+
+Move make_move(std::int32_t places, const std::int32_t* begin, const std::int32_t* source, const std::vector<std::int32_t>& to_cell,
+               const std::vector<std::int32_t>& from_cell) {
+  Move move;
+  std::int32_t most = 0;
+  for (std::int32_t p = 0; p < places; ++p) most = std::max(most, begin[p + 1] - begin[p]);
+  for (std::int32_t k = 0; k < most; ++k) {
+    std::vector<std::pair<std::int32_t, std::int32_t>> moves;
+    for (std::int32_t p = 0; p < places; ++p) {
+      if (begin[p] + k < begin[p + 1]) moves.emplace_back(to_cell[p], from_cell[source[begin[p] + k]]);
+    }
+    add_runs(std::move(moves), k == 0, k == 0 ? move.copies : move.sums);
+  }
+  return move;
+}
+
+}  // namespace
+
+std::shared_ptr<const Plan> make_plan(const Topology& t) {
+  auto plan = std::make_shared<Plan>();
+  plan->K = t.K;
+  plan->nodes = plan->arrivals = 0;
+  plan->matrix = 0;
+  plan->node_cell.resize(static_cast<std::size_t>(t.nodes));
+  plan->arrival_cell.resize(static_cast<std::size_t>(t.arrivals));
+  std::vector<Draft> drafts = draft_groups(t);
+  order_states(t, drafts);
+  for (const Draft& draft : drafts) {
+    const Group group = lay_out(draft, *plan);
+    for (std::size_t s = 0; s < draft.states.size(); ++s) {
+      const auto state = static_cast<std::int32_t>(s);
+      place(group, group.node, group.out, plan->out_labels.data() + group.first_out, state, t.node_begin, t.node_label, draft.states[s], plan->node_cell);
+      place(group, group.arrival, group.in, plan->in_labels.data() + group.first_in, state, t.arrival_begin, t.arrival_label, draft.states[s], plan->arrival_cell);
+    }
+    plan->groups.push_back(group);
+  }
+  plan->node_exists.assign(static_cast<std::size_t>(plan->nodes), 0);
+  for (std::int32_t c : plan->node_cell) plan->node_exists[c] = 1;
+  plan->forward = make_move(t.arrivals, t.into_begin, t.into_node, plan->arrival_cell, plan->node_cell);
+  plan->backward = make_move(t.nodes, t.from_begin, t.from_arrival, plan->node_cell, plan->arrival_cell);
+  return plan;
+}
+
+}  // namespace regccrf

@@ -1,0 +1,58 @@
+// Plan: where a constraint's nodes and arrivals lie so that vector units can work on them. Made once, with the constraint.
+//
+// States whose label sets are alike are put into a group, padded to the union of their in-labels and out-labels, so that
+// the mix of the whole group is one dense product with one little matrix g[in, out]. A group with many states is laid out
+// in columns, slot by slot with the states side by side:  cell = first + slot · lanes + state;
+// a group with few states is laid out in rows, state by state with the slots side by side:  cell = first + state · slots + slot.
+// Padding cells belong to no node or arrival: no run ever writes to them, and they stay at the semiring's zero.
+//
+// The move is a list of runs: cells to … to+length-1 take (or add) cells from … from+length-1, in pieces of vectors' sizes.
+// States are ordered within their groups so that runs are long; what is left over is moved cell by cell.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "inference/topology.h"
+
+namespace regccrf {
+
+constexpr std::int32_t kLaneUnit = 8;  // columns and rows are padded to this many numbers
+
+struct Group {
+  bool columns;
+  std::int32_t states;
+  std::int32_t lanes;                // of a column: states, padded
+  std::int32_t in, out;              // slots, padded
+  std::int32_t first_in, first_out;  // into in_labels, out_labels
+  std::int32_t node, arrival;        // first cells
+  std::int64_t matrix;               // first entry of its [in, out] among all the groups' matrices
+};
+
+// Pairs of first cells, (to, from), of pieces of 16, 8 and 1 cells.
+struct Pieces {
+  std::vector<std::int32_t> sixteen, eight, one;
+};
+
+// First the copies, then the sums.
+struct Move {
+  Pieces copies, sums;
+};
+
+struct Plan {
+  std::int32_t K;
+  std::int32_t nodes, arrivals;              // cells
+  std::int64_t matrix;                       // entries of all matrices
+  std::vector<Group> groups;
+  std::vector<std::int32_t> in_labels, out_labels;  // K for a slot of padding
+  std::vector<std::int32_t> node_cell;       // [N]
+  std::vector<std::int32_t> arrival_cell;    // [M]
+  std::vector<std::uint8_t> node_exists;     // [node cells]
+  Move forward;                              // node cells → arrival cells
+  Move backward;                             // arrival cells → node cells
+};
+
+std::shared_ptr<const Plan> make_plan(const Topology& topology);
+
+}  // namespace regccrf
