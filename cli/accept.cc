@@ -87,7 +87,7 @@ int accept_command(Options& options) {
   std::ifstream file;
   if (path != "-") {
     file.open(path);
-    if (!file) throw Error("cannot open " + path);
+    if (!file) throw Error("cannot open '" + path + "'; sequences come from a file or from standard input");
   }
   std::istream& in = path == "-" ? std::cin : file;
   const Labels& labels = language.labels();

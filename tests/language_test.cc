@@ -95,6 +95,11 @@ TEST(LangFile, ASetElementMayTakeEachElementOfAnotherSet) {
   EXPECT_EQ(joined.labels().names(), (Words{"X", "Y"}));
 }
 
+TEST(LangFile, SetsThatStandSideBySideAreOneSet) {
+  const Language language = Language::parse("roles = core rest\nrest = {Y X}\ncore = {X}\nlanguage = any r in roles: B-{r}");
+  EXPECT_EQ(language.labels().names(), (Words{"B-X", "B-Y"}));
+}
+
 TEST(LangFile, TemplatesTakePatternsAndSets) {
   EXPECT_TRUE(Language::parse("twice(x) = x x\nlanguage = twice(A | B C)", Labels({"A", "B", "C"})).equals(abc("(A | B C) (A | B C)")));
   const Language over = Language::parse("one(s) = any r in s: {r}\nlanguage = one({A B}) one({C})");

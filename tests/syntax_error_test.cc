@@ -61,6 +61,30 @@ TEST(SyntaxError, UnknownNamesSuggestTheNearest) {
   EXPECT_SAYS(error_of("language = any role in {A B}: {rol}"), "did you mean {role}?");
 }
 
+TEST(SyntaxError, FewLabelsAreListed) {
+  const Labels labels({"O B"});  // a slip: one label, not two
+  EXPECT_SAYS(error_of("O*", labels), "the labels are: \"O B\"");
+}
+
+TEST(SyntaxError, ABoundNameIsWrittenInBraces) {
+  EXPECT_SAYS(error_of("span(r) = B-r I-r*\nlanguage = span(A)"), "as in B-{r}");
+  EXPECT_SAYS(error_of("any r in {A B}: B-r"), "r is not used");
+  EXPECT_EQ(error_of("span(r) = B-{r} I-{r}*\nlanguage = any x in {A B}: span(x)"), "no error");
+}
+
+TEST(SyntaxError, QuantifiersSayHowTheyAreWritten) {
+  EXPECT_SAYS(error_of("any r in {A B} B-{r}"), "expected : after the set of a quantifier");
+  EXPECT_SAYS(error_of("any r: B-{r}"), "a quantifier is written: any r in {A B}: B-{r}");
+}
+
+TEST(SyntaxError, WhatOtherNotationsSeparateBy) {
+  EXPECT_SAYS(error_of("A, B"), "labels are separated by spaces");
+  EXPECT_SAYS(error_of("language = A;\nx = B"), "a definition ends where the next one starts");
+  EXPECT_SAYS(error_of("at_most (1, A)"), "a call has no space before its (");
+  EXPECT_SAYS(error_of("include spans.lang\nlanguage = A"), "by its path in quotes");
+  EXPECT_SAYS(error_of("# nothing\n"), "there is no pattern here");
+}
+
 TEST(SyntaxError, UnclosedBracketsArePointedAt) {
   EXPECT_SAYS(error_of("O (A | B"), "1:3: this ( is never closed");
   EXPECT_SAYS(error_of("[A B"), "this [ is never closed");
@@ -72,6 +96,7 @@ TEST(SyntaxError, RepetitionsAreChecked) {
   EXPECT_SAYS(error_of("* A"), "nothing to repeat before *");
   EXPECT_SAYS(error_of("A{3,2}"), "{3,2} is impossible");
   EXPECT_SAYS(error_of("A {2}"), "follows its item directly");
+  for (const char* text : {"s = {A{3} B}\nlanguage = A", "[A{3} B]", "!{3}", "bio({A {2}})"}) EXPECT_SAYS(error_of(text), "nothing to repeat");
   EXPECT_SAYS(error_of("A{9999999}"), "at most 1000000");
 }
 
@@ -91,6 +116,16 @@ TEST(SyntaxError, DefinitionsAreChecked) {
   EXPECT_SAYS(error_of("f(x) = f(x)\nlanguage = f(A)"), "is defined by itself");
   EXPECT_SAYS(error_of("at_most(x) = x\nlanguage = A"), "at_most is built in");
   EXPECT_SAYS(error_of("labels = A\nlanguage = A"), "labels must be a set");
+}
+
+TEST(SyntaxError, SetsAreBounded) {
+  std::string text = "language = any r in s0: {r}\n";
+  for (int i = 0; i < 100'000; ++i) text += "s" + std::to_string(i) + " = {{s" + std::to_string(i + 1) + "}}\n";
+  EXPECT_SAYS(error_of(text + "s100000 = {A}\n"), "sets are nested more than 200 deep");
+  std::string product = "a = {x y}\nlanguage = any r in {";
+  for (int i = 0; i < 24; ++i) product += "{a}";
+  EXPECT_SAYS(error_of(product + "}: {r}"), "more than 1,000,000 elements");
+  EXPECT_SAYS(error_of("s = s\nt = t u\nu = {A}\nlanguage = any r in t: {r}"), "t is a pattern, and a set is needed");
 }
 
 TEST(SyntaxError, BuiltInsCheckTheirArguments) {

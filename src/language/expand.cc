@@ -21,6 +21,8 @@ namespace {
 constexpr int kDeepestCalls = 200;
 constexpr int kDeepestNesting = 2'000;
 constexpr std::int64_t kMostSteps = 20'000'000;
+constexpr std::size_t kMostElements = 1'000'000;  // of a set
+constexpr int kFewLabels = 12;  // an error lists them
 
 // A name's meaning in one scope: a text (quantifiers), or an argument with the scope it was written in (templates).
 struct Scope {
@@ -29,10 +31,12 @@ struct Scope {
   std::string text;
   const Syntax* argument = nullptr;
   const Scope* argument_scope = nullptr;
+  mutable bool used = false;  // somebody asked for it
 };
 
 const Scope* find(const Scope* scope, const std::string& name) {
   while (scope && scope->name != name) scope = scope->outer;
+  if (scope) scope->used = true;
   return scope;
 }
 
@@ -93,11 +97,23 @@ class Expander {
     if (!pieces.empty()) {
       hint = "labels are whole words, separated by spaces:";
       for (const std::string& piece : pieces) hint += " " + piece;
-    } else if (behind == '*' || behind == '+' || behind == '?') {
+    } else if ((behind == '*' || behind == '+' || behind == '?') && begins_a_label(name)) {
       hint = std::string(1, behind) + " repeats the label before it and does not stand for other characters; for all labels that begin alike, "
              "write: any r in {…}: " + name + "{r}";
     }
+    if (labels_->size() <= kFewLabels) {
+      hint += hint.empty() ? "the labels are:" : "\n  the labels are:";
+      for (const std::string& label : labels_->names()) {
+        const bool has_space = label.find(' ') != std::string::npos;
+        hint += has_space ? " \"" + label + "\"" : " " + label;
+      }
+    }
     fail_at(word.place, message, hint);
+  }
+
+  bool begins_a_label(const std::string& name) const {
+    const std::vector<std::string>& names = labels_->names();
+    return std::any_of(names.begin(), names.end(), [&](const std::string& label) { return label.compare(0, name.size(), name) == 0; });
   }
 
   // `name` as a run of known labels, for those who write BIO for B I O.
@@ -182,6 +198,7 @@ class Expander {
       for (const std::string& start : result) {
         for (const std::string& choice : choices) {
           step(word.place);
+          if (longer.size() >= kMostElements) fail_at(word.place, "this stands for more than 1,000,000 elements");
           longer.push_back(start + choice);
         }
       }
@@ -203,6 +220,7 @@ class Expander {
     const Definition* definition = set_definition(name);
     if (!definition) no_such_set(name, place);
     if (!open_sets_.insert(name).second) fail_at(definition->place, "the set " + name + " contains itself");
+    if (open_sets_.size() > kDeepestCalls) fail_at(definition->place, "sets are nested more than " + std::to_string(kDeepestCalls) + " deep");
     std::vector<std::string> result = elements(definition->set, nullptr);
     open_sets_.erase(name);
     return result;
@@ -310,6 +328,7 @@ class Expander {
     for (const std::string& element : elements(syntax.set, scope)) {
       const Scope inner{scope, syntax.word.pieces[0].text, element, nullptr, nullptr};
       choices.push_back(pattern(*syntax.parts[0], &inner));
+      if (!inner.used) not_used(inner.name, syntax.word.place);
     }
     if (!syntax.all) return unite(std::move(choices));
     return choices.empty() ? all_sequences(label_count()) : intersect(std::move(choices));
@@ -339,7 +358,16 @@ class Expander {
       scopes[i] = {inner, definition.parameters[i], "", syntax.parts[i].get(), scope};
       inner = &scopes[i];
     }
-    return pattern(*definition.pattern, inner);
+    const ExprPtr result = pattern(*definition.pattern, inner);
+    for (const Scope& parameter : scopes) {
+      if (!parameter.used) not_used(parameter.name, definition.place);
+    }
+    return result;
+  }
+
+  // Most often somebody wrote B-r for B-{r}.
+  [[noreturn]] static void not_used(const std::string& name, const Place& place) {
+    fail_at(place, name + " is not used in what follows", "inside a label it is written in braces, as in B-{" + name + "}");
   }
 
   static void check_count(const Syntax& syntax, std::size_t wanted, const std::string& how) {
@@ -401,7 +429,8 @@ class Expander {
   struct Entered {
     Entered(Expander& expander, const Definition& definition) : owner(expander), name(definition.name) {
       if (definition.is_template ? owner.depth_ >= kDeepestCalls : !owner.open_names_.insert(name).second) {
-        fail_at(definition.place, name + " is defined by itself", "repetition is written with * or {n,m}");
+        const std::string or_else = definition.is_template ? ", or calls are nested more than " + std::to_string(kDeepestCalls) + " deep" : "";
+        fail_at(definition.place, name + " is defined by itself" + or_else, "repetition is written with * or {n,m}");
       }
       counted = true;
       is_template = definition.is_template;

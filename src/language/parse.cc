@@ -132,6 +132,9 @@ class Parser {
   bool word_at(std::string_view word) const {
     return text_.substr(pos_, word.size()) == word && !is_label_character(at(pos_ + word.size()));
   }
+  bool word_in_front(std::string_view word) const {
+    return text_.substr(0, word.size()) == word && !is_label_character(at(word.size()));
+  }
   bool followed_by_equals() const { return at(end_of_blanks(end_of_word(pos_))) == '='; }
 
   // Column 1, and `name =`, `name(…) =` or `include "`.
@@ -149,12 +152,16 @@ class Parser {
   }
 
   void bare_pattern() {
+    if (pos_ >= text_.size()) fail("there is no pattern here", "() is the empty sequence");
     Definition definition;
     definition.name = "language";
     definition.place = here();
     definition.pattern = whole_pattern();
     add(std::move(definition));
-    if (pos_ < text_.size()) fail_at({source_, 0}, "expected a definition, `name = …`", "a text with definitions holds nothing else");
+    if (pos_ >= text_.size()) return;
+    const std::string how = word_in_front("include") ? "a file is included by its path in quotes: include \"spans.lang\""
+                                                     : "a text with definitions holds nothing else";
+    fail_at({source_, 0}, "expected a definition, `name = …`", how);
   }
 
   SyntaxPtr whole_pattern() {
@@ -164,6 +171,9 @@ class Parser {
     if (c == ')') fail("there is no ( for this )");
     if (c == '=') fail("unexpected =", "a definition, `name = …`, starts in column 1");
     if (c == '{') fail("unexpected {", "a repetition follows its item directly, as in B{2}; sets stand after = and in");
+    if (c == ',') fail("unexpected ,", "labels are separated by spaces");
+    if (c == ':') fail("unexpected :", "a quantifier is written: any r in {A B}: B-{r}");
+    if (c == ';') fail("unexpected ;", "a definition ends where the next one starts");
     fail("unexpected " + std::string(1, c), c == ']' ? "there is no [ for it" : "a label with this character in it is written in quotes");
   }
 
@@ -337,6 +347,7 @@ class Parser {
       } else {
         return item;
       }
+      result->place = item->place;
       result->parts.push_back(std::move(item));
       item = std::move(result);
     }
@@ -398,7 +409,7 @@ class Parser {
     SyntaxPtr inner = union_of();
     if (next() != ')') {
       if (peek() == 0) fail_at(open, "this ( is never closed");
-      fail("expected ) or |" + found(), peek() == ',' ? "labels are separated by spaces" : "");
+      fail("expected ) or |" + found(), peek() == ',' ? "labels are separated by spaces; a call has no space before its (" : "");
     }
     ++pos_;
     return inner;
@@ -416,7 +427,7 @@ class Parser {
       if (c == ']') break;
       if (c == 0) fail_at(open, "this [ is never closed");
       if (c != '"' && c != '{' && !is_label_character(c)) {
-        fail("unexpected " + std::string(1, c) + " between [ and ]", "labels are separated by spaces; others are written in quotes");
+        fail("unexpected " + std::string(1, c) + " between [ and ]", "labels are separated by spaces; one that has this character in it is written in quotes");
       }
       result->members.push_back(c == '"' ? quoted() : word());
     }
@@ -427,6 +438,7 @@ class Parser {
 
   // A run of label characters and {name} substitutions.
   Word word() {
+    if (at(pos_) == '{' && is_digit(at(pos_ + 1))) fail("there is nothing to repeat here", "a repetition stands in a pattern, directly behind its item");
     Word result;
     result.place = here();
     while (true) {
@@ -508,7 +520,10 @@ class Parser {
         SetSyntax::Item item;
         item.word = word();
         item.is_set_name = true;
-        if (!item.word.plain()) fail_at(item.word.place, "expected the name of a set here");
+        if (!item.word.plain()) {  // no set: what follows it, where a : was forgotten
+          pos_ = item.word.place.begin;
+          return result;
+        }
         result.items.push_back(std::move(item));
       } else {
         return result;
@@ -524,7 +539,7 @@ class Parser {
       if (c == '}') break;
       if (c == 0) fail_at(open, "this { is never closed");
       if (c != '"' && c != '{' && !is_label_character(c)) {
-        fail("unexpected " + std::string(1, c) + " in a set", "elements are separated by spaces; others are written in quotes");
+        fail("unexpected " + std::string(1, c) + " in a set", "elements are separated by spaces; one that has this character in it is written in quotes");
       }
       SetSyntax::Item item;
       item.word = c == '"' ? quoted() : word();
@@ -577,6 +592,48 @@ class Parser {
   bool starts_definition_here_ = false;  // the definition at pos_ is being read, and does not end what came before
 };
 
+// `roles = core other` reads like a pattern until one knows that core and other are sets.
+class UnionsOfSets {
+ public:
+  explicit UnionsOfSets(Module& module) : module_(module) {}
+
+  void settle() {
+    for (auto& [name, definition] : module_.definitions) is_set(definition, 0);
+  }
+
+ private:
+  bool is_set(Definition& definition, int depth) {
+    if (definition.is_set || definition.is_template || depth > kDeepest) return definition.is_set;
+    if (!seen_.insert(definition.name).second) return false;
+    const std::vector<Word> words = plain_words(*definition.pattern);
+    const auto names_a_set = [&](const Word& word) {
+      const auto it = module_.definitions.find(word.pieces[0].text);
+      return it != module_.definitions.end() && is_set(it->second, depth + 1);
+    };
+    if (words.empty() || !std::all_of(words.begin(), words.end(), names_a_set)) return false;
+    definition.is_set = true;
+    definition.set.place = definition.pattern->place;
+    for (const Word& word : words) definition.set.items.push_back({word, true});
+    return true;
+  }
+
+  // The words of `a b c`; none where the pattern is anything else.
+  static std::vector<Word> plain_words(const Syntax& pattern) {
+    const auto is_plain = [](const Syntax& part) { return part.kind == Syntax::Kind::kWord && part.word.plain(); };
+    if (is_plain(pattern)) return {pattern.word};
+    std::vector<Word> words;
+    if (pattern.kind != Syntax::Kind::kConcat) return words;
+    for (const SyntaxPtr& part : pattern.parts) {
+      if (!is_plain(*part)) return {};
+      words.push_back(part->word);
+    }
+    return words;
+  }
+
+  Module& module_;
+  std::set<std::string> seen_;
+};
+
 }  // namespace
 
 Module parse_module(std::string_view text, const std::string& origin) {
@@ -587,6 +644,7 @@ Module parse_module(std::string_view text, const std::string& origin) {
   Module module;
   std::vector<std::string> open_files = {origin};
   Parser(source, module, open_files).file();
+  UnionsOfSets(module).settle();
   return module;
 }
 

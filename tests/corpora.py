@@ -1,0 +1,92 @@
+"""How each corpus of the data folder becomes label sequences: one function a corpus, each a list of lists of labels.
+
+The folder is ../shared/data beside the repository, or $REGCCRF_DATA. A corpus that is absent raises Absent, which names
+the file that was looked for.
+"""
+import os
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = Path(os.environ.get("REGCCRF_DATA", ROOT.parent / "shared" / "data"))
+
+
+class Absent(Exception):
+    pass
+
+
+def read(name):
+    path = DATA / name
+    if not path.is_file():
+        raise Absent(f"no corpus at {path} (set REGCCRF_DATA to the folder that holds {name.split('/')[0]}/)")
+    return path.read_text(encoding="utf-8")
+
+
+def blocks(text):
+    """Runs of lines between blank lines, without # comments."""
+    block = []
+    for line in text.splitlines():
+        if not line.strip():
+            if block:
+                yield block
+            block = []
+        elif not line.startswith("# "):
+            block.append(line)
+    if block:
+        yield block
+
+
+def bio_of_brackets(cells):
+    """`(ARG0*`, `*`, `*)` become B-ARG0, I-ARG0, I-ARG0. The verb's own span V is O: the predicate is given, not found."""
+    labels, role = [], None
+    for cell in cells:
+        opening = re.match(r"\(([^*()]+)\*", cell)
+        if opening:
+            if role:
+                raise ValueError(f"{cell} opens inside {role}")
+            role = opening.group(1)
+        is_verb = role == "V"
+        labels.append("O" if role is None or is_verb else ("B-" if opening else "I-") + role)
+        if cell.endswith(")"):
+            role = None
+    return labels
+
+
+def srl(split):
+    """One sequence a predicate: BIO over its roles."""
+    sequences = []
+    for block in blocks(read(f"srl_ewt/ewt_srl.{split}.conll")):
+        rows = [line.split("\t") for line in block]
+        for column in range(9, len(rows[0])):
+            sequences.append(bio_of_brackets([row[column] for row in rows]))
+    return sequences
+
+
+def ner(name):
+    """One sequence a sentence: the second column."""
+    return [[line.split("\t")[-1].strip() for line in block] for block in blocks(read(f"ner/{name}"))]
+
+
+def citations(name):
+    """One label a token, the name of the field that it stands in. A field's tokens are its words between white space."""
+    dataset = ElementTree.fromstring(read(f"citations/anystyle_{name}.xml"))
+    return [[field.tag for field in entry for _ in "".join(field.itertext()).split()] for entry in dataset]
+
+
+def addresses(name):
+    """One label a token."""
+    collection = ElementTree.fromstring(read(f"addresses/usaddress_{name}_labeled.xml"))
+    return [[token.tag for token in address] for address in collection]
+
+
+def proteins(name):
+    """One label a residue. U, unknown, stays as it is."""
+    lines = read(f"protein/tmbed_{name}.fasta").split()
+    return [list(labels) for labels in lines[2::3]]
+
+
+def genes():
+    """One label a base."""
+    lines = read("genes/celegans_smallgenes.labels.txt").splitlines()
+    return [list(lines[i + 2]) for i in range(0, len(lines), 3) if lines[i].startswith(">")]
