@@ -1,6 +1,6 @@
 # What a newcomer types. CMake, ctest and pytest do the work; `make` leaves the program at build/regccrf
 # and the Python package importable from build/python.
-.PHONY: all demo test test-torch-latest format clean
+.PHONY: all demo test test-torch-latest bench format clean
 
 all:
 	@scripts/bootstrap
@@ -16,8 +16,15 @@ test: all
 
 # The Python tests once more, with the newest PyTorch and what the layer is compared with.
 test-torch-latest: all
-	@scripts/venv-latest
+	@scripts/venv build/venv-latest torch==2.13.0 numpy pytest pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 transformers
 	@PYTHONPATH=build/python build/venv-latest/bin/python -m pytest -q python/tests
+
+# Against the others, where they can be installed (PyTorch, pytorch-crf, ccrf); results go to bench/record.
+bench: all
+	@cmake --build build --target bench_programs
+	@scripts/venv build/venv-bench torch==2.13.0 numpy pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1
+	@build/venv-bench/bin/python bench/inference/run.py
+	@PYTHONPATH=build/python build/venv-bench/bin/python bench/torch/step.py
 
 format:
 	@git ls-files '*.cc' '*.h' | xargs clang-format-14 -i

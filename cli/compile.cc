@@ -10,6 +10,7 @@
 #include "io/command.h"
 #include "io/draw.h"
 #include "io/safetensors.h"
+#include "regccrf/bigram_fst.h"
 
 namespace regccrf::cli {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 struct Options {
   LanguageOptions language;
   bool json = false;
-  std::string dot, svg, fst, out;
+  std::string dot, svg, fst, bigrams, out;
 };
 
 void print_facts(const Constraint& constraint, double seconds, bool as_json) {
@@ -63,6 +64,7 @@ int compile_command(Options& options) {
     const bool text = ends_with(options.fst, ".att");
     (text ? write_att : write_fst)(constraint.automaton(), constraint.labels(), options.fst);
   }
+  if (!options.bigrams.empty()) write_bigram_fst(constraint, options.bigrams);
   if (!options.out.empty()) constraint.save(options.out);
   print_facts(constraint, seconds, options.json);
   return 0;
@@ -81,6 +83,7 @@ Run add_compile(CLI::App& app) {
   command->add_option("--dot", options->dot, "write the automaton as Graphviz text")->type_name("FILE");
   command->add_option("--svg", options->svg, "draw the automaton")->type_name("FILE");
   command->add_option("--fst", options->fst, "write the automaton as an OpenFst binary, or as AT&T text if FILE ends in .att")->type_name("FILE");
+  command->add_option("--bigram-fst", options->bigrams, "write the transducer over label bigrams (the paper's Appendix C) for OpenFst")->type_name("FILE");
   command->add_option("-o,--output", options->out, "save the compiled constraint; every command takes it as a language")->type_name("FILE");
   return [options] { return compile_command(*options); };
 }

@@ -39,9 +39,10 @@ void LanguageOptions::settle() {
     rest.erase(rest.begin());
   }
   if (!rest.empty()) throw Error("unexpected argument '" + rest[0] + "'" + (pattern.empty() ? "" : " (the language is given by -e)"));
-  const bool is_file = pattern.size() > 5 && pattern.substr(pattern.size() - 5) == ".lang" && std::filesystem::exists(pattern);
+  std::error_code code;  // a name that no file can have is just not there
+  const bool is_file = pattern.size() > 5 && pattern.substr(pattern.size() - 5) == ".lang" && std::filesystem::exists(pattern, code);
   if (is_file) throw Error("'" + pattern + "' is a file, and -e takes a pattern; leave -e out");
-  const bool looks_like_pattern = pattern.empty() && !std::filesystem::exists(file) && file.find_first_of(" *|()[]") != std::string::npos;
+  const bool looks_like_pattern = pattern.empty() && !std::filesystem::exists(file, code) && file.find_first_of(" *|()[]") != std::string::npos;
   if (looks_like_pattern) throw Error("there is no file '" + file + "'; a pattern is given with -e");
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <exception>
 #include <iostream>
+#include <map>
 #include <new>
 
 #include "cli/commands.h"
@@ -39,12 +40,11 @@ int run(int argc, char** argv) {
   app.name("regccrf");
   app.set_version_flag("--version", std::string("regccrf ") + REGCCRF_VERSION);
   app.require_subcommand(1);
-  const std::pair<CLI::App*, Run> commands[] = {
-      [&] { auto run = add_compile(app); return std::pair{app.get_subcommand("compile"), run}; }(),
-      [&] { auto run = add_accept(app); return std::pair{app.get_subcommand("accept"), run}; }(),
-      [&] { auto run = add_count(app); return std::pair{app.get_subcommand("count"), run}; }(),
-      [&] { auto run = add_random(app); return std::pair{app.get_subcommand("random"), run}; }(),
-  };
+  const std::map<std::string, Run> commands = {{"compile", add_compile(app)},
+                                               {"accept", add_accept(app)},
+                                               {"count", add_count(app)},
+                                               {"random", add_random(app)},
+                                               {"reproduce", add_reproduce(app)}};
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -56,13 +56,9 @@ int run(int argc, char** argv) {
     }
     return fail(usage_error(app, argv[1], error.what()));
   }
-  for (const auto& [command, run_it] : commands) {
-    if (!command->parsed()) continue;
-    const int status = run_it();
-    if (!std::cout.flush()) return fail("cannot write to standard output");
-    return status;
-  }
-  return kError;
+  const int status = commands.at(app.get_subcommands().front()->get_name())();
+  if (!std::cout.flush()) return fail("cannot write to standard output");
+  return status;
 }
 
 }  // namespace

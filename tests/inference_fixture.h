@@ -70,13 +70,14 @@ void expect_all(const std::vector<oracle::Real>& expected, const std::vector<Rea
   }
 }
 
-// Each within `relative` of max(1, |expected|): for counts that grow with the length.
+// Each within `relative` of max(1, counts[i]): for sums over positions, where counts[i] is how much was added up.
 template <class Real>
-void expect_all_counts(const std::vector<oracle::Real>& expected, const std::vector<Real>& actual, double relative,
-                       const std::string& what) {
+void expect_all_sums(const std::vector<oracle::Real>& expected, const std::vector<oracle::Real>& counts,
+                     const std::vector<Real>& actual, double relative, const std::string& what) {
   ASSERT_EQ(expected.size(), actual.size()) << what;
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    expect_value(expected[i], static_cast<double>(actual[i]), relative, what + "[" + std::to_string(i) + "]");
+    const double bound = relative * std::max(1.0, static_cast<double>(counts[i]));
+    ASSERT_NEAR(static_cast<double>(expected[i]), static_cast<double>(actual[i]), bound) << what << "[" << i << "]";
   }
 }
 

@@ -2,6 +2,10 @@
 // long-double pass, forced paths included.
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "inference_fixture.h"
 #include "oracle/algorithm1.h"
 #include "oracle/automata.h"
@@ -100,79 +104,192 @@ TYPED_TEST(InferenceLong, SrlAgreesWithThePapersDenseConstruction) {
   }
 }
 
+TYPED_TEST(InferenceLong, SrlSamplesAndKBestAreInTheLanguage) {
+  for (const SrlCase& c : srl_cases()) {
+    const Instance<TypeParam> instance(c.scores);
+    const std::vector<Path> samples = sample(srl(), instance.view(), {30, 1, 2.0, {}}).at(0);
+    for (const Path& path : samples) {
+      EXPECT_TRUE(srl().accepts(path.labels).accepted);
+    }
+    double last = inf;
+    const std::vector<Path> best = k_best(srl(), instance.view(), 20).at(0);
+    for (const Path& path : best) {
+      EXPECT_TRUE(srl().accepts(path.labels).accepted);
+      expect_value(score_of(c.scores, path.labels), path.score, 1e-12, "the path's own score");
+      EXPECT_LE(path.score, last);
+      last = path.score;
+    }
+  }
+}
+
 // --- long sequences against the dense pass -----------------------------------------------------------------------------
 
+// An instance and what the dense pass says of it; both precisions read the same.
+struct DenseCase {
+  DenseCase(std::string name_, Automaton automaton_, oracle::Scores scores_)
+      : name(std::move(name_)),
+        automaton(std::move(automaton_)),
+        scores(std::move(scores_)),
+        constraint(Constraint::from_automaton(automaton, numbered_labels(scores.labels))),
+        expected(oracle::dense(automaton, scores)),
+        unconstrained_log_z(oracle::dense(oracle::everything(scores.labels), scores).log_z) {}
+
+  std::string name;
+  Automaton automaton;
+  oracle::Scores scores;
+  Constraint constraint;
+  DenseResult expected;
+  oracle::Real unconstrained_log_z;
+};
+
 template <class Real>
-void expect_dense(const Automaton& automaton, const oracle::Scores& scores, const Options& options) {
-  const Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(scores.labels));
-  const DenseResult expected = oracle::dense(automaton, scores);
-  const Instance<Real> instance(scores);
-  expect_value(expected.log_z, log_z(constraint, instance.view(), options).at(0), tolerance<Real>, "log_z");
-  if (expected.log_z == -inf) return;
-  expect_value(expected.entropy, entropy(constraint, instance.view(), options).at(0), tolerance<Real>, "entropy");
+void expect_values(const DenseCase& c, const Scores<Real>& scores, const Options& options) {
+  const double bound = tolerance<Real>;
+  expect_value(c.expected.log_z, log_z(c.constraint, scores, options).at(0), bound, "log_z");
+  expect_value(c.expected.best, viterbi_score(c.constraint, scores, options).at(0), bound, "best score alone");
+  if (c.expected.log_z == -inf) return;
+  const oracle::Real mass = c.expected.log_z - c.unconstrained_log_z;
+  expect_value(c.expected.entropy, entropy(c.constraint, scores, options).at(0), bound, "entropy");
+  expect_value(mass, language_mass(c.constraint, scores, options).at(0), bound, "language mass");
+}
 
-  const Path best = viterbi(constraint, instance.view(), options).at(0);
-  ASSERT_EQ(oracle::count_paths(automaton, best.labels), 1);
-  expect_value(expected.best, best.score, tolerance<Real>, "best score");
-  expect_value(expected.best, static_cast<double>(score_of(scores, best.labels)), tolerance<Real>, "the path's own score");
-  expect_value(expected.best, viterbi_score(constraint, instance.view(), options).at(0), tolerance<Real>, "score alone");
-
-  std::vector<Real> marginals(instance.emissions.size());
-  label_marginals<Real>(constraint, instance.view(), marginals, options);
-  expect_all(expected.labels, marginals, tolerance<Real>, "label marginals");
-
-  const Gradient gradient = minus_gold({expected.labels, expected.bigrams}, best.labels, scores.labels);
+template <class Real>
+void expect_gradients(const DenseCase& c, const Instance<Real>& instance, const std::vector<Label>& gold,
+                      const Options& options) {
   std::vector<Real> emissions(instance.emissions.size()), transitions(instance.transitions.size());
   Gradients<Real> gradients;
   gradients.emissions = emissions;
   gradients.transitions = transitions;
   LossOptions loss_options;
   static_cast<Options&>(loss_options) = options;
-  const Loss loss = nll<Real>(constraint, instance.view(), best.labels, gradients, loss_options);
-  EXPECT_NEAR(loss.values.at(0), static_cast<double>(expected.log_z - expected.best),
-              tolerance<Real> * std::max(1.0, static_cast<double>(std::fabs(expected.log_z))));
-  expect_all(gradient.labels, emissions, tolerance<Real>, "gradient by emissions");
-  expect_all_counts(gradient.bigrams, transitions, tolerance<Real>, "gradient by transitions");
+  const Loss loss = nll<Real>(c.constraint, instance.view(), gold, gradients, loss_options);
+  const Gradient expected = minus_gold({c.expected.labels, c.expected.bigrams}, gold, c.scores.labels);
+  const double size_of_log_z = static_cast<double>(std::fabs(c.expected.log_z));  // the nll is a difference of such
+  EXPECT_NEAR(static_cast<double>(c.expected.log_z - score_of(c.scores, gold)), loss.values.at(0),
+              tolerance<Real> * std::max(1.0, size_of_log_z));
+  expect_all(expected.labels, emissions, tolerance<Real>, "gradient by emissions");
+  expect_all_sums(expected.bigrams, c.expected.bigrams, transitions, tolerance<Real>, "gradient by transitions");
+}
+
+template <class Real>
+void expect_dense(const DenseCase& c, const Options& options) {
+  SCOPED_TRACE(c.name);
+  const Instance<Real> instance(c.scores);
+  expect_values(c, instance.view(), options);
+  if (c.expected.log_z == -inf) return;
+
+  const Path best = viterbi(c.constraint, instance.view(), options).at(0);
+  ASSERT_EQ(oracle::count_paths(c.automaton, best.labels), 1);
+  expect_value(c.expected.best, best.score, tolerance<Real>, "best score");
+  expect_value(score_of(c.scores, best.labels), best.score, 1e-10, "the path's own score");
+
+  std::vector<Real> marginals(instance.emissions.size());
+  label_marginals<Real>(c.constraint, instance.view(), marginals, options);
+  expect_all(c.expected.labels, marginals, tolerance<Real>, "label marginals");
+  expect_gradients(c, instance, best.labels, options);
+}
+
+const std::vector<DenseCase>& forced_cases() {
+  static const std::vector<DenseCase> cases = [] {
+    Random random(21);
+    std::vector<DenseCase> all;
+    for (int length : {11, 301, 99999}) {
+      const std::string name = ", T = " + std::to_string(length);
+      const oracle::Forced parity = forced_by_parity(random, length), end = forced_by_end(random, length),
+                           single = forced_single(random, length);
+      all.emplace_back("forced by parity" + name, parity.automaton, parity.scores);
+      all.emplace_back("forced by the end" + name, end.automaton, end.scores);
+      all.emplace_back("single" + name, single.automaton, single.scores);
+    }
+    return all;
+  }();
+  return cases;
 }
 
 TYPED_TEST(InferenceLong, ForcedPathsAreFollowedToTheEnd) {
-  Random random(21);
-  for (int length : {11, 301, 99999}) {
-    const oracle::Forced cases[] = {oracle::forced_by_parity(random, length), oracle::forced_by_end(random, length),
-                                    oracle::forced_single(random, length)};
-    for (std::size_t i = 0; i < 3; ++i) {
-      SCOPED_TRACE("forced case " + std::to_string(i) + ", T = " + std::to_string(length));
-      expect_dense<TypeParam>(cases[i].automaton, cases[i].scores, {});
-    }
-  }
+  for (const DenseCase& c : forced_cases()) expect_dense<TypeParam>(c, {});
 }
 
 TYPED_TEST(InferenceLong, RandomLanguagesAgreeWithTheDensePass) {
   Random random(22);
   for (int i = 0; i < 400; ++i) {
     const int labels = random.between(1, 4), length = random.between(1, 300);
-    const Automaton automaton = oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, 8);
-    const oracle::Scores scores = oracle::random_scores(random, oracle::score_kinds[i / 3 % 4], length, labels, i % 2);
-    SCOPED_TRACE("case " + std::to_string(i) + ", T = " + std::to_string(length));
+    Automaton automaton = oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, 8);
+    oracle::Scores scores = oracle::random_scores(random, oracle::score_kinds[i / 3 % 5], length, labels, i % 2);
     Options options;
     if (i % 5 == 0) options.keep_bytes = 1;  // as few steps in memory as possible
-    expect_dense<TypeParam>(automaton, scores, options);
+    const std::string name = "case " + std::to_string(i) + ", T = " + std::to_string(length);
+    expect_dense<TypeParam>({name, std::move(automaton), std::move(scores)}, options);
     if (this->HasFatalFailure()) return;
   }
 }
 
-// The shape of the SRL language with few roles, so that the dense pass can afford the length.
-TYPED_TEST(InferenceLong, RolesOverLongSequences) {
-  const Automaton automaton = oracle::algorithm1({{"X"}, {"Y"}, {{"C-X", "X"}}});
-  Random random(23);
-  for (oracle::ScoreKind kind : {oracle::ScoreKind::normal, oracle::ScoreKind::wide, oracle::ScoreKind::ties}) {
-    for (std::size_t keep : {std::size_t{1}, std::size_t{1} << 28}) {
-      SCOPED_TRACE("scores of kind " + std::to_string(static_cast<int>(kind)) + ", keep_bytes " + std::to_string(keep));
-      Options options;
-      options.keep_bytes = keep;
-      expect_dense<TypeParam>(automaton, oracle::random_scores(random, kind, 10000, 7, true), options);
+// Many labels and states: whole vectors and what is left over at their ends.
+const std::vector<DenseCase>& broad_cases() {
+  static const std::vector<DenseCase> cases = [] {
+    Random random(25);
+    std::vector<DenseCase> all;
+    for (int labels : {1, 2, 7, 8, 9, 15, 16, 17, 33, 47, 64}) {
+      const oracle::ScoreKind kind = oracle::score_kinds[all.size() % 5];
+      const std::string name = "everything over " + std::to_string(labels) + " labels";
+      all.emplace_back(name, oracle::everything(labels), oracle::random_scores(random, kind, 20, labels, true));
     }
-  }
+    for (int i = 0; i < 30; ++i) {
+      const int labels = random.between(5, 24), length = random.between(1, 12);
+      Automaton automaton = oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, 12);
+      oracle::Scores scores = oracle::random_scores(random, oracle::score_kinds[i / 3 % 5], length, labels, i % 2);
+      all.emplace_back("broad case " + std::to_string(i), std::move(automaton), std::move(scores));
+    }
+    return all;
+  }();
+  return cases;
+}
+
+TYPED_TEST(InferenceLong, BroadLanguagesAgreeWithTheDensePass) {
+  for (const DenseCase& c : broad_cases()) expect_dense<TypeParam>(c, {});
+}
+
+// The shape of the SRL language with few roles, so that the dense pass can afford the length.
+const std::vector<DenseCase>& role_cases() {
+  static const std::vector<DenseCase> cases = [] {
+    const Automaton automaton = oracle::algorithm1({{"X"}, {"Y"}, {{"C-X", "X"}}});
+    Random random(23);
+    std::vector<DenseCase> all;
+    for (oracle::ScoreKind kind : oracle::score_kinds) {
+      const std::string name = "roles, scores of kind " + std::to_string(static_cast<int>(kind));
+      all.emplace_back(name, automaton, oracle::random_scores(random, kind, 10000, 7, true));
+    }
+    return all;
+  }();
+  return cases;
+}
+
+TYPED_TEST(InferenceLong, RolesOverLongSequences) {
+  for (const DenseCase& c : role_cases()) expect_dense<TypeParam>(c, {});
+}
+
+TYPED_TEST(InferenceLong, RolesOverLongSequencesInLittleMemory) {
+  Options little;
+  little.keep_bytes = 1;
+  for (const DenseCase& c : role_cases()) expect_dense<TypeParam>(c, little);
+}
+
+const std::vector<DenseCase>& srl_dense_cases() {
+  static const std::vector<DenseCase> cases = [] {
+    const Automaton automaton = oracle::algorithm1(oracle::paper_roles());
+    Random random(24);
+    std::vector<DenseCase> all;
+    for (oracle::ScoreKind kind : oracle::score_kinds) {
+      const std::string name = "SRL, scores of kind " + std::to_string(static_cast<int>(kind));
+      all.emplace_back(name, automaton, oracle::random_scores(random, kind, 25, 47, true));
+    }
+    return all;
+  }();
+  return cases;
+}
+
+TYPED_TEST(InferenceLong, SrlAgreesWithTheDensePassForAnyScores) {
+  for (const DenseCase& c : srl_dense_cases()) expect_dense<TypeParam>(c, {});
 }
 
 }  // namespace

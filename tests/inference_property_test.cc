@@ -57,7 +57,7 @@ Triple triple(int index) {
   const int labels = label_counts[random.below(8)];
   Automaton automaton = random_language(random, index, labels);
   const int length = random_length(random, automaton, labels);
-  const oracle::ScoreKind kind = oracle::score_kinds[random.below(4)];
+  const oracle::ScoreKind kind = oracle::score_kinds[random.below(5)];
   oracle::Scores scores = oracle::random_scores(random, kind, length, labels, random.chance(0.5));
   Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(labels));
   std::string name = "triple " + std::to_string(index) + ": K = " + std::to_string(labels) +

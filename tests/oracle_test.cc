@@ -184,7 +184,7 @@ TEST(Enumeration, GradientsAreDerivatives) {
 TEST(Dense, AgreesWithEnumeration) {
   Random random(4);
   for (int i = 0; i < 600; ++i) {
-    const Case c = random_case(random, automaton_kinds[i % 3], score_kinds[i % 4], 6);
+    const Case c = random_case(random, automaton_kinds[i % 3], score_kinds[i % 5], 6);
     const Enumeration all(c.automaton, c.scores);
     const DenseResult result = dense(c.automaton, c.scores);
     const Counts marginals = all.marginals();

@@ -1,8 +1,12 @@
-// All of regccrf.
+// All of regccrf, from pattern to loss.
 #pragma once
 
 #include "regccrf/automaton.h"   // IWYU pragma: export
+#include "regccrf/bigram_fst.h"  // IWYU pragma: export
 #include "regccrf/constraint.h"  // IWYU pragma: export
 #include "regccrf/error.h"       // IWYU pragma: export
+#include "regccrf/inference.h"   // IWYU pragma: export
 #include "regccrf/labels.h"      // IWYU pragma: export
 #include "regccrf/language.h"    // IWYU pragma: export
+#include "regccrf/loss.h"        // IWYU pragma: export
+#include "regccrf/scores.h"      // IWYU pragma: export

@@ -9,7 +9,7 @@ Every function takes `(constraint, emissions, transitions, start=None, end=None,
     mask         [T] or [B, T], 0 = absent: its neighbours become adjacent
     threads      0: as many as the machine has
 
-float32 emissions are computed in float32, everything else in float64. A sequence for which the language has none is an
+`constraint` may also be a list of B, one for each sequence. float32 emissions are computed in float32, everything else in float64. A sequence for which the language has none is an
 `Error`, except for `log_z` and `language_mass`, where it is −inf.
 """
 
@@ -23,6 +23,7 @@ from . import _core
 from ._core import Constraint
 
 Array = Any  # anything that numpy.asarray takes without a copy
+Constraints = Union[Constraint, Sequence[Constraint]]
 Result = TypeVar("Result")
 
 
@@ -51,7 +52,7 @@ class Gradients(NamedTuple):
 class _Call:
     """Checked, contiguous arrays in one precision, and their addresses."""
 
-    def __init__(self, constraint: Constraint, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *,
+    def __init__(self, constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *,
                  lengths: Optional[Sequence[int]] = None, mask: Array = None, threads: int = 1, allow: bool = False) -> None:
         emissions = np.asarray(emissions)
         self.dtype = np.dtype(np.float32 if emissions.dtype == np.float32 else np.float64)
@@ -68,7 +69,7 @@ class _Call:
         self.single = self.emissions.ndim == 2 and lengths is None
         self.first, self.lengths = self._rows(None if lengths is None else [int(n) for n in lengths])
         self.rows = int(np.prod(self.emissions.shape[:-1]))
-        self.choice = _core.Choice([constraint])
+        self.choice = _choice(constraint, len(self.first))
         self.settings = _core.Settings(threads, allow)
         self.batch = _core.Batch(self.dtype == np.float64, self.K, self.rows, _address(self.emissions), _address(self.transitions),
                                  _address(self.start), _address(self.end), self.first, self.lengths, 1, _address(self.mask))
@@ -102,12 +103,23 @@ class _Call:
         return values[0] if self.single else np.array(values)
 
 
+def _choice(constraint: Constraints, B: int) -> _core.Choice:
+    """One constraint for all sequences, or one for each."""
+    if isinstance(constraint, Constraint):
+        return _core.Choice([constraint])
+    if len(constraint) != B:
+        raise _core.Error(f"{len(constraint)} constraints were given for {B} sequences")
+    distinct = {id(one): one for one in constraint}
+    places = {key: i for i, key in enumerate(distinct)}
+    return _core.Choice(list(distinct.values()), [places[id(one)] for one in constraint])
+
+
 def _address(array: Optional[np.ndarray]) -> int:
     """Where an array's memory is; 0 for none."""
     return 0 if array is None else array.ctypes.data
 
 
-def log_z(constraint: Constraint, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
+def log_z(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
           **layout: Any) -> Union[float, np.ndarray]:
     """log Σ exp score(y) over the sequences y of the language: a number, or [B].
 
@@ -118,7 +130,7 @@ def log_z(constraint: Constraint, emissions: Array, transitions: Array, start: A
     return call.numbers(_core.log_z(call.choice, call.batch, call.settings))
 
 
-def viterbi(constraint: Constraint, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
+def viterbi(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
             **layout: Any) -> Union[Path, List[Path]]:
     """The best sequence of the language: a `Path`, or a list of B.
 
@@ -129,7 +141,7 @@ def viterbi(constraint: Constraint, emissions: Array, transitions: Array, start:
     return call.one_or_all([Path(*path) for path in _core.viterbi(call.choice, call.batch, call.settings)])
 
 
-def posterior_decode(constraint: Constraint, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
+def posterior_decode(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
                      **layout: Any) -> Union[Path, List[Path]]:
     """The sequence of the language with the largest sum of label marginals, which is its score.
 
@@ -140,7 +152,7 @@ def posterior_decode(constraint: Constraint, emissions: Array, transitions: Arra
     return call.one_or_all([Path(*path) for path in _core.posterior_decode(call.choice, call.batch, call.settings)])
 
 
-def k_best(constraint: Constraint, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *, k: int,
+def k_best(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *, k: int,
            **layout: Any) -> Union[List[Path], List[List[Path]]]:
     """The k best sequences, distinct, best first; fewer where there are fewer.
 
@@ -152,7 +164,7 @@ def k_best(constraint: Constraint, emissions: Array, transitions: Array, start: 
     return call.one_or_all([[Path(*path) for path in paths] for paths in answers])
 
 
-def sample(constraint: Constraint, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *,
+def sample(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *,
            count: int = 1, seed: int = 0, temperature: float = 1.0, **layout: Any) -> Union[List[Path], List[List[Path]]]:
     """`count` independent sequences from P(y | x, L)^(1/temperature), normalised; the same for the same seed.
 
@@ -164,7 +176,7 @@ def sample(constraint: Constraint, emissions: Array, transitions: Array, start: 
     return call.one_or_all([[Path(*path) for path in paths] for paths in answers])
 
 
-def marginals(constraint: Constraint, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
+def marginals(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
               **layout: Any) -> np.ndarray:
     """P(y_t = a), shaped as the emissions; zeros at absent positions.
 
@@ -177,7 +189,7 @@ def marginals(constraint: Constraint, emissions: Array, transitions: Array, star
     return out
 
 
-def bigram_marginals(constraint: Constraint, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
+def bigram_marginals(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
                      **layout: Any) -> np.ndarray:
     """P(y_t = a, y_{t+1} = b) at [..., t, a, b]; zeros at absent and last positions.
 
@@ -190,7 +202,7 @@ def bigram_marginals(constraint: Constraint, emissions: Array, transitions: Arra
     return out
 
 
-def entropy(constraint: Constraint, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
+def entropy(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
             **layout: Any) -> Union[float, np.ndarray]:
     """−Σ P(y) log P(y), in nats.
 
@@ -201,7 +213,7 @@ def entropy(constraint: Constraint, emissions: Array, transitions: Array, start:
     return call.numbers(_core.entropy(call.choice, call.batch, _core.Wanted(), call.settings))
 
 
-def language_mass(constraint: Constraint, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
+def language_mass(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
                   **layout: Any) -> Union[float, np.ndarray]:
     """log P(L | x): how much of the unconstrained model's mass is legal; −inf for none.
 
@@ -212,7 +224,7 @@ def language_mass(constraint: Constraint, emissions: Array, transitions: Array, 
     return call.numbers(_core.language_mass(call.choice, call.batch, _core.Wanted(), call.settings))
 
 
-def nll(constraint: Constraint, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *, gold: Array,
+def nll(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *, gold: Array,
         **layout: Any) -> Tuple[Union[float, np.ndarray], Gradients]:
     """−log P(gold | x, L), and the gradients of its sum. `gold`: label ids, shaped as the emissions without K.
 

@@ -100,3 +100,13 @@ def test_edges_of_the_contract():
         regccrf.log_z(BIO, np.full((1, 3), np.nan), np.zeros((3, 3)))
     with pytest.raises(regccrf.Error, match="transitions have shape"):
         regccrf.log_z(BIO, np.zeros((1, 3)), np.zeros((2, 3)))
+
+
+def test_several_constraints_in_one_batch():
+    h, g, s, e = scores(8)
+    free = regccrf.Constraint.unconstrained(BIO.labels)
+    both = regccrf.log_z([BIO, free, BIO], h, g, s, e, lengths=[3, 3, 2])
+    expected = [regccrf.log_z(c, part, g, s, e) for c, part in ((BIO, h[:3]), (free, h[3:6]), (BIO, h[6:]))]
+    np.testing.assert_allclose(both, expected)
+    with pytest.raises(regccrf.Error, match="2 constraints were given for 3 sequences"):
+        regccrf.log_z([BIO, free], h, g, lengths=[3, 3, 2])

@@ -208,7 +208,7 @@ Membership Constraint::accepts(std::span<const Label> sequence) const {
 void Constraint::save(const std::string& path) const { write_file(path, to_bytes()); }
 
 std::string Constraint::to_bytes() const {
-  return encode_constraint({impl_->automaton, impl_->labels, impl_->method, impl_->text});
+  return encode_constraint_file({impl_->automaton, impl_->labels, impl_->method, impl_->text});
 }
 
 namespace {
@@ -219,7 +219,7 @@ Constraint from_file(ConstraintFile file) {
 
 }  // namespace
 
-Constraint Constraint::load(const std::string& path) { return from_file(decode_constraint(read_file(path), path)); }
-Constraint Constraint::from_bytes(std::string_view bytes) { return from_file(decode_constraint(bytes, "constraint bytes")); }
+Constraint Constraint::load(const std::string& path) { return from_file(decode_constraint_file(read_file(path), path)); }
+Constraint Constraint::from_bytes(std::string_view bytes) { return from_file(decode_constraint_file(bytes, "constraint bytes")); }
 
 }  // namespace regccrf

@@ -3,7 +3,8 @@
 // a segment's steps are computed a second time when the way back reaches it: O(√T) memory for a third more work.
 //
 // A pass provides: Value; size(), values of a step; first(v); next(t, v of t-1, v of t), which must give the same result
-// when it is called again; turn(v of T-1) and back(t, v of t), which return false to give up.
+// when it is called again; turn(v of T-1) and back(t, v of t), which return false to give up;
+// and pause(), if it keeps pointers to steps, which is called before they are overwritten.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +51,10 @@ bool both_ways_checkpointed(Pass& pass, std::int64_t T, Arena& arena) {
   }
   for (std::int64_t s = segments - 1; s >= 0; --s) {  // the last segment is still there
     const std::int64_t begin = s * stride, end = std::min(begin + stride, T);
-    if (s + 1 < segments) fill(s);
+    if (s + 1 < segments) {
+      if constexpr (requires { pass.pause(); }) pass.pause();
+      fill(s);
+    }
     if (s + 1 == segments && !pass.turn(segment + (end - 1 - begin) * size)) return false;
     for (std::int64_t t = end - 1; t >= begin; --t) {
       if (!pass.back(t, segment + (t - begin) * size)) return false;

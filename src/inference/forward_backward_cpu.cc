@@ -78,7 +78,7 @@ class FastPass {
 
   FastPass(const Gains<P>& gains, const Sequence<Real>& sequence, Arena& arena, const Counts<Real>& counts, bool both_ways)
       : gains_(gains), plan_(*gains.topology.plan), sequence_(sequence), counts_(counts), K_(sequence.K),
-        scratch_(arena.take<double>(K_ + 8)), arrivals_(arena.zeros<P>(plan_.arrivals)), lowest_(gains.lowest) {
+        scratch_(arena.take<double>(K_ + 8)), lowest_(gains.lowest) {
     const auto T = static_cast<std::size_t>(sequence.T), row = static_cast<std::size_t>(K_) + 1;
     constexpr std::size_t most_kept = std::size_t{1} << 23;
     keep_weights_ = both_ways && T * row <= most_kept;
@@ -91,12 +91,11 @@ class FastPass {
     end_ = arena.take<double>(K_);
     for (int k = 0; k <= kChunk; ++k) after_ring_[k] = arena.take<P>(plan_.nodes);
     if (!counts.transitions) return;
-    for (int k = 0; k < kChunk; ++k) chunk_arrivals_[k] = arena.zeros<P>(plan_.arrivals);
     E_ = arena.zeros<P>(static_cast<std::size_t>(bigram_size(plan_)));
     sums_ = arena.take<double>(static_cast<std::size_t>(plan_.matrix));
   }
 
-  std::size_t size() const { return static_cast<std::size_t>(plan_.nodes); }
+  std::size_t size() const { return static_cast<std::size_t>(plan_.cells); }
   double log_z() const { return log_z_; }
   // No number came low enough for anything to be lost on the way forward.
   bool lossless() const { return lowest_ >= Range<P>::lowest_score && smallest_ >= Range<P>::smallest; }
@@ -112,6 +111,7 @@ class FastPass {
       alpha[plan_.node_cell[n]] = x;
       note({x, x > 0 ? x : std::numeric_limits<P>::max()});
     }
+    spread(plan_, alpha);
     if (factor_) factor_[0] = 1;
     done_ = 0;
   }
@@ -119,14 +119,14 @@ class FastPass {
   void next(std::int64_t t, const P* before, P* alpha) {
     const P* w = weigh_emissions(t);
     if (t <= done_) {  // a second time: as it was the first
-      forward_step(plan_, gains_.matrix, gains_.exists, w, factor_[t], before, arrivals_, alpha);
+      forward_step(plan_, gains_.matrix, gains_.exists, w, factor_[t], before, alpha);
       return;
     }
     const auto [factor, exponent] = largest_ > 0 ? scale_of(largest_) : std::pair<P, int>{P{1}, 0};
     exponents_ += exponent;
     if (factor_) factor_[t] = factor;
     largest_ = 0;
-    note(forward_step(plan_, gains_.matrix, gains_.exists, w, factor, before, arrivals_, alpha));
+    note(forward_step(plan_, gains_.matrix, gains_.exists, w, factor, before, alpha));
     done_ = t;
   }
 
@@ -144,6 +144,11 @@ class FastPass {
     log_z_ = peaks_.value();
     inverse_z_ = static_cast<P>(1 / z);
     return std::isfinite(inverse_z_);
+  }
+
+  // The steps visited so far are about to be overwritten.
+  void pause() {
+    if (E_ && chunk_ > 0) count_chunk();
   }
 
   bool back(std::int64_t t, const P* alpha) {
@@ -167,7 +172,7 @@ class FastPass {
   }
 
  private:
-  static constexpr int kChunk = 8;  // steps whose bigrams are counted together
+  static constexpr int kChunk = 16;  // steps whose bigrams are counted together
 
   P* row(std::int64_t t) { return weights_ + (keep_weights_ ? t * (K_ + 1) : 0); }
 
@@ -198,12 +203,12 @@ class FastPass {
   }
 
   void collect(const P* alpha) {
-    move_forward(plan_, alpha, chunk_arrivals_[chunk_]);
+    chunk_alpha_[chunk_] = alpha;
     chunk_after_[chunk_] = after_;
     if (++chunk_ == kChunk) count_chunk();
   }
   void count_chunk() {
-    add_bigrams(plan_, chunk_arrivals_, chunk_after_, chunk_, E_);
+    add_bigrams(plan_, chunk_alpha_, chunk_after_, chunk_, E_);
     chunk_ = 0;
   }
   // Sums over sequences are touched only here, where the pass can no longer fail.
@@ -222,7 +227,6 @@ class FastPass {
   const Counts<Real>& counts_;
   int K_;
   double* scratch_;
-  P* arrivals_;
   double lowest_;
   P *weights_, *factor_ = nullptr, *beta_ = nullptr, *back_ = nullptr, *labels_ = nullptr, *E_ = nullptr;
   bool keep_weights_;
@@ -237,7 +241,7 @@ class FastPass {
   P* after_ring_[kChunk + 1];
   P* after_ = nullptr;  // h ⊗ beta of the step visited last
   int ring_ = 0;
-  P* chunk_arrivals_[kChunk];
+  const P* chunk_alpha_[kChunk];
   const P* chunk_after_[kChunk];
   int chunk_ = 0;
 };

@@ -34,7 +34,7 @@ template <class Real>
 class Enumeration {
  public:
   Enumeration(const Constraint& constraint, BestPaths<Real>& best, const Sequence<Real>& sequence, Arena& arena)
-      : topology_(constraint.topology()), cell_(topology_.plan->node_cell.data()), cells_(topology_.plan->nodes), model_(best.model()),
+      : topology_(constraint.topology()), cell_(topology_.plan->node_cell.data()), cells_(topology_.plan->cells), model_(best.model()),
         sequence_(sequence), delta_(arena.take<double>(static_cast<std::size_t>(sequence.T) * cells_)) {
     best.beginnings(constraint, sequence, arena, delta_);
   }

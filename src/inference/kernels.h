@@ -27,12 +27,11 @@ Peak exp_row(const Real* h, int K, double* scratch, P* weights);  // scratch: [K
 void exp_all(double* values, int count, double largest);
 
 // Sum-product. alpha of the next step: after[r, b] = weights[b] · factor · Σ_a (Σ_q before[q, a]) · matrix[a, b].
-// `arrivals` gets the inner sums; its padding must be zero.
+// before, after: [plan.cells]. The first step's node cells are filled by the caller, who then has `spread` fill the rest.
 template <class P>
-Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before,
-                       P* arrivals, P* after);
+Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, P* after);
 template <class P>
-void move_forward(const Plan& plan, const P* before, P* arrivals);
+void spread(const Plan& plan, P* alpha);
 
 // labels[a] = Σ over nodes with label a of alpha · beta. Gives the sum of all, and the largest beta.
 template <class P>
@@ -49,10 +48,10 @@ P weigh(const Plan& plan, const P* beta, const P* weights, P factor, P* after);
 template <class P>
 void backward_step(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta);
 
-// E[group][in, out] += Σ over steps and states of arrivals · after; `E` has bigram_size() numbers, zeros at first.
+// E[group][in, out] += Σ over steps and states of arrivals, as alpha's cells have them, · after; `E` has bigram_size() numbers, zeros at first.
 std::int64_t bigram_size(const Plan& plan);
 template <class P>
-void add_bigrams(const Plan& plan, const P* const* arrivals, const P* const* after, int steps, P* E);
+void add_bigrams(const Plan& plan, const P* const* alpha, const P* const* after, int steps, P* E);
 // counts[a, b] += weight · E · matrix, over all groups, scaled so that they sum to `total`, which is known exactly while
 // rounding errors of the same sign add up over steps. `scratch`: [plan.matrix]
 template <class P>
@@ -60,7 +59,8 @@ void sum_bigrams(const Plan& plan, const P* E, const P* matrix, double weight, d
 
 // Max-plus. after[r, b] = h[b] + shift + max_a (max_q before[q, a]) + matrix[a, b]; padding at −inf.
 template <class P>
-Extent<P> max_step(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* arrivals,
-                   P* after);
+Extent<P> max_step(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* after);
+template <class P>
+void max_spread(const Plan& plan, P* delta);
 
 }  // namespace regccrf

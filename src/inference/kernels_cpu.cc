@@ -71,10 +71,21 @@ struct MaxPlus {
 
 // --- columns -----------------------------------------------------------------------------------------------------------
 
-// y[j][lane] for `Slots` slots and `Vectors` vectors of lanes.
-template <class S, int Slots, int Vectors, class D, class P>
-HWY_INLINE void column_tile(D d, const P* HWY_RESTRICT x, int nx, const P* HWY_RESTRICT m, int m_step, int lanes,
-                            P* HWY_RESTRICT y) {
+// Where lane `lane` of slot i lies: slot after slot, or wherever the plan's sources say.
+struct Dense {
+  int lanes;
+  HWY_INLINE int operator()(int i, int lane) const { return i * lanes + lane; }
+};
+struct Sourced {
+  const std::int32_t* source;
+  int units;
+  HWY_INLINE int operator()(int i, int lane) const { return source[i * units + lane / kUnit] + lane % kUnit; }
+};
+
+// y[j][lane …] for `Slots` slots and `Vectors` vectors of lanes.
+template <class S, int Slots, int Vectors, class D, class Where, class P>
+HWY_INLINE void column_tile(D d, const P* HWY_RESTRICT x, Where where, int lane, int nx, const P* HWY_RESTRICT m, int m_step,
+                            int lanes, P* HWY_RESTRICT y) {
   using V = hn::Vec<D>;
   const int N = static_cast<int>(hn::Lanes(d));
   V sum[Slots][Vectors];
@@ -86,7 +97,7 @@ HWY_INLINE void column_tile(D d, const P* HWY_RESTRICT x, int nx, const P* HWY_R
   for (int i = 0; i < nx; ++i) {
     V in[Vectors];
 #pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) in[v] = hn::LoadU(d, x + i * lanes + v * N);
+    for (int v = 0; v < Vectors; ++v) in[v] = hn::LoadU(d, x + where(i, lane + v * N));
 #pragma GCC unroll 16
     for (int j = 0; j < Slots; ++j) {
       const V g = hn::Set(d, m[i * m_step + j]);
@@ -97,54 +108,54 @@ HWY_INLINE void column_tile(D d, const P* HWY_RESTRICT x, int nx, const P* HWY_R
 #pragma GCC unroll 16
   for (int j = 0; j < Slots; ++j) {
 #pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) hn::StoreU(sum[j][v], d, y + j * lanes + v * N);
+    for (int v = 0; v < Vectors; ++v) hn::StoreU(sum[j][v], d, y + j * lanes + lane + v * N);
   }
 }
 
 // All slots, for the lanes that `Vectors` vectors hold.
-template <class S, int Vectors, class D, class P>
-HWY_INLINE void column_strip(D d, const P* x, int nx, const P* m, int ny, int lanes, P* y) {
+template <class S, int Vectors, class D, class Where, class P>
+HWY_INLINE void column_strip(D d, const P* x, Where where, int lane, int nx, const P* m, int ny, int lanes, P* y) {
   int j = 0;
   if constexpr (kTile == 12) {
-    for (; j + 12 <= ny; j += 12) column_tile<S, 12, Vectors>(d, x, nx, m + j, ny, lanes, y + j * lanes);
-    for (; j + 8 <= ny; j += 8) column_tile<S, 8, Vectors>(d, x, nx, m + j, ny, lanes, y + j * lanes);
+    for (; j + 12 <= ny; j += 12) column_tile<S, 12, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
+    for (; j + 8 <= ny; j += 8) column_tile<S, 8, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
   }
-  for (; j + 4 <= ny; j += 4) column_tile<S, 4, Vectors>(d, x, nx, m + j, ny, lanes, y + j * lanes);
-  for (; j + 2 <= ny; j += 2) column_tile<S, 2, Vectors>(d, x, nx, m + j, ny, lanes, y + j * lanes);
-  for (; j < ny; ++j) column_tile<S, 1, Vectors>(d, x, nx, m + j, ny, lanes, y + j * lanes);
+  for (; j + 4 <= ny; j += 4) column_tile<S, 4, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
+  for (; j + 2 <= ny; j += 2) column_tile<S, 2, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
+  for (; j < ny; ++j) column_tile<S, 1, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
 }
 
-// The same for a group of one out-slot or two, without tiles.
-template <class S, class D, class P>
-HWY_INLINE void thin_column(D d, const P* HWY_RESTRICT x, int nx, const P* HWY_RESTRICT m, int ny, int lanes, int from, int to,
-                            P* HWY_RESTRICT y) {
+// The same for a group of one or two slots on either side, without tiles.
+template <class S, class D, class Where, class P>
+HWY_INLINE void thin_column(D d, const P* HWY_RESTRICT x, Where where, int nx, const P* HWY_RESTRICT m, int ny, int lanes, int from,
+                            int to, P* HWY_RESTRICT y) {
   const int N = static_cast<int>(hn::Lanes(d));
-  for (int j = 0; j < ny; ++j) {
-    const auto g0 = hn::Set(d, m[j]), g1 = hn::Set(d, nx > 1 ? m[ny + j] : S::template zero<P>);
-    for (int s = from; s < to; s += N) {
-      auto sum = S::times_plus(hn::LoadU(d, x + s), g0, hn::Set(d, S::template zero<P>));
-      if (nx > 1) sum = S::times_plus(hn::LoadU(d, x + lanes + s), g1, sum);
+  for (int s = from; s < to; s += N) {
+    const auto x0 = hn::LoadU(d, x + where(0, s)), x1 = nx > 1 ? hn::LoadU(d, x + where(1, s)) : x0;
+    for (int j = 0; j < ny; ++j) {
+      auto sum = S::times_plus(x0, hn::Set(d, m[j]), hn::Set(d, S::template zero<P>));
+      if (nx > 1) sum = S::times_plus(x1, hn::Set(d, m[ny + j]), sum);
       hn::StoreU(sum, d, y + j * lanes + s);
     }
   }
 }
 
-template <class S, class P>
-HWY_INLINE void column_product(const P* x, int nx, const P* m, int ny, int lanes, P* y) {
+template <class S, class Where, class P>
+HWY_INLINE void column_product(const P* x, Where where, int nx, const P* m, int ny, int lanes, P* y) {
   const Full<P> d;
   const int N = static_cast<int>(hn::Lanes(d));
   if (nx >= 1 && nx <= 2 && ny <= 2) {
     const int whole = lanes / N * N;
-    thin_column<S>(d, x, nx, m, ny, lanes, 0, whole, y);
-    if (whole < lanes) thin_column<S>(Eight<P>(), x, nx, m, ny, lanes, whole, lanes, y);
+    thin_column<S>(d, x, where, nx, m, ny, lanes, 0, whole, y);
+    if (whole < lanes) thin_column<S>(Eight<P>(), x, where, nx, m, ny, lanes, whole, lanes, y);
     return;
   }
   int s = 0;
-  for (; s + 2 * N <= lanes; s += 2 * N) column_strip<S, 2>(d, x + s, nx, m, ny, lanes, y + s);
-  for (; s + N <= lanes; s += N) column_strip<S, 1>(d, x + s, nx, m, ny, lanes, y + s);
+  for (; s + 2 * N <= lanes; s += 2 * N) column_strip<S, 2>(d, x, where, s, nx, m, ny, lanes, y);
+  for (; s + N <= lanes; s += N) column_strip<S, 1>(d, x, where, s, nx, m, ny, lanes, y);
   const Eight<P> eight;
   const int E = static_cast<int>(hn::Lanes(eight));
-  for (; s < lanes; s += E) column_strip<S, 1>(eight, x + s, nx, m, ny, lanes, y + s);
+  for (; s < lanes; s += E) column_strip<S, 1>(eight, x, where, s, nx, m, ny, lanes, y);
 }
 
 // --- rows --------------------------------------------------------------------------------------------------------------
@@ -189,21 +200,22 @@ HWY_INLINE void row_product(const P* x, int nx, const P* m, int ny, P* y) {
 // --- whole steps ---------------------------------------------------------------------------------------------------------
 
 template <class S, class P>
-HWY_INLINE void mix(const Plan& plan, const P* matrix, const P* arrivals, P* nodes) {
+HWY_INLINE void mix(const Plan& plan, const P* matrix, const P* before, P* nodes) {
   for (const Group& group : plan.groups) {
     const P* m = matrix + group.matrix;
+    const std::int32_t* source = plan.sources.data() + group.source;
     if (group.columns) {
-      column_product<S>(arrivals + group.arrival, group.in, m, group.out, group.lanes, nodes + group.node);
+      column_product<S>(before, Sourced{source, group.units}, group.in, m, group.out, group.lanes, nodes + group.node);
       continue;
     }
     for (int s = 0; s < group.states; ++s) {
-      row_product<S>(arrivals + group.arrival + s * group.in, group.in, m, group.out, nodes + group.node + s * group.out);
+      row_product<S>(before + source[s], group.in, m, group.out, nodes + group.node + s * group.out);
     }
   }
 }
 
 template <class D, class P>
-HWY_INLINE void copy_pieces(D d, const std::vector<std::int32_t>& pieces, int size, const P* HWY_RESTRICT from, P* HWY_RESTRICT to) {
+HWY_INLINE void copy_pieces(D d, const std::vector<std::int32_t>& pieces, int size, const P* from, P* to) {
   const int N = static_cast<int>(hn::Lanes(d));
   const std::int32_t *p = pieces.data(), *end = p + pieces.size();
   for (; p != end; p += 2) {
@@ -212,7 +224,7 @@ HWY_INLINE void copy_pieces(D d, const std::vector<std::int32_t>& pieces, int si
 }
 
 template <class S, class D, class P>
-HWY_INLINE void sum_pieces(D d, const std::vector<std::int32_t>& pieces, int size, const P* HWY_RESTRICT from, P* HWY_RESTRICT to) {
+HWY_INLINE void sum_pieces(D d, const std::vector<std::int32_t>& pieces, int size, const P* from, P* to) {
   const int N = static_cast<int>(hn::Lanes(d));
   const std::int32_t *p = pieces.data(), *end = p + pieces.size();
   for (; p != end; p += 2) {
@@ -223,7 +235,7 @@ HWY_INLINE void sum_pieces(D d, const std::vector<std::int32_t>& pieces, int siz
 }
 
 template <class S, class P>
-HWY_INLINE void run_move(const Move& move, const P* HWY_RESTRICT from, P* HWY_RESTRICT to) {
+HWY_INLINE void run_move(const Move& move, const P* from, P* to) {
   const Full<P> full;
   const Eight<P> eight;
   copy_pieces(full, move.copies.sixteen, 16, from, to);
@@ -290,11 +302,18 @@ class Largest {
   hn::Vec<Eight<P>> eight_;
 };
 
+// Own cells of arrivals, and the zeros. Padding among the own cells is at zero too.
+template <class S, class P>
+HWY_INLINE void Spread(const Plan& plan, P* alpha) {
+  const Full<P> d;
+  const auto zero = hn::Set(d, S::template zero<P>);
+  for (int c = plan.nodes; c < plan.cells; c += static_cast<int>(hn::Lanes(d))) hn::StoreU(zero, d, alpha + c);
+  run_move<S>(plan.forward, alpha, alpha);
+}
+
 template <class P>
-Extent<P> ForwardStep(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before,
-                      P* arrivals, P* after) {
-  run_move<SumProduct>(plan.forward, before, arrivals);
-  mix<SumProduct>(plan, matrix, arrivals, after);
+Extent<P> ForwardStep(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, P* after) {
+  mix<SumProduct>(plan, matrix, before, after);
   Largest<P> largest(0), smallest(-std::numeric_limits<P>::max());
   over_nodes(plan, weights, [&](auto d, int cell, auto w) HWY_ATTR {
     const auto x = hn::Mul(hn::LoadU(d, after + cell), hn::Mul(hn::Mul(w, hn::Set(d, factor)), hn::LoadU(d, exists + cell)));
@@ -302,12 +321,8 @@ Extent<P> ForwardStep(const Plan& plan, const P* matrix, const P* exists, const 
     largest.add(d, x);
     smallest.add(d, hn::Neg(hn::IfThenElse(hn::Gt(x, hn::Zero(d)), x, hn::Set(d, std::numeric_limits<P>::max()))));
   });
+  Spread<SumProduct>(plan, after);
   return {largest.value(), -smallest.value()};
-}
-
-template <class P>
-void MoveForward(const Plan& plan, const P* before, P* arrivals) {
-  run_move<SumProduct>(plan.forward, before, arrivals);
 }
 
 template <class P>
@@ -369,7 +384,7 @@ void BackwardStep(const Plan& plan, const P* transposed, const P* after, P* arri
   for (const Group& group : plan.groups) {
     const P* m = transposed + group.matrix;
     if (group.columns) {
-      column_product<SumProduct>(after + group.node, group.out, m, group.in, group.lanes, arrivals + group.arrival);
+      column_product<SumProduct>(after + group.node, Dense{group.lanes}, group.out, m, group.in, group.lanes, arrivals + group.arrival);
       continue;
     }
     for (int s = 0; s < group.states; ++s) {
@@ -386,8 +401,8 @@ template <class P>
 constexpr int kSumLanes = 64 / sizeof(P);
 
 template <int I, int J, class D, class P>
-HWY_INLINE void column_bigram_tile(D d, const P* const* arrivals, const P* const* after, int steps, int x0, int y0, int lanes,
-                                   int from, int to, int out, P* E) {
+HWY_INLINE void column_bigram_tile(D d, const P* const* alpha, const P* const* after, int steps, Sourced where, int i0, int y0,
+                                   const Group& g, int from, int to, P* E) {
   using V = hn::Vec<D>;
   const int N = static_cast<int>(hn::Lanes(d));
   V sum[I][J];
@@ -396,15 +411,18 @@ HWY_INLINE void column_bigram_tile(D d, const P* const* arrivals, const P* const
 #pragma GCC unroll 4
     for (int j = 0; j < J; ++j) sum[i][j] = hn::Zero(d);
   }
-  for (int t = 0; t < steps; ++t) {
-    const P *x = arrivals[t] + x0, *y = after[t] + y0;
-    for (int s = from; s < to; s += N) {
+  for (int s = from; s < to; s += N) {
+    int x0[I];
+#pragma GCC unroll 4
+    for (int i = 0; i < I; ++i) x0[i] = where(i0 + i, s);
+    for (int t = 0; t < steps; ++t) {
+      const P *x = alpha[t], *y = after[t] + y0 + s;
       V right[J];
 #pragma GCC unroll 4
-      for (int j = 0; j < J; ++j) right[j] = hn::LoadU(d, y + j * lanes + s);
+      for (int j = 0; j < J; ++j) right[j] = hn::LoadU(d, y + j * g.lanes);
 #pragma GCC unroll 4
       for (int i = 0; i < I; ++i) {
-        const V left = hn::LoadU(d, x + i * lanes + s);
+        const V left = hn::LoadU(d, x + x0[i]);
 #pragma GCC unroll 4
         for (int j = 0; j < J; ++j) sum[i][j] = hn::MulAdd(left, right[j], sum[i][j]);
       }
@@ -414,49 +432,50 @@ HWY_INLINE void column_bigram_tile(D d, const P* const* arrivals, const P* const
   for (int i = 0; i < I; ++i) {
 #pragma GCC unroll 4
     for (int j = 0; j < J; ++j) {
-      P* e = E + (i * out + j) * kSumLanes<P>;
+      P* e = E + (i * g.out + j) * kSumLanes<P>;
       hn::StoreU(hn::Add(sum[i][j], hn::LoadU(d, e)), d, e);
     }
   }
 }
 
 template <int I, class D, class P>
-HWY_INLINE void column_bigram_row(D d, const P* const* arrivals, const P* const* after, int steps, const Group& g, int i,
+HWY_INLINE void column_bigram_row(D d, const P* const* alpha, const P* const* after, int steps, Sourced where, const Group& g, int i,
                                   int from, int to, P* E) {
-  const int x0 = g.arrival + i * g.lanes;
   P* e = E + static_cast<std::int64_t>(i) * g.out * kSumLanes<P>;
   int j = 0;
   if constexpr (kBigramTile == 4) {
     for (; j + 4 <= g.out; j += 4) {
-      column_bigram_tile<I, 4>(d, arrivals, after, steps, x0, g.node + j * g.lanes, g.lanes, from, to, g.out, e + j * kSumLanes<P>);
+      column_bigram_tile<I, 4>(d, alpha, after, steps, where, i, g.node + j * g.lanes, g, from, to, e + j * kSumLanes<P>);
     }
   }
   for (; j + 2 <= g.out; j += 2) {
-    column_bigram_tile<I, 2>(d, arrivals, after, steps, x0, g.node + j * g.lanes, g.lanes, from, to, g.out, e + j * kSumLanes<P>);
+    column_bigram_tile<I, 2>(d, alpha, after, steps, where, i, g.node + j * g.lanes, g, from, to, e + j * kSumLanes<P>);
   }
   for (; j < g.out; ++j) {
-    column_bigram_tile<I, 1>(d, arrivals, after, steps, x0, g.node + j * g.lanes, g.lanes, from, to, g.out, e + j * kSumLanes<P>);
+    column_bigram_tile<I, 1>(d, alpha, after, steps, where, i, g.node + j * g.lanes, g, from, to, e + j * kSumLanes<P>);
   }
 }
 
 template <class D, class P>
-HWY_INLINE void column_bigrams(D d, const P* const* arrivals, const P* const* after, int steps, const Group& g, int from, int to, P* E) {
+HWY_INLINE void column_bigrams(D d, const P* const* alpha, const P* const* after, int steps, Sourced where, const Group& g, int from,
+                               int to, P* E) {
   int i = 0;
-  for (; i + 4 <= g.in; i += 4) column_bigram_row<4>(d, arrivals, after, steps, g, i, from, to, E);
-  for (; i + 2 <= g.in; i += 2) column_bigram_row<2>(d, arrivals, after, steps, g, i, from, to, E);
-  for (; i < g.in; ++i) column_bigram_row<1>(d, arrivals, after, steps, g, i, from, to, E);
+  for (; i + 4 <= g.in; i += 4) column_bigram_row<4>(d, alpha, after, steps, where, g, i, from, to, E);
+  for (; i + 2 <= g.in; i += 2) column_bigram_row<2>(d, alpha, after, steps, where, g, i, from, to, E);
+  for (; i < g.in; ++i) column_bigram_row<1>(d, alpha, after, steps, where, g, i, from, to, E);
 }
 
 // Four in-slots at a time (there are a multiple of 8), all states and steps.
 template <class D, class P>
-HWY_INLINE void row_bigram_tile(D d, const P* const* arrivals, const P* const* after, int steps, const Group& g, int i, int j, P* E) {
+HWY_INLINE void row_bigram_tile(D d, const P* const* alpha, const P* const* after, int steps, const std::int32_t* source, const Group& g,
+                                int i, int j, P* E) {
   using V = hn::Vec<D>;
   V sum[4];
 #pragma GCC unroll 4
   for (int k = 0; k < 4; ++k) sum[k] = hn::Zero(d);
   for (int t = 0; t < steps; ++t) {
     for (int s = 0; s < g.states; ++s) {
-      const P *x = arrivals[t] + g.arrival + s * g.in + i, *y = after[t] + g.node + s * g.out + j;
+      const P *x = alpha[t] + source[s] + i, *y = after[t] + g.node + s * g.out + j;
       const V right = hn::LoadU(d, y);
 #pragma GCC unroll 4
       for (int k = 0; k < 4; ++k) sum[k] = hn::MulAdd(hn::Set(d, x[k]), right, sum[k]);
@@ -470,23 +489,25 @@ HWY_INLINE void row_bigram_tile(D d, const P* const* arrivals, const P* const* a
 }
 
 template <class P>
-void AddBigrams(const Plan& plan, const P* const* arrivals, const P* const* after, int steps, P* E) {
+void AddBigrams(const Plan& plan, const P* const* alpha, const P* const* after, int steps, P* E) {
   const Full<P> d;
   const int N = static_cast<int>(hn::Lanes(d));
   const Eight<P> eight;
   for (const Group& g : plan.groups) {
     P* e = E + g.matrix * kSumLanes<P>;
+    const std::int32_t* source = plan.sources.data() + g.source;
     if (g.columns) {
+      const Sourced where{source, g.units};
       const int whole = g.lanes / N * N;
-      if (whole > 0) column_bigrams(d, arrivals, after, steps, g, 0, whole, e);
-      if (whole < g.lanes) column_bigrams(eight, arrivals, after, steps, g, whole, g.lanes, e);
+      if (whole > 0) column_bigrams(d, alpha, after, steps, where, g, 0, whole, e);
+      if (whole < g.lanes) column_bigrams(eight, alpha, after, steps, where, g, whole, g.lanes, e);
       continue;
     }
     const int E8 = static_cast<int>(hn::Lanes(eight));
     for (int i = 0; i < g.in; i += 4) {
       int j = 0;
-      for (; j + N <= g.out; j += N) row_bigram_tile(d, arrivals, after, steps, g, i, j, e);
-      for (; j < g.out; j += E8) row_bigram_tile(eight, arrivals, after, steps, g, i, j, e);
+      for (; j + N <= g.out; j += N) row_bigram_tile(d, alpha, after, steps, source, g, i, j, e);
+      for (; j < g.out; j += E8) row_bigram_tile(eight, alpha, after, steps, source, g, i, j, e);
     }
   }
 }
@@ -529,10 +550,8 @@ void SumBigrams(const Plan& plan, const P* E, const P* matrix, double weight, do
 // --- max-plus, and exp -----------------------------------------------------------------------------------------------------
 
 template <class P>
-Extent<P> MaxStep(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* arrivals,
-                  P* after) {
-  run_move<MaxPlus>(plan.forward, before, arrivals);
-  mix<MaxPlus>(plan, matrix, arrivals, after);
+Extent<P> MaxStep(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* after) {
+  mix<MaxPlus>(plan, matrix, before, after);
   constexpr P none = MaxPlus::zero<P>;
   Largest<P> largest(none), smallest(-std::numeric_limits<P>::max());
   over_nodes(plan, h, [&](auto d, int cell, auto w) HWY_ATTR {
@@ -541,6 +560,7 @@ Extent<P> MaxStep(const Plan& plan, const P* matrix, const P* exists, const P* h
     largest.add(d, x);
     smallest.add(d, hn::Neg(hn::IfThenElse(hn::Gt(x, hn::Set(d, none)), x, hn::Set(d, std::numeric_limits<P>::max()))));
   });
+  Spread<MaxPlus>(plan, after);
   return {largest.value(), -smallest.value()};
 }
 
@@ -553,29 +573,33 @@ void ExpAll(double* scratch, int K, double largest) {
   }
 }
 
-#define REGCCRF_KERNELS(P, Name)                                                                                            \
-  Extent<P> Forward##Name(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before,  \
-                          P* arrivals, P* after) {                                                                          \
-    return ForwardStep(plan, matrix, exists, weights, factor, before, arrivals, after);                                     \
-  }                                                                                                                         \
-  void Move##Name(const Plan& plan, const P* before, P* arrivals) { MoveForward(plan, before, arrivals); }                  \
-  Product<P> Meet##Name(const Plan& plan, const P* alpha, const P* beta, P* labels) { return Meet(plan, alpha, beta, labels); } \
-  P Weigh##Name(const Plan& plan, const P* beta, const P* weights, P factor, P* after) {                                    \
-    return Weigh(plan, beta, weights, factor, after);                                                                       \
-  }                                                                                                                         \
-  void Backward##Name(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                        \
-    BackwardStep(plan, transposed, after, arrivals, beta);                                                                  \
-  }                                                                                                                         \
-  void AddBigrams##Name(const Plan& plan, const P* const* arrivals, const P* const* after, int steps, P* E) {               \
-    AddBigrams(plan, arrivals, after, steps, E);                                                                            \
-  }                                                                                                                         \
-  void SumBigrams##Name(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch,       \
-                        double* counts) {                                                                                   \
-    SumBigrams(plan, E, matrix, weight, total, scratch, counts);                                                            \
-  }                                                                                                                         \
-  Extent<P> Max##Name(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* arrivals, \
-                      P* after) {                                                                                           \
-    return MaxStep(plan, matrix, exists, h, shift, before, arrivals, after);                                                \
+#define REGCCRF_KERNELS(P, Name)                                                                                             \
+  Extent<P> Forward##Name(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, P* after) {\
+    return ForwardStep(plan, matrix, exists, weights, factor, before, after);                                                \
+  }                                                                                                                          \
+  void Spread##Name(const Plan& plan, P* alpha) {                                                                            \
+    return Spread<SumProduct>(plan, alpha);                                                                                  \
+  }                                                                                                                          \
+  Product<P> Meet##Name(const Plan& plan, const P* alpha, const P* beta, P* labels) {                                        \
+    return Meet(plan, alpha, beta, labels);                                                                                  \
+  }                                                                                                                          \
+  P Weigh##Name(const Plan& plan, const P* beta, const P* weights, P factor, P* after) {                                     \
+    return Weigh(plan, beta, weights, factor, after);                                                                        \
+  }                                                                                                                          \
+  void Backward##Name(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                         \
+    return BackwardStep(plan, transposed, after, arrivals, beta);                                                            \
+  }                                                                                                                          \
+  void AddBigrams##Name(const Plan& plan, const P* const* alpha, const P* const* after, int steps, P* E) {                   \
+    return AddBigrams(plan, alpha, after, steps, E);                                                                         \
+  }                                                                                                                          \
+  void SumBigrams##Name(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch, double* counts) {\
+    return SumBigrams(plan, E, matrix, weight, total, scratch, counts);                                                      \
+  }                                                                                                                          \
+  Extent<P> Max##Name(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* after) {  \
+    return MaxStep(plan, matrix, exists, h, shift, before, after);                                                           \
+  }                                                                                                                          \
+  void MaxSpread##Name(const Plan& plan, P* delta) {                                                                         \
+    return Spread<MaxPlus>(plan, delta);                                                                                     \
   }
 REGCCRF_KERNELS(float, Float)
 REGCCRF_KERNELS(double, Double)
@@ -588,49 +612,51 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace regccrf {
 
-#define REGCCRF_EXPORT(P, Name)                                                                                             \
-  HWY_EXPORT(Forward##Name);                                                                                                \
-  HWY_EXPORT(Move##Name);                                                                                                   \
-  HWY_EXPORT(Meet##Name);                                                                                                   \
-  HWY_EXPORT(Weigh##Name);                                                                                                  \
-  HWY_EXPORT(Backward##Name);                                                                                               \
-  HWY_EXPORT(AddBigrams##Name);                                                                                             \
-  HWY_EXPORT(SumBigrams##Name);                                                                                             \
-  HWY_EXPORT(Max##Name);                                                                                                    \
-  template <>                                                                                                               \
-  Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before,   \
-                         P* arrivals, P* after) {                                                                           \
-    return HWY_DYNAMIC_DISPATCH(Forward##Name)(plan, matrix, exists, weights, factor, before, arrivals, after);             \
-  }                                                                                                                         \
-  template <>                                                                                                               \
-  void move_forward(const Plan& plan, const P* before, P* arrivals) {                                                       \
-    HWY_DYNAMIC_DISPATCH(Move##Name)(plan, before, arrivals);                                                               \
-  }                                                                                                                         \
-  template <>                                                                                                               \
-  Product<P> meet(const Plan& plan, const P* alpha, const P* beta, P* labels) {                                             \
-    return HWY_DYNAMIC_DISPATCH(Meet##Name)(plan, alpha, beta, labels);                                                     \
-  }                                                                                                                         \
-  template <>                                                                                                               \
-  P weigh(const Plan& plan, const P* beta, const P* weights, P factor, P* after) {                                          \
-    return HWY_DYNAMIC_DISPATCH(Weigh##Name)(plan, beta, weights, factor, after);                                           \
-  }                                                                                                                         \
-  template <>                                                                                                               \
-  void backward_step(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                         \
-    HWY_DYNAMIC_DISPATCH(Backward##Name)(plan, transposed, after, arrivals, beta);                                          \
-  }                                                                                                                         \
-  template <>                                                                                                               \
-  void add_bigrams(const Plan& plan, const P* const* arrivals, const P* const* after, int steps, P* E) {                    \
-    HWY_DYNAMIC_DISPATCH(AddBigrams##Name)(plan, arrivals, after, steps, E);                                                \
-  }                                                                                                                         \
-  template <>                                                                                                               \
-  void sum_bigrams(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch,            \
-                   double* counts) {                                                                                        \
-    HWY_DYNAMIC_DISPATCH(SumBigrams##Name)(plan, E, matrix, weight, total, scratch, counts);                                \
-  }                                                                                                                         \
-  template <>                                                                                                               \
-  Extent<P> max_step(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* arrivals, \
-                     P* after) {                                                                                            \
-    return HWY_DYNAMIC_DISPATCH(Max##Name)(plan, matrix, exists, h, shift, before, arrivals, after);                        \
+#define REGCCRF_EXPORT(P, Name)                                                                                              \
+  HWY_EXPORT(Forward##Name);                                                                                                 \
+  template <>                                                                                                                \
+  Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, P* after) {\
+    return HWY_DYNAMIC_DISPATCH(Forward##Name)(plan, matrix, exists, weights, factor, before, after);                        \
+  }                                                                                                                          \
+  HWY_EXPORT(Spread##Name);                                                                                                  \
+  template <>                                                                                                                \
+  void spread(const Plan& plan, P* alpha) {                                                                                  \
+    return HWY_DYNAMIC_DISPATCH(Spread##Name)(plan, alpha);                                                                  \
+  }                                                                                                                          \
+  HWY_EXPORT(Meet##Name);                                                                                                    \
+  template <>                                                                                                                \
+  Product<P> meet(const Plan& plan, const P* alpha, const P* beta, P* labels) {                                              \
+    return HWY_DYNAMIC_DISPATCH(Meet##Name)(plan, alpha, beta, labels);                                                      \
+  }                                                                                                                          \
+  HWY_EXPORT(Weigh##Name);                                                                                                   \
+  template <>                                                                                                                \
+  P weigh(const Plan& plan, const P* beta, const P* weights, P factor, P* after) {                                           \
+    return HWY_DYNAMIC_DISPATCH(Weigh##Name)(plan, beta, weights, factor, after);                                            \
+  }                                                                                                                          \
+  HWY_EXPORT(Backward##Name);                                                                                                \
+  template <>                                                                                                                \
+  void backward_step(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                          \
+    return HWY_DYNAMIC_DISPATCH(Backward##Name)(plan, transposed, after, arrivals, beta);                                    \
+  }                                                                                                                          \
+  HWY_EXPORT(AddBigrams##Name);                                                                                              \
+  template <>                                                                                                                \
+  void add_bigrams(const Plan& plan, const P* const* alpha, const P* const* after, int steps, P* E) {                        \
+    return HWY_DYNAMIC_DISPATCH(AddBigrams##Name)(plan, alpha, after, steps, E);                                             \
+  }                                                                                                                          \
+  HWY_EXPORT(SumBigrams##Name);                                                                                              \
+  template <>                                                                                                                \
+  void sum_bigrams(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch, double* counts) {\
+    return HWY_DYNAMIC_DISPATCH(SumBigrams##Name)(plan, E, matrix, weight, total, scratch, counts);                          \
+  }                                                                                                                          \
+  HWY_EXPORT(Max##Name);                                                                                                     \
+  template <>                                                                                                                \
+  Extent<P> max_step(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* after) {   \
+    return HWY_DYNAMIC_DISPATCH(Max##Name)(plan, matrix, exists, h, shift, before, after);                                   \
+  }                                                                                                                          \
+  HWY_EXPORT(MaxSpread##Name);                                                                                               \
+  template <>                                                                                                                \
+  void max_spread(const Plan& plan, P* delta) {                                                                              \
+    return HWY_DYNAMIC_DISPATCH(MaxSpread##Name)(plan, delta);                                                               \
   }
 REGCCRF_EXPORT(float, Float)
 REGCCRF_EXPORT(double, Double)

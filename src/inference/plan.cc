@@ -164,6 +164,7 @@ Group lay_out(const Draft& draft, Plan& plan) {
   group.first_out = static_cast<std::int32_t>(plan.out_labels.size());
   list_labels(draft.in, group.in, plan.K, plan.in_labels);
   list_labels(draft.out, group.out, plan.K, plan.out_labels);
+  group.units = group.columns ? (group.lanes + kUnit - 1) / kUnit : 1;
   group.node = plan.nodes;
   group.arrival = plan.arrivals;
   group.matrix = plan.matrix;
@@ -212,20 +213,90 @@ void add_runs(std::vector<std::pair<std::int32_t, std::int32_t>> moves, bool cop
   }
 }
 
-Move make_move(std::int32_t places, const std::int32_t* begin, const std::int32_t* source, const std::vector<std::int32_t>& to_cell,
-               const std::vector<std::int32_t>& from_cell) {
+// Sources of places by their cells: `source` numbers places among from_cell.
+Move make_move(const std::vector<std::int32_t>& places, const std::int32_t* begin, const std::int32_t* source,
+               const std::vector<std::int32_t>& to_cell, const std::vector<std::int32_t>& from_cell) {
   Move move;
   std::int32_t most = 0;
-  for (std::int32_t p = 0; p < places; ++p) most = std::max(most, begin[p + 1] - begin[p]);
+  for (std::int32_t p : places) most = std::max(most, begin[p + 1] - begin[p]);
   for (std::int32_t k = 0; k < most; ++k) {
     std::vector<std::pair<std::int32_t, std::int32_t>> moves;
-    for (std::int32_t p = 0; p < places; ++p) {
+    for (std::int32_t p : places) {
       if (begin[p] + k < begin[p + 1]) moves.emplace_back(to_cell[p], from_cell[source[begin[p] + k]]);
     }
     add_runs(std::move(moves), k == 0, k == 0 ? move.copies : move.sums);
   }
   return move;
 }
+
+// The forward sources of every unit of arrivals. `at[cell]` is the arrival that has this arrival cell, or -1.
+class Sources {
+ public:
+  Sources(const Topology& t, Plan& plan) : t_(t), plan_(plan), at_(static_cast<std::size_t>(plan.arrivals), -1), own_cell_(plan.arrival_cell.size(), 0) {
+    for (std::int32_t m = 0; m < t.arrivals; ++m) at_[plan.arrival_cell[m]] = m;
+    plan.cells = plan.nodes;
+    end_.resize(static_cast<std::size_t>(plan.nodes), 0);
+    for (const Group& group : plan.groups) {
+      const std::int32_t end = group.node + (group.columns ? group.lanes : group.states) * group.out;
+      std::fill(end_.begin() + group.node, end_.begin() + end, end);
+    }
+  }
+
+  void find(Group& group) {
+    group.source = static_cast<std::int32_t>(plan_.sources.size());
+    const std::int32_t* labels = plan_.in_labels.data() + group.first_in;
+    for (std::int32_t i = 0; group.columns && i < group.in; ++i) {
+      for (std::int32_t u = 0; u < group.units; ++u) {
+        const std::int32_t first = group.arrival + i * group.lanes + u * kUnit, real = std::min(kUnit, group.states - u * kUnit);
+        plan_.sources.push_back(labels[i] == plan_.K ? -1 : unit(first, real, std::min(kUnit, group.lanes - u * kUnit)));
+      }
+    }
+    const std::int32_t in = static_cast<std::int32_t>(std::find(labels, labels + group.in, plan_.K) - labels);
+    for (std::int32_t s = 0; !group.columns && s < group.states; ++s) {
+      plan_.sources.push_back(unit(group.arrival + s * group.in, in, group.in));
+    }
+  }
+
+  void finish() {
+    plan_.zeros = plan_.cells;
+    plan_.cells += kUnit;
+    std::replace(plan_.sources.begin(), plan_.sources.end(), std::int32_t{-1}, plan_.zeros);
+    plan_.forward = make_move(own_, t_.into_begin, t_.into_node, own_cell_, plan_.node_cell);
+  }
+
+ private:
+  // First cell to read `width` numbers from, of which the first `real` are arrivals and the rest padding.
+  std::int32_t unit(std::int32_t first, std::int32_t real, std::int32_t width) {
+    const std::int32_t there = neighbours(first, real);
+    if (there >= 0 && there + width <= end_[there]) return there;  // what lies between groups is never written
+    const std::int32_t own = plan_.cells;
+    for (std::int32_t k = 0; k < width; ++k) {
+      const std::int32_t m = at_[first + k];
+      if (m < 0) continue;
+      own_.push_back(m);
+      own_cell_[m] = own + k;
+    }
+    plan_.cells += padded(width, kUnit);
+    return own;
+  }
+  // The first of neighbouring nodes that are the one source of neighbouring arrivals each; -1 where it is not so.
+  std::int32_t neighbours(std::int32_t first, std::int32_t real) const {
+    std::int32_t start = -1;
+    for (std::int32_t k = 0; k < real; ++k) {
+      const std::int32_t m = at_[first + k];
+      if (m < 0 || t_.into_begin[m + 1] - t_.into_begin[m] != 1) return -1;
+      const std::int32_t cell = plan_.node_cell[t_.into_node[t_.into_begin[m]]] - k;
+      if (k > 0 && cell != start) return -1;
+      start = cell;
+    }
+    return start;
+  }
+
+  const Topology& t_;
+  Plan& plan_;
+  std::vector<std::int32_t> at_, own_cell_, own_;
+  std::vector<std::int32_t> end_;  // [node cells] where the cell's group ends
+};
 
 }  // namespace
 
@@ -239,7 +310,7 @@ std::shared_ptr<const Plan> make_plan(const Topology& t) {
   std::vector<Draft> drafts = draft_groups(t);
   order_states(t, drafts);
   for (const Draft& draft : drafts) {
-    const Group group = lay_out(draft, *plan);
+    const Group group = lay_out(draft, *plan);  // its sources are found below, when all cells are known
     for (std::size_t s = 0; s < draft.states.size(); ++s) {
       const auto state = static_cast<std::int32_t>(s);
       place(group, group.node, group.out, plan->out_labels.data() + group.first_out, state, t.node_begin, t.node_label, draft.states[s], plan->node_cell);
@@ -249,8 +320,12 @@ std::shared_ptr<const Plan> make_plan(const Topology& t) {
   }
   plan->node_exists.assign(static_cast<std::size_t>(plan->nodes), 0);
   for (std::int32_t c : plan->node_cell) plan->node_exists[c] = 1;
-  plan->forward = make_move(t.arrivals, t.into_begin, t.into_node, plan->arrival_cell, plan->node_cell);
-  plan->backward = make_move(t.nodes, t.from_begin, t.from_arrival, plan->node_cell, plan->arrival_cell);
+  Sources sources(t, *plan);
+  for (Group& group : plan->groups) sources.find(group);
+  sources.finish();
+  std::vector<std::int32_t> all(static_cast<std::size_t>(t.nodes));
+  std::iota(all.begin(), all.end(), 0);
+  plan->backward = make_move(all, t.from_begin, t.from_arrival, plan->node_cell, plan->arrival_cell);
   return plan;
 }
 

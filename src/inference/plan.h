@@ -6,7 +6,11 @@
 // a group with few states is laid out in rows, state by state with the slots side by side:  cell = first + state · slots + slot.
 // Padding cells belong to no node or arrival: no run ever writes to them, and they stay at the semiring's zero.
 //
-// The move is a list of runs: cells to … to+length-1 take (or add) cells from … from+length-1, in pieces of vectors' sizes.
+// Forward, most arrivals need no move at all: the 16 arrivals (r, a) of neighbouring states mostly come from 16 nodes that
+// are neighbours too, and the mix reads them where they are. A unit (16 lanes of a column's slot, or a row) that has no such
+// source gets cells of its own behind the nodes, and the move forward fills these. A unit of padding slots reads cells that
+// are always zero. So a step's numbers are: node cells, own cells of arrivals, 16 zeros.
+// A move is a list of runs: cells to … to+length-1 take (or add) cells from … from+length-1, in pieces of vectors' sizes.
 // States are ordered within their groups so that runs are long; what is left over is moved cell by cell.
 #pragma once
 
@@ -19,6 +23,7 @@
 namespace regccrf {
 
 constexpr std::int32_t kLaneUnit = 8;  // columns and rows are padded to this many numbers
+constexpr std::int32_t kUnit = 16;     // lanes of a column that are read from one place
 
 struct Group {
   bool columns;
@@ -26,6 +31,8 @@ struct Group {
   std::int32_t lanes;                // of a column: states, padded
   std::int32_t in, out;              // slots, padded
   std::int32_t first_in, first_out;  // into in_labels, out_labels
+  std::int32_t units;                // of a column's slot
+  std::int32_t source;               // into sources: [in, units] in columns, [states] in rows
   std::int32_t node, arrival;        // first cells
   std::int64_t matrix;               // first entry of its [in, out] among all the groups' matrices
 };
@@ -42,14 +49,17 @@ struct Move {
 
 struct Plan {
   std::int32_t K;
-  std::int32_t nodes, arrivals;              // cells
+  std::int32_t nodes, arrivals;              // cells; arrivals' serve the way back
+  std::int32_t cells;                        // of a forward step: nodes, arrivals of their own, zeros
+  std::int32_t zeros;                        // the first of the zeros
   std::int64_t matrix;                       // entries of all matrices
   std::vector<Group> groups;
   std::vector<std::int32_t> in_labels, out_labels;  // K for a slot of padding
   std::vector<std::int32_t> node_cell;       // [N]
   std::vector<std::int32_t> arrival_cell;    // [M]
   std::vector<std::uint8_t> node_exists;     // [node cells]
-  Move forward;                              // node cells → arrival cells
+  std::vector<std::int32_t> sources;         // first cell, in a forward step, of each unit of arrivals
+  Move forward;                              // a forward step's node cells → its own cells of arrivals
   Move backward;                             // arrival cells → node cells
 };
 

@@ -41,7 +41,7 @@ class BestPaths {
   bool path(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, Label* y);
   // Its score alone, −inf where there is none.
   double score(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena);
-  // delta[t, cell]: the best score of a beginning that emits position t from the cell's node. `delta`: [T, node cells]
+  // delta[t, cell]: the best score of a beginning that emits position t from the cell's node. `delta`: [T, plan.cells]
   void beginnings(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, double* delta);
 
  private:

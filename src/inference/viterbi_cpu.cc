@@ -63,11 +63,9 @@ class ViterbiPass {
 
   ViterbiPass(const MaxGains<P>& gains, const Sequence<Real>& sequence, Arena& arena, Label* y)
       : gains_(gains), topology_(gains.topology), plan_(*gains.topology.plan), sequence_(sequence), y_(y), h_(arena.take<P>(gains.K + 1)),
-        arrivals_(arena.take<P>(plan_.arrivals)), shift_(std::is_same_v<P, float> ? arena.take<P>(sequence.T) : nullptr) {
-    std::fill_n(arrivals_, plan_.arrivals, kLeast);
-  }
+        shift_(std::is_same_v<P, float> ? arena.take<P>(sequence.T) : nullptr) {}
 
-  std::size_t size() const { return static_cast<std::size_t>(plan_.nodes); }
+  std::size_t size() const { return static_cast<std::size_t>(plan_.cells); }
   double score() const { return score_; }
   // How far the score of the path found may lie below the best one's.
   double error() const {
@@ -86,6 +84,7 @@ class ViterbiPass {
       largest_ = std::max(largest_, x);
       if (x > kLeast) note(x);
     }
+    max_spread(plan_, delta);
     done_ = 0;
   }
 
@@ -99,7 +98,7 @@ class ViterbiPass {
       }
       shift = shift_[t];
     }
-    const Extent<P> extent = max_step(plan_, gains_.matrix, gains_.exists, h_, shift, before, arrivals_, delta);
+    const Extent<P> extent = max_step(plan_, gains_.matrix, gains_.exists, h_, shift, before, delta);
     largest_ = extent.largest;
     done_ = std::max(done_, t);
     if (largest_ == kLeast) return;
@@ -165,7 +164,7 @@ class ViterbiPass {
   const Plan& plan_;
   const Sequence<Real>& sequence_;
   Label* y_;
-  P *h_, *arrivals_;
+  P* h_;
   P* shift_;  // [T] in float: what was added at each step
   P largest_ = kLeast;
   double spread_ = 0, largest_h_ = 0, shifts_ = 0;

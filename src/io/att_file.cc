@@ -140,6 +140,7 @@ class Reader {
 
 void check_printable(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
+    if (is_epsilon(name)) throw Error("[write] the label '" + name + "' cannot be written: in AT&T text it means epsilon; rename the label");
     if (name.find_first_of(" \t\r\n") == std::string::npos) continue;
     throw Error("[write] the label '" + name + "' has white space in it, which AT&T text cannot hold; write the binary format");
   }

@@ -1,6 +1,7 @@
 // Tensors `arcs` [A, 3] and `accepting` [Q]; labels, start state, method and pattern text as metadata.
 #include "io/constraint_file.h"
 
+#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -29,20 +30,28 @@ const Tensor& tensor(const Safetensors& file, const std::string& name, const std
 }
 
 int number(const std::string& text, const std::string& path) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) throw Error("[load] " + path + ": damaged: '" + text + "' is not a number");
+  return value;
+}
+
+// JSON, and with it the file, holds UTF-8 only; labels from foreign symbol tables may be anything.
+std::string list_of(const std::vector<std::string>& labels) {
   try {
-    return std::stoi(text);
-  } catch (const std::exception&) {
-    throw Error("[load] " + path + ": damaged: '" + text + "' is not a number");
+    return nlohmann::json(labels).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw Error("[save] a label is not valid UTF-8, and a saved constraint holds UTF-8 only; convert the symbol table first");
   }
 }
 
 }  // namespace
 
-std::string encode_constraint(const ConstraintFile& file) {
+std::string encode_constraint_file(const ConstraintFile& file) {
   Safetensors out;
   out.metadata = {{"format", kFormat},
                   {"version", std::to_string(kVersion)},
-                  {"labels", nlohmann::json(file.labels.names()).dump()},
+                  {"labels", list_of(file.labels.names())},
                   {"start", std::to_string(file.automaton.start)},
                   {"method", file.method},
                   {"text", file.text}};
@@ -55,7 +64,7 @@ std::string encode_constraint(const ConstraintFile& file) {
   return encode_safetensors(out);
 }
 
-ConstraintFile decode_constraint(std::string_view bytes, const std::string& path) {
+ConstraintFile decode_constraint_file(std::string_view bytes, const std::string& path) {
   const Safetensors in = decode_safetensors(bytes, path);
   const auto format = in.metadata.find("format");
   if (format == in.metadata.end() || format->second != kFormat) {

@@ -17,7 +17,7 @@ struct ConstraintFile {
 };
 
 // `path` appears in errors only.
-std::string encode_constraint(const ConstraintFile& file);
-ConstraintFile decode_constraint(std::string_view bytes, const std::string& path);
+std::string encode_constraint_file(const ConstraintFile& file);
+ConstraintFile decode_constraint_file(std::string_view bytes, const std::string& path);
 
 }  // namespace regccrf

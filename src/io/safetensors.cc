@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "regccrf/error.h"
 
@@ -18,6 +17,8 @@ namespace regccrf {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr std::size_t kLargestFile = std::size_t{1} << 30;  // bytes; a device such as /dev/zero never ends
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Error("[load] " + path + ": " + why);
@@ -34,6 +35,17 @@ std::uint64_t read_length(std::string_view bytes) {
   std::uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = (length << 8) | static_cast<unsigned char>(bytes[i]);
   return length;
+}
+
+// JSON numbers may be 1e999, which no integer type holds.
+template <class T>
+std::vector<T> integers(const Json& list, const std::string& path) {
+  std::vector<T> result;
+  for (const Json& item : list) {
+    if (!item.is_number_integer()) refuse(path, "damaged: a shape or an offset is not a whole number");
+    result.push_back(item.get<T>());
+  }
+  return result;
 }
 
 }  // namespace
@@ -67,6 +79,7 @@ Safetensors decode_safetensors(std::string_view bytes, const std::string& path) 
   }
   const std::string_view data = bytes.substr(8 + length);
   Safetensors file;
+  std::uint64_t used = 0;
   try {
     const Json header = Json::parse(bytes.substr(8, length));
     for (const auto& [name, value] : header.items()) {
@@ -76,8 +89,8 @@ Safetensors decode_safetensors(std::string_view bytes, const std::string& path) 
       }
       Tensor tensor;
       tensor.dtype = value.at("dtype").get<std::string>();
-      tensor.shape = value.at("shape").get<std::vector<std::int64_t>>();
-      const auto offsets = value.at("data_offsets").get<std::vector<std::uint64_t>>();
+      tensor.shape = integers<std::int64_t>(value.at("shape"), path);
+      const auto offsets = integers<std::uint64_t>(value.at("data_offsets"), path);
       if (offsets.size() != 2 || offsets[0] > offsets[1]) refuse(path, "tensor '" + name + "' has impossible offsets");
       if (offsets[1] > data.size()) {
         refuse(path, "the file is cut short: tensor '" + name + "' ends at byte " + std::to_string(offsets[1]) + " of " +
@@ -90,6 +103,8 @@ Safetensors decode_safetensors(std::string_view bytes, const std::string& path) 
       if (size != static_cast<std::int64_t>(offsets[1] - offsets[0])) {
         refuse(path, "tensor '" + name + "': its shape and its bytes do not agree");
       }
+      used += offsets[1] - offsets[0];
+      if (used > data.size()) refuse(path, "damaged: its tensors overlap");
       tensor.bytes = std::string(data.substr(offsets[0], offsets[1] - offsets[0]));
       file.tensors.emplace(name, std::move(tensor));
     }
@@ -100,13 +115,20 @@ Safetensors decode_safetensors(std::string_view bytes, const std::string& path) 
 }
 
 std::string read_file(const std::string& path) {
-  if (std::filesystem::is_directory(path)) throw Error("[read] " + path + " is a folder; a file is needed");
+  std::error_code code;
+  if (std::filesystem::is_directory(path, code)) throw Error("[read] " + path + " is a folder; a file is needed");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error("[read] cannot open " + path + ": " + std::strerror(errno));
-  std::ostringstream out;
-  out << in.rdbuf();
+  std::string bytes;
+  const auto size = std::filesystem::file_size(path, code);
+  if (!code && size <= kLargestFile) bytes.reserve(size);
+  std::vector<char> piece(1 << 16);
+  while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())) || in.gcount() > 0) {
+    bytes.append(piece.data(), static_cast<std::size_t>(in.gcount()));
+    if (bytes.size() > kLargestFile) throw Error("[read] " + path + " is larger than 1 GiB, more than a language or a constraint can be");
+  }
   if (in.bad()) throw Error("[read] cannot read " + path + ": " + std::strerror(errno));
-  return std::move(out).str();
+  return bytes;
 }
 
 void write_file(const std::string& path, std::string_view bytes) {
@@ -129,12 +151,11 @@ void write_file(const std::string& path, std::string_view bytes) {
     bytes.remove_prefix(static_cast<std::size_t>(written));
   }
   if (!special && ::fsync(file) != 0) fail("write");
-  if (::close(file) != 0) throw Error("[write] cannot write " + path + ": " + std::strerror(errno));
-  if (!special && ::rename(target.c_str(), path.c_str()) != 0) {
-    const std::string reason = std::strerror(errno);
-    ::unlink(target.c_str());
-    throw Error("[write] cannot put " + path + " in place: " + reason);
-  }
+  const bool in_place = ::close(file) == 0 && (special || ::rename(target.c_str(), path.c_str()) == 0);
+  if (in_place) return;
+  const std::string reason = std::strerror(errno);
+  if (!special) ::unlink(target.c_str());
+  throw Error("[write] cannot put " + path + " in place: " + reason);
 }
 
 }  // namespace regccrf

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "language/automaton.h"
@@ -184,11 +185,32 @@ Automaton difference(const Automaton& x, const Automaton& y, const Budget& budge
   return from_fst(expand(fst::DifferenceFst<fst::StdArc>(fx, fy, visit_once()), "difference", budget));
 }
 
-Automaton disambiguate(const Automaton& automaton, const Budget& budget) {
+namespace {
+
+// Pairs of arcs with equal labels: what relating every two states costs, in ours and in OpenFst's own relation.
+std::int64_t pairs_of_arcs(const Automaton& automaton) {
+  std::unordered_map<Label, std::int64_t> arcs;
+  for (const Arc& arc : automaton.arcs) ++arcs[arc.label];
+  std::int64_t pairs = 0;
+  for (const auto& [label, count] : arcs) pairs += count * count;
+  return pairs;
+}
+
+void check_can_be_disambiguated(const Automaton& automaton) {
   const State most_states = 1'000;  // the common-future relation is a square of this
+  const std::int64_t most_pairs = 10'000'000;
   if (automaton.states() > most_states) {
     throw LimitError("[disambiguate] works on at most 1000 states, and there are " + std::to_string(automaton.states()));
   }
+  if (const std::int64_t pairs = pairs_of_arcs(automaton); pairs > most_pairs) {
+    throw LimitError("[disambiguate] works on at most 10,000,000 pairs of arcs with equal labels, and there are " + std::to_string(pairs));
+  }
+}
+
+}  // namespace
+
+Automaton disambiguate(const Automaton& automaton, const Budget& budget) {
+  check_can_be_disambiguated(automaton);
   Fst fst = label_sorted(automaton);
   using Filter = fst::internal::RelationDeterminizeFilter<fst::StdArc, CommonFuture>;
   fst::DeterminizeFstOptions<fst::StdArc, fst::DefaultCommonDivisor<Weight>, Filter> options;

@@ -1,7 +1,9 @@
 // Budget: the limits of one call, with its clock running. Constructions ask it as they grow.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -21,7 +23,14 @@ struct Budget {
       : states(most_states),
         arcs(most_arcs),
         seconds(most_seconds),
-        deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(most_seconds))) {}
+        deadline(deadline_after(most_seconds)) {}
+
+  // The clock counts nanoseconds in 64 bits: a limit of many years is none.
+  static Clock::time_point deadline_after(double seconds) {
+    if (std::isnan(seconds)) throw Error("[limits] the limit of seconds is not a number");
+    if (seconds > 1e9) return Clock::time_point::max();
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::max(seconds, 0.0)));
+  }
 
   // The same clock, fewer states: for a construction that only pays off when it stays small.
   Budget at_most_states(std::int64_t most) const {

@@ -172,6 +172,7 @@ class Builder {
   Automaton by_algebra(const Expr& expr) {
     Automaton result = build(*expr.parts[0], budget_);
     for (std::size_t i = 1; i < expr.parts.size(); ++i) {
+      budget_.check_time("build");  // a pattern may have any number of small intersections
       const Automaton other = build(*expr.parts[i], budget_);
       result = expr.kind == Kind::kMinus ? difference(result, other, budget_) : reduce(intersect(result, other, budget_));
     }

@@ -38,6 +38,7 @@ class Integers {
   std::vector<__mpz_struct> values_;
 };
 
+constexpr double kMostBytes = 4e9;
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 
 double log_add(double x, double y) {
@@ -47,8 +48,8 @@ double log_add(double x, double y) {
 
 // ways[n][q]: log of the number of ways to reach acceptance from q in n steps. [length + 1, Q]
 std::vector<std::vector<double>> log_ways(const Automaton& automaton, std::size_t length, const Budget& budget) {
-  const double bytes = static_cast<double>(length + 1) * automaton.states() * sizeof(double);
-  if (bytes > 4e9) {
+  const double bytes = (static_cast<double>(length) + 1) * automaton.states() * sizeof(double);
+  if (bytes > kMostBytes) {
     throw LimitError("[random] length " + std::to_string(length) + " with " + std::to_string(automaton.states()) +
                      " states needs more than 4 GB; draw shorter sequences");
   }
@@ -61,6 +62,15 @@ std::vector<std::vector<double>> log_ways(const Automaton& automaton, std::size_
     for (const Arc& arc : automaton.arcs) ways[n][arc.from] = log_add(ways[n][arc.from], ways[n - 1][arc.to]);
   }
   return ways;
+}
+
+// What is asked for must fit: `many` sequences of this length.
+void check_room(const std::string& operation, std::size_t length, std::size_t many) {
+  const double overhead = sizeof(std::vector<Label>) + 16;
+  const double bytes = (static_cast<double>(length) * sizeof(Label) + overhead) * (static_cast<double>(many) + 1);
+  if (bytes <= kMostBytes) return;
+  throw LimitError("[" + operation + "] " + std::to_string(many) + " sequences of length " + std::to_string(length) +
+                   " need more than 4 GB; ask for fewer or shorter ones");
 }
 
 }  // namespace
@@ -86,6 +96,7 @@ std::string count_sequences(const Automaton& automaton, std::size_t length, cons
 
 std::vector<std::vector<Label>> random_sequences(const Automaton& automaton, std::size_t length, std::size_t many,
                                                  std::uint64_t seed, const Budget& budget) {
+  check_room("random", length, many);
   const auto ways = log_ways(automaton, length, budget);
   if (ways[length][automaton.start] == kNone) return {};
   const std::vector<std::int64_t> begin = arcs_by_state(automaton);
@@ -113,6 +124,7 @@ std::vector<std::vector<Label>> random_sequences(const Automaton& automaton, std
 }
 
 std::vector<std::vector<Label>> list_sequences(const Automaton& automaton, std::size_t length, std::size_t most, const Budget& budget) {
+  check_room("enumerate", length, automaton.accepting.size() / 8 / sizeof(Label));
   // can[n][q]: acceptance is reachable from q in exactly n steps
   std::vector<std::vector<bool>> can(length + 1, std::vector<bool>(automaton.accepting.size()));
   for (State q = 0; q < automaton.states(); ++q) can[0][q] = automaton.accepting[q];

@@ -19,9 +19,9 @@ namespace regccrf {
 namespace {
 
 constexpr int kDeepestCalls = 200;
-constexpr int kDeepestNesting = 2'000;
-constexpr std::int64_t kMostSteps = 20'000'000;
-constexpr std::size_t kMostElements = 1'000'000;  // of a set
+constexpr int kDeepestNesting = 1'000;  // an unoptimised build needs some 4 KB of stack for each
+constexpr std::int64_t kMostSteps = 4'000'000;
+constexpr std::size_t kLongestLabel = 1'000'000;  // characters
 constexpr int kFewLabels = 12;  // an error lists them
 
 // A name's meaning in one scope: a text (quantifiers), or an argument with the scope it was written in (templates).
@@ -40,23 +40,6 @@ const Scope* find(const Scope* scope, const std::string& name) {
   return scope;
 }
 
-bool nullable(const Expr& expr) {
-  using Kind = Expr::Kind;
-  const auto part = [](const ExprPtr& p) { return nullable(*p); };
-  switch (expr.kind) {
-    case Kind::kEmpty: return true;
-    case Kind::kNothing:
-    case Kind::kOneOf: return false;
-    case Kind::kUnion: return std::any_of(expr.parts.begin(), expr.parts.end(), part);
-    case Kind::kConcat:
-    case Kind::kIntersect: return std::all_of(expr.parts.begin(), expr.parts.end(), part);
-    case Kind::kRepeat: return expr.least == 0 || nullable(*expr.parts[0]);
-    case Kind::kMinus: return nullable(*expr.parts[0]) && !nullable(*expr.parts[1]);
-    case Kind::kAutomaton: return expr.automaton->accepting[expr.automaton->start];
-  }
-  return false;
-}
-
 class Expander {
  public:
   // Without `labels`, labels are collected as they are met.
@@ -69,8 +52,17 @@ class Expander {
  private:
   int label_count() const { return labels_ ? labels_->size() : static_cast<int>(collected_.size()); }
 
-  void step(const Place& place) {
-    if (++steps_ > kMostSteps) fail_at(place, "the pattern is too large: more than 20,000,000 parts once it is written out");
+  // Every part that is written out is paid for here, at the price of the memory that it takes.
+  void step(const Place& place, std::int64_t parts = 1) {
+    steps_ += parts;
+    if (steps_ > kMostSteps) fail_at(place, "the pattern is too large: more than 4,000,000 parts once it is written out");
+  }
+
+  void step_for_labels(const Place& place, std::int64_t copies = 1) { step(place, copies * (1 + label_count() / 16)); }
+
+  void step_for_text(const Place& place, const std::string& text) {
+    if (text.size() > kLongestLabel) fail_at(place, "a label of more than 1,000,000 characters");
+    step(place, 1 + static_cast<std::int64_t>(text.size() / 16));
   }
 
   // --- words and sets -----------------------------------------------------------------------------------------------
@@ -140,7 +132,10 @@ class Expander {
       return bound ? text_of(*bound, word.place) : word.pieces[0].text;
     }
     std::string text;
-    for (const Piece& piece : word.pieces) text += piece.is_name ? value(piece.text, word.place, scope) : piece.text;
+    for (const Piece& piece : word.pieces) {
+      text += piece.is_name ? value(piece.text, word.place, scope) : piece.text;
+      step_for_text(word.place, text);
+    }
     return text;
   }
 
@@ -169,13 +164,15 @@ class Expander {
 
   // The elements of a set in the order of writing, without repetitions.
   std::vector<std::string> elements(const SetSyntax& set, const Scope* scope) {
+    const Nested nested(nesting_);
+    if (nesting_ > kDeepestNesting) fail_at(set.place, "sets are nested too deeply", "write the elements out");
     std::vector<std::string> result;
     std::set<std::string> seen;
     const auto add = [&](const std::string& element) {
+      step_for_text(set.place, element);
       if (seen.insert(element).second) result.push_back(element);
     };
     for (const SetSyntax::Item& item : set.items) {
-      step(item.word.place);
       if (item.is_set_name) {
         for (const std::string& element : set_named(item.word.pieces[0].text, item.word.place, scope)) add(element);
       } else {
@@ -197,9 +194,8 @@ class Expander {
       std::vector<std::string> longer;
       for (const std::string& start : result) {
         for (const std::string& choice : choices) {
-          step(word.place);
-          if (longer.size() >= kMostElements) fail_at(word.place, "this stands for more than 1,000,000 elements");
           longer.push_back(start + choice);
+          step_for_text(word.place, longer.back());
         }
       }
       result = std::move(longer);
@@ -219,11 +215,11 @@ class Expander {
     }
     const Definition* definition = set_definition(name);
     if (!definition) no_such_set(name, place);
+    if (const auto done = named_sets_.find(name); done != named_sets_.end()) return done->second;
     if (!open_sets_.insert(name).second) fail_at(definition->place, "the set " + name + " contains itself");
-    if (open_sets_.size() > kDeepestCalls) fail_at(definition->place, "sets are nested more than " + std::to_string(kDeepestCalls) + " deep");
     std::vector<std::string> result = elements(definition->set, nullptr);
     open_sets_.erase(name);
-    return result;
+    return named_sets_[name] = std::move(result);
   }
 
   [[noreturn]] void no_such_set(const std::string& name, const Place& place) const {
@@ -257,20 +253,32 @@ class Expander {
     if (nesting_ > kDeepestNesting) fail_at(syntax.place, "nested too deeply once it is written out", "write the pattern flatter");
     switch (syntax.kind) {
       case Kind::kWord: return word(syntax.word, scope);
-      case Kind::kAny: return one_of(all_but({}));
+      case Kind::kAny: return one_of(all_but({}, syntax.place));
       case Kind::kOneOf: return one_of(members(syntax, scope));
-      case Kind::kNoneOf: return one_of(all_but(members(syntax, scope)));
+      case Kind::kNoneOf: return one_of(all_but(members(syntax, scope), syntax.place));
       case Kind::kEmpty: return empty_sequence();
       case Kind::kConcat: return concat(parts(syntax, scope));
       case Kind::kUnion: return unite(parts(syntax, scope));
       case Kind::kIntersect: return intersect(parts(syntax, scope));
-      case Kind::kNot: return complement(pattern(*syntax.parts[0], scope), label_count());
-      case Kind::kRepeat: return repeat(pattern(*syntax.parts[0], scope), syntax.least, syntax.most);
+      case Kind::kNot: return negated(syntax, scope);
+      case Kind::kRepeat: return repeated(syntax, scope);
       case Kind::kQuantifier: return quantifier(syntax, scope);
       case Kind::kCall: return call(syntax, scope);
       case Kind::kSet: fail_at(syntax.place, "a set stands only after = and in", "one label of several is [A B C]");
     }
     return nothing();
+  }
+
+  ExprPtr negated(const Syntax& syntax, const Scope* scope) {
+    const ExprPtr part = pattern(*syntax.parts[0], scope);
+    step_for_labels(syntax.place);
+    return complement(part, label_count());
+  }
+
+  ExprPtr repeated(const Syntax& syntax, const Scope* scope) {
+    ExprPtr result = pattern(*syntax.parts[0], scope);
+    for (const Bounds& bounds : syntax.bounds) result = repeat(std::move(result), bounds.least, bounds.most);
+    return result;
   }
 
   std::vector<ExprPtr> parts(const Syntax& syntax, const Scope* scope) {
@@ -281,11 +289,15 @@ class Expander {
 
   std::vector<Label> members(const Syntax& syntax, const Scope* scope) {
     std::vector<Label> result;
-    for (const Word& member : syntax.members) result.push_back(label(text_of(member, scope), member)->labels[0]);
+    for (const Word& member : syntax.members) {
+      step(member.place);
+      result.push_back(label(text_of(member, scope), member)->labels[0]);
+    }
     return result;
   }
 
-  std::vector<Label> all_but(std::vector<Label> excluded) const {
+  std::vector<Label> all_but(std::vector<Label> excluded, const Place& place) {
+    step_for_labels(place);
     std::sort(excluded.begin(), excluded.end());
     std::vector<Label> result;
     for (Label a = 0; a < label_count(); ++a) {
@@ -328,7 +340,7 @@ class Expander {
     for (const std::string& element : elements(syntax.set, scope)) {
       const Scope inner{scope, syntax.word.pieces[0].text, element, nullptr, nullptr};
       choices.push_back(pattern(*syntax.parts[0], &inner));
-      if (!inner.used) not_used(inner.name, syntax.word.place);
+      if (!inner.used) check_spelling(inner.name, *syntax.parts[0]);
     }
     if (!syntax.all) return unite(std::move(choices));
     return choices.empty() ? all_sequences(label_count()) : intersect(std::move(choices));
@@ -360,14 +372,30 @@ class Expander {
     }
     const ExprPtr result = pattern(*definition.pattern, inner);
     for (const Scope& parameter : scopes) {
-      if (!parameter.used) not_used(parameter.name, definition.place);
+      if (!parameter.used) check_spelling(parameter.name, *definition.pattern);
     }
     return result;
   }
 
-  // Most often somebody wrote B-r for B-{r}.
-  [[noreturn]] static void not_used(const std::string& name, const Place& place) {
-    fail_at(place, name + " is not used in what follows", "inside a label it is written in braces, as in B-{" + name + "}");
+  // A name that is not used, and stands bare as a part of a label: somebody wrote B-r for B-{r}.
+  static void check_spelling(const std::string& name, const Syntax& body) {
+    const auto check = [&](const Word& word) {
+      for (const Piece& piece : word.pieces) {
+        if (word.quoted || piece.is_name || !has_part(piece.text, name)) continue;
+        fail_at(word.place, name + " is not used, and this is the label " + piece.text,
+                "inside a label a name is written in braces, as in B-{" + name + "}");
+      }
+    };
+    check(body.word);
+    for (const Word& member : body.members) check(member);
+    for (const SyntaxPtr& part : body.parts) check_spelling(name, *part);
+  }
+
+  // B-r has the parts B and r.
+  static bool has_part(const std::string& text, const std::string& name) {
+    const std::size_t at = text.find(name), end = at + name.size();
+    const auto divides = [&](std::size_t i) { return text[i] == '-' || text[i] == '_'; };
+    return at != std::string::npos && text != name && (at == 0 || divides(at - 1)) && (end == text.size() || divides(end));
   }
 
   static void check_count(const Syntax& syntax, std::size_t wanted, const std::string& how) {
@@ -400,12 +428,14 @@ class Expander {
     }
     for (std::size_t i = first_pattern; i < syntax.parts.size(); ++i) {
       in.patterns.push_back(pattern(*syntax.parts[i], scope));
-      if (nullable(*in.patterns.back())) {
+      if (in.patterns.back()->nullable) {
         fail_at(syntax.parts[i]->place, std::string("this can be the empty sequence, which ") + builtin.name + " cannot look for",
                 std::string("usage: ") + builtin.usage + ", where X is a label or a pattern of at least one");
       }
     }
     in.labels = label_count();
+    const auto patterns = static_cast<std::int64_t>(in.patterns.size());
+    for (std::int64_t i = 0; i < patterns; ++i) step_for_labels(syntax.place, patterns);  // ordered() takes them two by two
     return builtin.apply(in);
   }
 
@@ -451,6 +481,7 @@ class Expander {
   std::vector<std::string> collected_;
   std::unordered_map<std::string, Label> collected_ids_;
   std::map<std::string, ExprPtr> named_;
+  std::map<std::string, std::vector<std::string>> named_sets_;
   std::set<std::string> open_names_, open_sets_;
   int depth_ = 0;    // open templates and names
   int nesting_ = 0;  // open patterns

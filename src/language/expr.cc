@@ -2,7 +2,9 @@
 #include "language/expr.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "language/algebra.h"
 #include "regccrf/error.h"
@@ -40,6 +42,22 @@ std::int64_t count_positions(const Expr& expr) {
   }
 }
 
+bool is_nullable(const Expr& expr) {
+  const auto part = [](const ExprPtr& p) { return p->nullable; };
+  switch (expr.kind) {
+    case Kind::kEmpty: return true;
+    case Kind::kNothing:
+    case Kind::kOneOf: return false;
+    case Kind::kUnion: return std::any_of(expr.parts.begin(), expr.parts.end(), part);
+    case Kind::kConcat:
+    case Kind::kIntersect: return std::all_of(expr.parts.begin(), expr.parts.end(), part);
+    case Kind::kRepeat: return expr.least == 0 || expr.parts[0]->nullable;
+    case Kind::kMinus: return expr.parts[0]->nullable && !expr.parts[1]->nullable;
+    case Kind::kAutomaton: return expr.automaton->accepting[expr.automaton->start];
+  }
+  return false;
+}
+
 ExprPtr finish(Expr expr) {
   std::uint64_t hash = combine(static_cast<std::uint64_t>(expr.kind), expr.least);
   hash = combine(hash, expr.most);
@@ -55,6 +73,7 @@ ExprPtr finish(Expr expr) {
   }
   expr.hash = hash;
   expr.positions = count_positions(expr);
+  expr.nullable = is_nullable(expr);
   return std::make_shared<const Expr>(std::move(expr));
 }
 
@@ -236,16 +255,27 @@ ExprPtr relabelled(const ExprPtr& expr, const std::vector<Label>& to) {
   return rebuild(expr, done, leaf, [](const Expr&, std::vector<ExprPtr>&) {});
 }
 
-bool same(const Expr& x, const Expr& y) {
+namespace {
+
+// `seen` holds the pairs that were compared already: shared parts would otherwise be compared once per path to them.
+bool alike(const Expr& x, const Expr& y, std::set<std::pair<const Expr*, const Expr*>>& seen) {
   if (&x == &y) return true;
   if (x.hash != y.hash || x.kind != y.kind || x.least != y.least || x.most != y.most || x.labels != y.labels ||
       x.automaton != y.automaton || x.parts.size() != y.parts.size()) {
     return false;
   }
+  if (!x.parts.empty() && !seen.emplace(&x, &y).second) return true;  // had they differed, we would not be here
   for (std::size_t i = 0; i < x.parts.size(); ++i) {
-    if (!same(*x.parts[i], *y.parts[i])) return false;
+    if (!alike(*x.parts[i], *y.parts[i], seen)) return false;
   }
   return true;
+}
+
+}  // namespace
+
+bool same(const Expr& x, const Expr& y) {
+  std::set<std::pair<const Expr*, const Expr*>> seen;
+  return alike(x, y, seen);
 }
 
 }  // namespace regccrf

@@ -35,6 +35,7 @@ struct Expr {
   std::shared_ptr<const Automaton> automaton;
 
   std::uint64_t hash = 0;
+  bool nullable = false;     // holds the empty sequence
   int depth = 1;             // nesting; functions that recurse rely on its bound
   std::int64_t positions = 0;  // labels that the written-out expression has, saturating
 };

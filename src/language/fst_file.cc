@@ -78,6 +78,7 @@ void walk(const std::string& bytes, const std::string& path, const Budget& budge
   walker.skip(8);  // properties
   const auto start = walker.take<std::int64_t>();
   const auto states = walker.take<std::int64_t>();
+  if (states < -1) refuse(path, "damaged: it claims " + std::to_string(states) + " states");
   walker.skip(8);  // arcs
   if (flags & fst::FstHeader::HAS_ISYMBOLS) walk_symbols(walker, path);
   if (flags & fst::FstHeader::HAS_OSYMBOLS) walk_symbols(walker, path);
@@ -148,6 +149,7 @@ NamedAutomaton decode_fst(const std::string& bytes, const Symbols& given, const 
     fst.reset(Fst::Read(in, fst::FstReadOptions(path)));
   }
   if (!fst) refuse(path, "damaged: OpenFst cannot read it");
+  if (fst->Start() >= fst->NumStates()) refuse(path, "damaged: its start state does not exist");
   check_is_unweighted_acceptor(*fst, path);
   fst->SetProperties(0, fst::kCopyProperties & ~fst::kError);  // what the file claims of itself is not believed
 
@@ -174,7 +176,10 @@ namespace {
 fst::SymbolTable symbol_table(const char* name, const std::vector<std::string>& names) {
   fst::SymbolTable table(name);
   table.AddSymbol("<eps>", 0);
-  for (std::size_t i = 0; i < names.size(); ++i) table.AddSymbol(names[i], static_cast<std::int64_t>(i) + 1);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == "<eps>") throw Error("[write] the label '<eps>' cannot be written: it is OpenFst's name for epsilon; rename the label");
+    table.AddSymbol(names[i], static_cast<std::int64_t>(i) + 1);
+  }
   return table;
 }
 

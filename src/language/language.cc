@@ -3,6 +3,7 @@
 #include "regccrf/language.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <mutex>
 #include <queue>
 #include <utility>
@@ -242,8 +243,15 @@ void write_fst(const Automaton& automaton, const Labels& labels, const std::stri
 }
 
 void write_att(const Automaton& automaton, const Labels& labels, const std::string& path) {
-  write_file(path + ".syms", encode_symbols(labels.names()));
-  write_file(path, encode_att(automaton, labels.names()));
+  const std::string text = encode_att(automaton, labels.names()), symbols = path + ".syms";
+  write_file(symbols, encode_symbols(labels.names()));
+  try {
+    write_file(path, text);
+  } catch (const Error&) {
+    std::error_code code;
+    std::filesystem::remove(symbols, code);  // both or none
+    throw;
+  }
 }
 
 }  // namespace regccrf

@@ -22,8 +22,10 @@
 namespace regccrf {
 namespace {
 
-constexpr int kDeepest = 500;          // nesting of groups, calls and quantifiers
-constexpr int kDeepestInclude = 50;
+constexpr std::size_t kDeepest = 500;          // nesting of groups, calls and quantifiers
+constexpr std::size_t kDeepestInclude = 50;
+constexpr std::size_t kMostIncludes = 1'000;    // in all: files that include others twice would double at each level
+constexpr std::size_t kMostParameters = 100;    // of a template
 constexpr std::uint32_t kMostRepeats = 1'000'000;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -60,10 +62,16 @@ void check_text(const std::shared_ptr<const Source>& source) {
   }
 }
 
+// The files that are being read, outermost first, and how many were read so far.
+struct Includes {
+  std::vector<std::string> open;
+  std::size_t count = 0;
+};
+
 class Parser {
  public:
-  Parser(std::shared_ptr<const Source> source, Module& module, std::vector<std::string>& open_files)
-      : source_(std::move(source)), text_(source_->text), module_(module), open_files_(open_files) {}
+  Parser(std::shared_ptr<const Source> source, Module& module, Includes& includes)
+      : source_(std::move(source)), text_(source_->text), module_(module), includes_(includes) {}
 
   void file() {
     skip_space();
@@ -213,6 +221,7 @@ class Parser {
       if (std::find(definition.parameters.begin(), definition.parameters.end(), name) != definition.parameters.end()) {
         fail("the parameter " + name + " is there twice");
       }
+      if (definition.parameters.size() == kMostParameters) fail("a template has at most " + std::to_string(kMostParameters) + " parameters");
       definition.parameters.push_back(name);
     } while (next() == ',' && ++pos_);
     expect(')', "or , after a parameter");
@@ -238,10 +247,11 @@ class Parser {
     const Word path_word = quoted();
     if (next() != 0) fail("expected the end of the line after include" + found());
     namespace fs = std::filesystem;
-    const fs::path path = fs::path(source_->name).parent_path() / path_word.pieces[0].text;
+    const fs::path path = (fs::path(source_->name).parent_path() / path_word.pieces[0].text).lexically_normal();
     const std::string name = path.string();
-    if (std::find(open_files_.begin(), open_files_.end(), name) != open_files_.end()) fail_at(place, name + " includes itself");
-    if (open_files_.size() >= kDeepestInclude) fail_at(place, "includes are nested more than 50 deep");
+    if (std::find(includes_.open.begin(), includes_.open.end(), name) != includes_.open.end()) fail_at(place, name + " includes itself");
+    if (includes_.open.size() >= kDeepestInclude) fail_at(place, "includes are nested more than 50 deep");
+    if (++includes_.count > kMostIncludes) fail_at(place, "more than 1000 files are included in all");
     auto source = std::make_shared<Source>();
     source->name = name;
     try {
@@ -251,9 +261,9 @@ class Parser {
     }
     check_text(source);
     Module included;
-    open_files_.push_back(name);
-    Parser(source, included, open_files_).file();
-    open_files_.pop_back();
+    includes_.open.push_back(name);
+    Parser(source, included, includes_).file();
+    includes_.open.pop_back();
     for (auto& [key, definition] : included.definitions) {
       if (key == "labels" && module_.definitions.count(key)) continue;  // the including file's stand
       definition.name = key == "language" ? path.stem().string() : key;
@@ -333,40 +343,41 @@ class Parser {
   }
 
   SyntaxPtr repeated(SyntaxPtr item) {
-    for (int repeats = 0;; ++repeats) {
-      if (repeats > kDeepest) fail("more than " + std::to_string(kDeepest) + " repetitions of one item");
-      auto result = node(Syntax::Kind::kRepeat);
+    auto result = node(Syntax::Kind::kRepeat);
+    while (true) {
       const bool braces = at(pos_) == '{' && is_digit(at(pos_ + 1));
       const char c = braces ? '{' : next();
-      if (c == '*' || c == '+' || c == '?') {
-        ++pos_;
-        result->least = c == '+' ? 1 : 0;
-        result->most = c == '?' ? 1 : 0xffffffff;
-      } else if (braces) {
-        bounds(*result);
-      } else {
-        return item;
-      }
-      result->place = item->place;
-      result->parts.push_back(std::move(item));
-      item = std::move(result);
+      if (!braces && c != '*' && c != '+' && c != '?') break;
+      if (result->bounds.size() == kDeepest) fail("more than " + std::to_string(kDeepest) + " repetitions of one item");
+      result->bounds.push_back(braces ? bounds() : sign(c));
     }
+    if (result->bounds.empty()) return item;
+    result->place = item->place;
+    result->parts.push_back(std::move(item));
+    return result;
   }
 
-  void bounds(Syntax& repeat) {
+  Bounds sign(char c) {
     ++pos_;
-    repeat.least = number();
-    repeat.most = repeat.least;
+    return {c == '+' ? 1u : 0u, c == '?' ? 1u : 0xffffffffu};
+  }
+
+  Bounds bounds() {
+    const Place open = here();
+    ++pos_;
+    Bounds result;
+    result.least = result.most = number();
     if (next() == ',') {
       ++pos_;
-      repeat.most = is_digit(next()) ? number() : 0xffffffff;
+      result.most = is_digit(next()) ? number() : 0xffffffff;
     }
     if (next() != '}') fail("expected } after the repetition's bounds" + found(), "it is written {n}, {n,} or {n,m}");
     ++pos_;
-    if (repeat.most < repeat.least) {
-      fail_at(repeat.place, "the repetition {" + std::to_string(repeat.least) + "," + std::to_string(repeat.most) + "} is impossible",
+    if (result.most < result.least) {
+      fail_at(open, "the repetition {" + std::to_string(result.least) + "," + std::to_string(result.most) + "} is impossible",
               "the smaller bound comes first");
     }
+    return result;
   }
 
   std::uint32_t number() {
@@ -450,6 +461,7 @@ class Parser {
       if (at(pos_) != '{' || is_digit(at(pos_ + 1))) break;
       result.pieces.push_back(substitution());
     }
+    if (result.pieces.empty()) fail("unexpected {", "{name} substitutes a bound name; a label with { in it is written in quotes");
     result.end = pos_;
     return result;
   }
@@ -586,9 +598,9 @@ class Parser {
   std::shared_ptr<const Source> source_;
   std::string_view text_;
   Module& module_;
-  std::vector<std::string>& open_files_;
+  Includes& includes_;
   std::size_t pos_ = 0;
-  int depth_ = 0;
+  std::size_t depth_ = 0;
   bool starts_definition_here_ = false;  // the definition at pos_ is being read, and does not end what came before
 };
 
@@ -602,7 +614,7 @@ class UnionsOfSets {
   }
 
  private:
-  bool is_set(Definition& definition, int depth) {
+  bool is_set(Definition& definition, std::size_t depth) {
     if (definition.is_set || definition.is_template || depth > kDeepest) return definition.is_set;
     if (!seen_.insert(definition.name).second) return false;
     const std::vector<Word> words = plain_words(*definition.pattern);
@@ -642,8 +654,8 @@ Module parse_module(std::string_view text, const std::string& origin) {
   source->text = std::string(text);
   check_text(source);
   Module module;
-  std::vector<std::string> open_files = {origin};
-  Parser(source, module, open_files).file();
+  Includes includes{{origin}};
+  Parser(source, module, includes).file();
   UnionsOfSets(module).settle();
   return module;
 }

@@ -51,6 +51,10 @@ struct SetSyntax {
   std::vector<Item> items;
 };
 
+struct Bounds {
+  std::uint32_t least = 0, most = 0;
+};
+
 struct Syntax;
 using SyntaxPtr = std::unique_ptr<const Syntax>;
 
@@ -62,7 +66,7 @@ struct Syntax {
   Word word;                     // kWord; kCall: the name; kQuantifier: the variable
   std::vector<Word> members;     // kOneOf, kNoneOf
   std::vector<SyntaxPtr> parts;  // operands, arguments, or the quantifier's body
-  std::uint32_t least = 0, most = 0;
+  std::vector<Bounds> bounds;    // kRepeat: A{2}* has two, innermost first; one node, so that the tree stays shallow
   bool all = false;              // kQuantifier: all (intersection) rather than any (union)
   SetSyntax set;                 // kQuantifier, kSet
 };

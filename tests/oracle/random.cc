@@ -34,7 +34,7 @@ Automaton random_untrimmed(Random& random, AutomatonKind kind, int labels, int m
   return product(left, reverse(random_dfa(random, labels, most)));
 }
 
-double random_score(Random& random, ScoreKind kind) {
+double random_score(Random& random, ScoreKind kind, double spread) {
   switch (kind) {
     case ScoreKind::normal:
       return random.normal();
@@ -44,13 +44,15 @@ double random_score(Random& random, ScoreKind kind) {
       return random.chance(0.2) ? -std::numeric_limits<double>::infinity() : random.normal();
     case ScoreKind::ties:
       return random.between(-1, 1);
+    case ScoreKind::steep:
+      return spread * random.normal();
   }
   throw std::logic_error("no such kind of scores");
 }
 
-void fill(std::vector<double>& scores, std::size_t size, Random& random, ScoreKind kind) {
+void fill(std::vector<double>& scores, std::size_t size, Random& random, ScoreKind kind, double spread) {
   scores.resize(size);
-  for (double& score : scores) score = static_cast<float>(random_score(random, kind));
+  for (double& score : scores) score = static_cast<float>(random_score(random, kind, spread));
 }
 
 // `label` weighs e^-5000 against the others at every position.
@@ -81,11 +83,12 @@ Scores random_scores(Random& random, ScoreKind kind, int length, int labels, boo
   scores.length = length;
   scores.labels = labels;
   const std::size_t K = static_cast<std::size_t>(labels);
-  fill(scores.emissions, static_cast<std::size_t>(length) * K, random, kind);
-  fill(scores.transitions, K * K, random, kind);
+  const double spread = std::pow(10, random.uniform(0, 3));
+  fill(scores.emissions, static_cast<std::size_t>(length) * K, random, kind, spread);
+  fill(scores.transitions, K * K, random, kind, spread);
   if (with_ends) {
-    fill(scores.start, K, random, kind);
-    fill(scores.end, K, random, kind);
+    fill(scores.start, K, random, kind, spread);
+    fill(scores.end, K, random, kind, spread);
   }
   return scores;
 }

@@ -34,9 +34,11 @@ enum class ScoreKind {
   normal,  // N(0, 1)
   wide,    // uniform in [-1e4, 1e4]
   holes,   // N(0, 1), a fifth of the scores -inf
-  ties     // integers in [-1, 1]
+  ties,    // integers in [-1, 1]
+  steep    // N(0, s²), s between 1 and 1000, the same for all
 };
-inline constexpr ScoreKind score_kinds[] = {ScoreKind::normal, ScoreKind::wide, ScoreKind::holes, ScoreKind::ties};
+inline constexpr ScoreKind score_kinds[] = {ScoreKind::normal, ScoreKind::wide, ScoreKind::holes, ScoreKind::ties,
+                                            ScoreKind::steep};
 // Every score is a float32 number, so that both precisions see the same input.
 Scores random_scores(Random& random, ScoreKind kind, int length, int labels, bool with_ends);
 
