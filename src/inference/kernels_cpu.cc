@@ -25,7 +25,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr int kTile = 12;  // slots of a tile, two vectors each: 24 of 32 registers
 constexpr int kBigramTile = 4;
 #else
-constexpr int kTile = 4;
+constexpr int kTile = 5;
 constexpr int kBigramTile = 2;
 #endif
 
@@ -112,17 +112,19 @@ HWY_INLINE void column_tile(D d, const P* HWY_RESTRICT x, Where where, int lane,
   }
 }
 
+// What is left of the slots, in one tile of just that size.
+template <class S, int Most, int Vectors, class D, class Where, class P>
+HWY_INLINE void column_rest(D d, const P* x, Where where, int lane, int nx, const P* m, int m_step, int rest, int lanes, P* y) {
+  if (rest == Most) return column_tile<S, Most, Vectors>(d, x, where, lane, nx, m, m_step, lanes, y);
+  if constexpr (Most > 1) column_rest<S, Most - 1, Vectors>(d, x, where, lane, nx, m, m_step, rest, lanes, y);
+}
+
 // All slots, for the lanes that `Vectors` vectors hold.
 template <class S, int Vectors, class D, class Where, class P>
 HWY_INLINE void column_strip(D d, const P* x, Where where, int lane, int nx, const P* m, int ny, int lanes, P* y) {
   int j = 0;
-  if constexpr (kTile == 12) {
-    for (; j + 12 <= ny; j += 12) column_tile<S, 12, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
-    for (; j + 8 <= ny; j += 8) column_tile<S, 8, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
-  }
-  for (; j + 4 <= ny; j += 4) column_tile<S, 4, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
-  for (; j + 2 <= ny; j += 2) column_tile<S, 2, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
-  for (; j < ny; ++j) column_tile<S, 1, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
+  for (; j + kTile <= ny; j += kTile) column_tile<S, kTile, Vectors>(d, x, where, lane, nx, m + j, ny, lanes, y + j * lanes);
+  if (j < ny) column_rest<S, kTile - 1, Vectors>(d, x, where, lane, nx, m + j, ny, ny - j, lanes, y + j * lanes);
 }
 
 // The same for a group of one or two slots on either side, without tiles.
@@ -254,55 +256,71 @@ HWY_INLINE void run_move(const Move& move, const P* from, P* to) {
   }
 }
 
-// Calls visit(vector tag, first cell, label-dependent value as a vector) over all node cells. `value` is indexed by label.
-template <class P, class Visit>
-HWY_INLINE void over_nodes(const Plan& plan, const P* value, const Visit& visit) {
+// Calls op(vector tag, first cell, label-dependent value as a vector, largest, smallest) over all node cells; the last two
+// are running vectors that the op updates. `value` is indexed by label.
+template <class P, class Op>
+HWY_INLINE Extent<P> over_nodes(const Plan& plan, const P* value, const Op op) {
   const Full<P> full;
   const Eight<P> eight;
   const int N = static_cast<int>(hn::Lanes(full)), E = static_cast<int>(hn::Lanes(eight));
+  constexpr P most = std::numeric_limits<P>::max();
+  auto high = hn::Set(full, Op::kLeast), low = hn::Set(full, most);
+  auto high8 = hn::Set(eight, Op::kLeast), low8 = hn::Set(eight, most);
   for (const Group& group : plan.groups) {
     const std::int32_t* labels = plan.out_labels.data() + group.first_out;
-    if (group.columns) {
-      for (int j = 0; j < group.out; ++j) {
-        const P w = value[labels[j]];
-        const int first = group.node + j * group.lanes;
-        int s = 0;
-        for (; s + N <= group.lanes; s += N) visit(full, first + s, hn::Set(full, w));
-        for (; s < group.lanes; s += E) visit(eight, first + s, hn::Set(eight, w));
-      }
-      continue;
+    for (int j = 0; group.columns && j < group.out; ++j) {
+      const P w = value[labels[j]];
+      int cell = group.node + j * group.lanes;
+      const int end = cell + group.lanes;
+      for (; cell + N <= end; cell += N) op(full, cell, hn::Set(full, w), high, low);
+      for (; cell < end; cell += E) op(eight, cell, hn::Set(eight, w), high8, low8);
     }
-    for (int j = 0; j < group.out; j += E) {
+    for (int j = 0; !group.columns && j < group.out; j += E) {
       HWY_ALIGN P slots[hn::MaxLanes(Eight<P>())];
       for (int k = 0; k < E; ++k) slots[k] = value[labels[j + k]];
       const auto w = hn::Load(eight, slots);
-      for (int s = 0; s < group.states; ++s) visit(eight, group.node + s * group.out + j, w);
+      for (int s = 0; s < group.states; ++s) op(eight, group.node + s * group.out + j, w, high8, low8);
     }
   }
+  return {std::max(hn::GetLane(hn::MaxOfLanes(full, high)), hn::GetLane(hn::MaxOfLanes(eight, high8))),
+          std::min(hn::GetLane(hn::MinOfLanes(full, low)), hn::GetLane(hn::MinOfLanes(eight, low8)))};
 }
 
-// The largest of what it is shown, in vectors of both sizes.
-template <class P>
-class Largest {
- public:
-  explicit HWY_INLINE Largest(P least) : full_(hn::Set(Full<P>(), least)), eight_(hn::Set(Eight<P>(), least)) {}
-  HWY_INLINE void add(Full<P>, hn::Vec<Full<P>> x) { full_ = hn::Max(full_, x); }
-  template <class D, class V>
-  HWY_INLINE void add(D, V x) {
-    eight_ = hn::Max(eight_, x);
-  }
-  HWY_INLINE P value() const {
-    const Full<P> full;
-    const Eight<P> eight;
-    return std::max(hn::GetLane(hn::MaxOfLanes(full, full_)), hn::GetLane(hn::MaxOfLanes(eight, eight_)));
-  }
+// alpha = sums · weights · factor.
+template <bool Watch, class P>
+struct Scale {
+  static constexpr P kLeast = 0;
+  P factor;
+  const P* exists;
+  P* after;
 
- private:
-  hn::Vec<Full<P>> full_;
-  hn::Vec<Eight<P>> eight_;
+  template <class D, class V>
+  HWY_INLINE void operator()(D d, int cell, V w, V& high, V& low) const {
+    const V x = hn::Mul(hn::LoadU(d, after + cell), hn::Mul(hn::Mul(w, hn::Set(d, factor)), hn::LoadU(d, exists + cell)));
+    hn::StoreU(x, d, after + cell);
+    high = hn::Max(high, x);
+    if constexpr (Watch) low = hn::Min(low, hn::IfThenElse(hn::Gt(x, hn::Zero(d)), x, hn::Set(d, std::numeric_limits<P>::max())));
+  }
 };
 
-// Own cells of arrivals, and the zeros. Padding among the own cells is at zero too.
+// delta = maxima + h + shift.
+template <class P>
+struct Shift {
+  static constexpr P kLeast = MaxPlus::zero<P>;
+  P shift;
+  const P* exists;
+  P* after;
+
+  template <class D, class V>
+  HWY_INLINE void operator()(D d, int cell, V w, V& high, V& low) const {
+    const V x = hn::Add(hn::LoadU(d, after + cell), hn::Add(hn::Add(w, hn::Set(d, shift)), hn::LoadU(d, exists + cell)));
+    hn::StoreU(x, d, after + cell);
+    high = hn::Max(high, x);
+    low = hn::Min(low, hn::IfThenElse(hn::Gt(x, hn::Set(d, kLeast)), x, hn::Set(d, std::numeric_limits<P>::max())));
+  }
+};
+
+// Own cells of arrivals; padding among them is at zero.
 template <class S, class P>
 HWY_INLINE void Spread(const Plan& plan, P* alpha) {
   const Full<P> d;
@@ -312,71 +330,65 @@ HWY_INLINE void Spread(const Plan& plan, P* alpha) {
 }
 
 template <class P>
-Extent<P> ForwardStep(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, P* after) {
+Extent<P> ForwardStep(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, bool watch,
+                      P* after) {
   mix<SumProduct>(plan, matrix, before, after);
-  Largest<P> largest(0), smallest(-std::numeric_limits<P>::max());
-  over_nodes(plan, weights, [&](auto d, int cell, auto w) HWY_ATTR {
-    const auto x = hn::Mul(hn::LoadU(d, after + cell), hn::Mul(hn::Mul(w, hn::Set(d, factor)), hn::LoadU(d, exists + cell)));
-    hn::StoreU(x, d, after + cell);
-    largest.add(d, x);
-    smallest.add(d, hn::Neg(hn::IfThenElse(hn::Gt(x, hn::Zero(d)), x, hn::Set(d, std::numeric_limits<P>::max()))));
-  });
+  const Extent<P> extent = watch ? over_nodes(plan, weights, Scale<true, P>{factor, exists, after})
+                                 : over_nodes(plan, weights, Scale<false, P>{factor, exists, after});
   Spread<SumProduct>(plan, after);
-  return {largest.value(), -smallest.value()};
+  return extent;
+}
+
+// One slot of a column: its share of alpha · beta, and after.
+template <class D, class P>
+HWY_INLINE hn::Vec<D> meet_lanes(D d, const P* x, const P* y, hn::Vec<D> w, hn::Vec<D>& high, P* z) {
+  const auto b = hn::LoadU(d, y), after = hn::Mul(b, w);
+  hn::StoreU(after, d, z);
+  high = hn::Max(high, hn::Max(b, after));
+  return hn::Mul(hn::LoadU(d, x), b);
 }
 
 template <class P>
-Product<P> Meet(const Plan& plan, const P* alpha, const P* beta, P* labels) {
+Product<P> Meet(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels, P* after) {
   const Full<P> full;
   const Eight<P> eight;
   const int N = static_cast<int>(hn::Lanes(full)), E = static_cast<int>(hn::Lanes(eight));
-  Largest<P> largest(0);
+  auto high = hn::Zero(full);
+  auto high8 = hn::Zero(eight);
   for (int a = 0; a <= plan.K; ++a) labels[a] = 0;
   for (const Group& group : plan.groups) {
     const std::int32_t* label = plan.out_labels.data() + group.first_out;
-    if (group.columns) {
-      for (int j = 0; j < group.out; ++j) {
-        const P *x = alpha + group.node + j * group.lanes, *y = beta + group.node + j * group.lanes;
-        int s = 0;
-        P sum = 0;
-        if (group.lanes >= N) {
-          auto sums = hn::Zero(full);
-          for (; s + N <= group.lanes; s += N) {
-            const auto b = hn::LoadU(full, y + s);
-            sums = hn::MulAdd(hn::LoadU(full, x + s), b, sums);
-            largest.add(full, b);
-          }
-          sum = hn::GetLane(hn::SumOfLanes(full, sums));
-        }
-        for (; s < group.lanes; s += E) {
-          const auto b = hn::LoadU(eight, y + s);
-          sum += hn::GetLane(hn::SumOfLanes(eight, hn::Mul(hn::LoadU(eight, x + s), b)));
-          largest.add(eight, b);
-        }
-        labels[label[j]] += sum;
+    for (int j = 0; group.columns && j < group.out; ++j) {
+      const P w = weights[label[j]] * factor;
+      int cell = group.node + j * group.lanes;
+      const int end = cell + group.lanes;
+      P sum = 0;
+      if (cell + N <= end) {
+        auto sums = hn::Zero(full);
+        for (; cell + N <= end; cell += N) sums = hn::Add(sums, meet_lanes(full, alpha + cell, beta + cell, hn::Set(full, w), high, after + cell));
+        sum = hn::GetLane(hn::SumOfLanes(full, sums));
       }
-      continue;
+      for (; cell < end; cell += E) {
+        sum += hn::GetLane(hn::SumOfLanes(eight, meet_lanes(eight, alpha + cell, beta + cell, hn::Set(eight, w), high8, after + cell)));
+      }
+      labels[label[j]] += sum;
     }
-    for (int s = 0; s < group.states; ++s) {
-      const P *x = alpha + group.node + s * group.out, *y = beta + group.node + s * group.out;
-      for (int j = 0; j < group.out; ++j) labels[label[j]] += x[j] * y[j];
-      for (int j = 0; j < group.out; j += E) largest.add(eight, hn::LoadU(eight, y + j));
+    for (int j = 0; !group.columns && j < group.out; j += E) {
+      HWY_ALIGN P slots[hn::MaxLanes(Eight<P>())];
+      for (int k = 0; k < E; ++k) slots[k] = weights[label[j + k]] * factor;
+      const auto w = hn::Load(eight, slots);
+      auto sums = hn::Zero(eight);
+      for (int s = 0; s < group.states; ++s) {
+        const int cell = group.node + s * group.out + j;
+        sums = hn::Add(sums, meet_lanes(eight, alpha + cell, beta + cell, w, high8, after + cell));
+      }
+      hn::Store(sums, eight, slots);
+      for (int k = 0; k < E; ++k) labels[label[j + k]] += slots[k];
     }
   }
   P sum = 0;
   for (int a = 0; a < plan.K; ++a) sum += labels[a];
-  return {sum, largest.value()};
-}
-
-template <class P>
-P Weigh(const Plan& plan, const P* beta, const P* weights, P factor, P* after) {
-  Largest<P> largest(0);
-  over_nodes(plan, weights, [&](auto d, int cell, auto w) HWY_ATTR {
-    const auto x = hn::Mul(hn::LoadU(d, beta + cell), hn::Mul(w, hn::Set(d, factor)));
-    hn::StoreU(x, d, after + cell);
-    largest.add(d, x);
-  });
-  return largest.value();
+  return {sum, std::max(hn::GetLane(hn::MaxOfLanes(full, high)), hn::GetLane(hn::MaxOfLanes(eight, high8)))};
 }
 
 template <class P>
@@ -447,6 +459,9 @@ HWY_INLINE void column_bigram_row(D d, const P* const* alpha, const P* const* af
     for (; j + 4 <= g.out; j += 4) {
       column_bigram_tile<I, 4>(d, alpha, after, steps, where, i, g.node + j * g.lanes, g, from, to, e + j * kSumLanes<P>);
     }
+    for (; j + 3 <= g.out; j += 3) {
+      column_bigram_tile<I, 3>(d, alpha, after, steps, where, i, g.node + j * g.lanes, g, from, to, e + j * kSumLanes<P>);
+    }
   }
   for (; j + 2 <= g.out; j += 2) {
     column_bigram_tile<I, 2>(d, alpha, after, steps, where, i, g.node + j * g.lanes, g, from, to, e + j * kSumLanes<P>);
@@ -461,6 +476,7 @@ HWY_INLINE void column_bigrams(D d, const P* const* alpha, const P* const* after
                                int to, P* E) {
   int i = 0;
   for (; i + 4 <= g.in; i += 4) column_bigram_row<4>(d, alpha, after, steps, where, g, i, from, to, E);
+  for (; i + 3 <= g.in; i += 3) column_bigram_row<3>(d, alpha, after, steps, where, g, i, from, to, E);
   for (; i + 2 <= g.in; i += 2) column_bigram_row<2>(d, alpha, after, steps, where, g, i, from, to, E);
   for (; i < g.in; ++i) column_bigram_row<1>(d, alpha, after, steps, where, g, i, from, to, E);
 }
@@ -552,39 +568,54 @@ void SumBigrams(const Plan& plan, const P* E, const P* matrix, double weight, do
 template <class P>
 Extent<P> MaxStep(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* after) {
   mix<MaxPlus>(plan, matrix, before, after);
-  constexpr P none = MaxPlus::zero<P>;
-  Largest<P> largest(none), smallest(-std::numeric_limits<P>::max());
-  over_nodes(plan, h, [&](auto d, int cell, auto w) HWY_ATTR {
-    const auto x = hn::Add(hn::LoadU(d, after + cell), hn::Add(hn::Add(w, hn::Set(d, shift)), hn::LoadU(d, exists + cell)));
-    hn::StoreU(x, d, after + cell);
-    largest.add(d, x);
-    smallest.add(d, hn::Neg(hn::IfThenElse(hn::Gt(x, hn::Set(d, none)), x, hn::Set(d, std::numeric_limits<P>::max()))));
-  });
+  const Extent<P> extent = over_nodes(plan, h, Shift<P>{shift, exists, after});
   Spread<MaxPlus>(plan, after);
-  return {largest.value(), -smallest.value()};
+  return extent;
 }
 
-// scratch[a] = exp(scratch[a] − largest), over whole vectors.
-void ExpAll(double* scratch, int K, double largest) {
+// values[a] = exp(values[a] − largest), over whole vectors.
+void ExpAll(double* values, int count, double largest) {
   const Full<double> d;
   const auto shift = hn::Set(d, largest);
-  for (int a = 0; a < K; a += static_cast<int>(hn::Lanes(d))) {
-    hn::StoreU(hn::Exp(d, hn::Sub(hn::LoadU(d, scratch + a), shift)), d, scratch + a);
+  for (int a = 0; a < count; a += static_cast<int>(hn::Lanes(d))) {
+    hn::StoreU(hn::Exp(d, hn::Sub(hn::LoadU(d, values + a), shift)), d, values + a);
   }
 }
 
+template <class Real, class P>
+HWY_INLINE Peak ExpRow(const Real* HWY_RESTRICT h, int K, double* HWY_RESTRICT scratch, P* HWY_RESTRICT weights) {
+  constexpr double none = -std::numeric_limits<double>::infinity();
+  const Full<double> d;
+  const int N = static_cast<int>(hn::Lanes(d));
+  for (int a = 0; a < K; ++a) scratch[a] = static_cast<double>(h[a]);
+  for (int a = K; a < (K + 7) / 8 * 8; ++a) scratch[a] = none;
+  auto high = hn::Set(d, none), low = hn::Set(d, -none);
+  for (int a = 0; a < K; a += N) {
+    const auto x = hn::LoadU(d, scratch + a);
+    high = hn::Max(high, x);
+    low = hn::Min(low, hn::IfThenElse(hn::Gt(x, hn::Set(d, none)), x, low));
+  }
+  double largest = hn::GetLane(hn::MaxOfLanes(d, high));
+  const double lowest = largest == none ? 0 : hn::GetLane(hn::MinOfLanes(d, low)) - largest;
+  if (largest == none) largest = 0;
+  ExpAll(scratch, K, largest);
+  for (int a = 0; a < K; ++a) weights[a] = static_cast<P>(scratch[a]);
+  weights[K] = 0;
+  return {largest, lowest};
+}
+Peak ExpRowFF(const float* h, int K, double* scratch, float* weights) { return ExpRow(h, K, scratch, weights); }
+Peak ExpRowFD(const float* h, int K, double* scratch, double* weights) { return ExpRow(h, K, scratch, weights); }
+Peak ExpRowDD(const double* h, int K, double* scratch, double* weights) { return ExpRow(h, K, scratch, weights); }
+
 #define REGCCRF_KERNELS(P, Name)                                                                                             \
-  Extent<P> Forward##Name(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, P* after) {\
-    return ForwardStep(plan, matrix, exists, weights, factor, before, after);                                                \
+  Extent<P> Forward##Name(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, bool watch, P* after) {\
+    return ForwardStep(plan, matrix, exists, weights, factor, before, watch, after);                                         \
   }                                                                                                                          \
   void Spread##Name(const Plan& plan, P* alpha) {                                                                            \
     return Spread<SumProduct>(plan, alpha);                                                                                  \
   }                                                                                                                          \
-  Product<P> Meet##Name(const Plan& plan, const P* alpha, const P* beta, P* labels) {                                        \
-    return Meet(plan, alpha, beta, labels);                                                                                  \
-  }                                                                                                                          \
-  P Weigh##Name(const Plan& plan, const P* beta, const P* weights, P factor, P* after) {                                     \
-    return Weigh(plan, beta, weights, factor, after);                                                                        \
+  Product<P> Meet##Name(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels, P* after) {  \
+    return Meet(plan, alpha, beta, weights, factor, labels, after);                                                          \
   }                                                                                                                          \
   void Backward##Name(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                         \
     return BackwardStep(plan, transposed, after, arrivals, beta);                                                            \
@@ -615,8 +646,8 @@ namespace regccrf {
 #define REGCCRF_EXPORT(P, Name)                                                                                              \
   HWY_EXPORT(Forward##Name);                                                                                                 \
   template <>                                                                                                                \
-  Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, P* after) {\
-    return HWY_DYNAMIC_DISPATCH(Forward##Name)(plan, matrix, exists, weights, factor, before, after);                        \
+  Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before, bool watch, P* after) {\
+    return HWY_DYNAMIC_DISPATCH(Forward##Name)(plan, matrix, exists, weights, factor, before, watch, after);                 \
   }                                                                                                                          \
   HWY_EXPORT(Spread##Name);                                                                                                  \
   template <>                                                                                                                \
@@ -625,13 +656,8 @@ namespace regccrf {
   }                                                                                                                          \
   HWY_EXPORT(Meet##Name);                                                                                                    \
   template <>                                                                                                                \
-  Product<P> meet(const Plan& plan, const P* alpha, const P* beta, P* labels) {                                              \
-    return HWY_DYNAMIC_DISPATCH(Meet##Name)(plan, alpha, beta, labels);                                                      \
-  }                                                                                                                          \
-  HWY_EXPORT(Weigh##Name);                                                                                                   \
-  template <>                                                                                                                \
-  P weigh(const Plan& plan, const P* beta, const P* weights, P factor, P* after) {                                           \
-    return HWY_DYNAMIC_DISPATCH(Weigh##Name)(plan, beta, weights, factor, after);                                            \
+  Product<P> meet(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels, P* after) {        \
+    return HWY_DYNAMIC_DISPATCH(Meet##Name)(plan, alpha, beta, weights, factor, labels, after);                              \
   }                                                                                                                          \
   HWY_EXPORT(Backward##Name);                                                                                                \
   template <>                                                                                                                \
@@ -667,27 +693,21 @@ void exp_all(double* values, int count, double largest) { HWY_DYNAMIC_DISPATCH(E
 
 std::int64_t bigram_size(const Plan& plan) { return plan.matrix * 16; }
 
-template <class Real, class P>
-Peak exp_row(const Real* h, int K, double* scratch, P* weights) {
-  constexpr double none = -std::numeric_limits<double>::infinity();
-  double largest = none;
-  for (int a = 0; a < K; ++a) {
-    scratch[a] = static_cast<double>(h[a]);
-    largest = std::max(largest, scratch[a]);
-  }
-  if (largest == none) largest = 0;
-  double lowest = largest;
-  for (int a = 0; a < K; ++a) lowest = std::min(lowest, scratch[a] == none ? largest : scratch[a]);
-  for (int a = K; a < (K + 7) / 8 * 8; ++a) scratch[a] = none;
-  exp_all(scratch, K, largest);
-  for (int a = 0; a < K; ++a) weights[a] = static_cast<P>(scratch[a]);
-  weights[K] = 0;
-  return {largest, lowest - largest};
+HWY_EXPORT(ExpRowFF);
+HWY_EXPORT(ExpRowFD);
+HWY_EXPORT(ExpRowDD);
+template <>
+Peak exp_row(const float* h, int K, double* scratch, float* weights) {
+  return HWY_DYNAMIC_DISPATCH(ExpRowFF)(h, K, scratch, weights);
 }
-template Peak exp_row(const float*, int, double*, float*);
-template Peak exp_row(const float*, int, double*, double*);
-template Peak exp_row(const double*, int, double*, float*);
-template Peak exp_row(const double*, int, double*, double*);
+template <>
+Peak exp_row(const float* h, int K, double* scratch, double* weights) {
+  return HWY_DYNAMIC_DISPATCH(ExpRowFD)(h, K, scratch, weights);
+}
+template <>
+Peak exp_row(const double* h, int K, double* scratch, double* weights) {
+  return HWY_DYNAMIC_DISPATCH(ExpRowDD)(h, K, scratch, weights);
+}
 
 }  // namespace regccrf
 #endif

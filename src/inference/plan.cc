@@ -139,9 +139,6 @@ void order_states(const Topology& t, std::vector<Draft>& drafts) {
 
 std::int32_t padded(std::int64_t n, std::int64_t unit) { return static_cast<std::int32_t>((n + unit - 1) / unit * unit); }
 
-// Slots of a column group: one or two as they are, more in fours, which the kernels' tiles are made of.
-std::int32_t column_slots(std::int64_t n) { return n <= 2 ? static_cast<std::int32_t>(n) : padded(n, 4); }
-
 void list_labels(const Bits& bits, std::int32_t slots, std::int32_t K, std::vector<std::int32_t>& labels) {
   std::int32_t count = 0;
   for (std::int32_t a = 0; a < K; ++a) {
@@ -158,8 +155,8 @@ Group lay_out(const Draft& draft, Plan& plan) {
   group.states = static_cast<std::int32_t>(states);
   group.lanes = padded(states, kLaneUnit);
   group.columns = 2 * group.lanes * in * out <= 3 * states * in * padded(out, kLaneUnit);
-  group.in = group.columns ? column_slots(in) : padded(in, kLaneUnit);
-  group.out = group.columns ? column_slots(out) : padded(out, kLaneUnit);
+  group.in = group.columns ? static_cast<std::int32_t>(in) : padded(in, kLaneUnit);
+  group.out = group.columns ? static_cast<std::int32_t>(out) : padded(out, kLaneUnit);
   group.first_in = static_cast<std::int32_t>(plan.in_labels.size());
   group.first_out = static_cast<std::int32_t>(plan.out_labels.size());
   list_labels(draft.in, group.in, plan.K, plan.in_labels);
@@ -248,7 +245,7 @@ class Sources {
     for (std::int32_t i = 0; group.columns && i < group.in; ++i) {
       for (std::int32_t u = 0; u < group.units; ++u) {
         const std::int32_t first = group.arrival + i * group.lanes + u * kUnit, real = std::min(kUnit, group.states - u * kUnit);
-        plan_.sources.push_back(labels[i] == plan_.K ? -1 : unit(first, real, std::min(kUnit, group.lanes - u * kUnit)));
+        plan_.sources.push_back(unit(first, real, std::min(kUnit, group.lanes - u * kUnit)));
       }
     }
     const std::int32_t in = static_cast<std::int32_t>(std::find(labels, labels + group.in, plan_.K) - labels);
@@ -258,9 +255,6 @@ class Sources {
   }
 
   void finish() {
-    plan_.zeros = plan_.cells;
-    plan_.cells += kUnit;
-    std::replace(plan_.sources.begin(), plan_.sources.end(), std::int32_t{-1}, plan_.zeros);
     plan_.forward = make_move(own_, t_.into_begin, t_.into_node, own_cell_, plan_.node_cell);
   }
 

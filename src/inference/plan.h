@@ -8,8 +8,7 @@
 //
 // Forward, most arrivals need no move at all: the 16 arrivals (r, a) of neighbouring states mostly come from 16 nodes that
 // are neighbours too, and the mix reads them where they are. A unit (16 lanes of a column's slot, or a row) that has no such
-// source gets cells of its own behind the nodes, and the move forward fills these. A unit of padding slots reads cells that
-// are always zero. So a step's numbers are: node cells, own cells of arrivals, 16 zeros.
+// source gets cells of its own behind the nodes, and the move forward fills these.
 // A move is a list of runs: cells to … to+length-1 take (or add) cells from … from+length-1, in pieces of vectors' sizes.
 // States are ordered within their groups so that runs are long; what is left over is moved cell by cell.
 #pragma once
@@ -29,7 +28,7 @@ struct Group {
   bool columns;
   std::int32_t states;
   std::int32_t lanes;                // of a column: states, padded
-  std::int32_t in, out;              // slots, padded
+  std::int32_t in, out;              // slots, padded in rows
   std::int32_t first_in, first_out;  // into in_labels, out_labels
   std::int32_t units;                // of a column's slot
   std::int32_t source;               // into sources: [in, units] in columns, [states] in rows
@@ -50,8 +49,7 @@ struct Move {
 struct Plan {
   std::int32_t K;
   std::int32_t nodes, arrivals;              // cells; arrivals' serve the way back
-  std::int32_t cells;                        // of a forward step: nodes, arrivals of their own, zeros
-  std::int32_t zeros;                        // the first of the zeros
+  std::int32_t cells;                        // of a forward step: nodes, then arrivals that have cells of their own
   std::int64_t matrix;                       // entries of all matrices
   std::vector<Group> groups;
   std::vector<std::int32_t> in_labels, out_labels;  // K for a slot of padding
