@@ -107,7 +107,7 @@ def expectation(weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mas
     """The gradients of Σ weights[i] · log_z[i]: expected counts."""
     memory, w = Memory(h, g, s, e, mask, batch_first, handle, allow), on_cpu(weights).to(h.dtype)
     out = memory.gradients()
-    _core.log_z_gradients(memory.choice, memory.batch, _core.Wanted(*map(address, out), address(w)), memory.settings)
+    _core.log_z_gradients(memory.choice, memory.batch, _core.Wanted(*map(address, [*out, w])), memory.settings)
     dh, dg, ds, de = memory.back(out)
     return dh, dg, ds, de
 
@@ -121,7 +121,7 @@ def curvature(vh: Tensor, vg: Tensor, vs: Tensor, ve: Tensor, weights: Tensor, h
     direction = [on_cpu(v).to(h.dtype) for v in (vh, vg, vs, ve)]
     out = memory.gradients()
     slopes = _core.curvature(memory.choice, memory.batch, _core.Wanted(*map(address, direction)),
-                             _core.Wanted(*map(address, out), address(w)), memory.settings)
+                             _core.Wanted(*map(address, [*out, w])), memory.settings)
     dh, dg, ds, de = memory.back(out)
     return memory.numbers(slopes), dh, dg, ds, de
 
@@ -164,7 +164,7 @@ def loss_gradients(kind: str, weights: Tensor, dh: Tensor, dg: Tensor, ds: Tenso
         return dh * weight, dg * weight, ds * weight, de * weight
     memory, w = Memory(h, g, s, e, mask, batch_first, handle, allow), on_cpu(weights).to(h.dtype)
     out = memory.gradients()
-    _compute(kind, memory, gold, _core.Wanted(*map(address, out), address(w)))
+    _compute(kind, memory, gold, _core.Wanted(*map(address, [*out, w])))
     dh, dg, ds, de = memory.back(out)
     return dh, dg, ds, de
 

@@ -15,7 +15,7 @@ Every function takes `(constraint, emissions, transitions, start=None, end=None,
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from ._core import Constraint
 
 Array = Any  # anything that numpy.asarray takes without a copy
 Constraints = Union[Constraint, Sequence[Constraint]]
-Result = TypeVar("Result")
 
 
 class Path(NamedTuple):
@@ -96,7 +95,7 @@ class _Call:
             raise _core.Error(f"lengths sum to {sum(lengths)}, and emissions have {T} rows")
         return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(int).tolist() if lengths else [], lengths
 
-    def one_or_all(self, answers: Sequence[Result]) -> Union[Result, Sequence[Result]]:
+    def one_or_all(self, answers: List[Any]) -> Any:
         return answers[0] if self.single else answers
 
     def numbers(self, values: List[float]) -> Union[float, np.ndarray]:
@@ -235,8 +234,8 @@ def nll(constraint: Constraints, emissions: Array, transitions: Array, start: Ar
     labels = np.ascontiguousarray(gold, np.int32)
     if labels.shape != call.emissions.shape[:-1]:
         raise _core.Error(f"gold has shape {labels.shape}, expected {call.emissions.shape[:-1]}")
-    gradients = Gradients(*(None if scores is None else np.zeros_like(scores)
-                            for scores in (call.emissions, call.transitions, call.start, call.end)))
+    start_end = (None if scores is None else np.zeros_like(scores) for scores in (call.start, call.end))
+    gradients = Gradients(np.zeros_like(call.emissions), np.zeros_like(call.transitions), *start_end)
     wanted = _core.Wanted(*(_address(gradient) for gradient in gradients))
     values, _ = _core.nll(call.choice, call.batch, _address(labels), wanted, call.settings)
     return call.numbers(values), gradients

@@ -12,7 +12,7 @@ another device are computed on the CPU and come back.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from .inference import Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
 
+_Scores = Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # emissions, transitions, start, end, mask
 _REDUCTIONS = ("none", "sum", "mean", "token_mean")
 _OUTSIDE = ("raise", "skip", "inf")
 
@@ -200,7 +201,8 @@ class CRF(nn.Module):
         possible = self.labels.names(membership.possible)
         if membership.position >= len(rows):
             return Outside(i, rows[-1] + 1 if rows else 0, None, possible)
-        return Outside(i, rows[membership.position], self.labels[sequence[membership.position]], possible)
+        label = sequence[membership.position]
+        return Outside(i, rows[membership.position], self.labels[label] if 0 <= label < self.num_tags else str(label), possible)
 
     # --- decoding ------------------------------------------------------------------------------------------------------
 
@@ -262,7 +264,7 @@ class CRF(nn.Module):
             raise ValueError("the first two dimensions of emissions and mask must match, "
                              f"got {leading} and {tuple(mask.shape)}")
 
-    def _scores(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> List[Tensor]:
+    def _scores(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> _Scores:
         """Emissions, transitions, start, end and mask as the operators take them: one precision, empty for absent."""
         self._validate(emissions, mask=mask)
         dtype = torch.promote_types(emissions.dtype, self.transitions.dtype)
@@ -270,17 +272,17 @@ class CRF(nn.Module):
             dtype = torch.float32
         emissions = emissions.to(dtype)
         if forbidden is not None:
-            emissions = emissions.masked_fill(forbidden, float("-inf"))
+            emissions = emissions.masked_fill(forbidden.bool(), float("-inf"))
         none = emissions.new_empty(0)
         start, end = (none if scores is None else scores.to(dtype) for scores in (self.start_transitions, self.end_transitions))
         present = none.to(torch.uint8) if mask is None else mask.ne(0).to(torch.uint8)
-        return [emissions, self.transitions.to(dtype), start, end, present]
+        return emissions, self.transitions.to(dtype), start, end, present
 
     def _memory(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> Memory:
         with torch.no_grad():
             return Memory(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
 
-    def _loss(self, kind: str, scores: List[Tensor], allow: bool, gold: Optional[Tensor] = None) -> Any:
+    def _loss(self, kind: str, scores: _Scores, allow: bool, gold: Optional[Tensor] = None) -> Any:
         differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
         gold = scores[0].new_empty(0) if gold is None else gold
         return Loss.apply(kind, *scores, gold, self.batch_first, self._handle, allow, differentiate)

@@ -113,6 +113,7 @@ def test_gold_outside_the_language():
     assert torch.equal(crf(emissions, tags, reduction="mean", outside="skip"), good)
     assert torch.allclose(crf(emissions, tags, reduction="token_mean", outside="skip"), good / 3)
     assert crf.check(tags) == [Outside(0, 1, "I", ["O", "B"])]
+    assert crf.check(torch.tensor([[-100], [2], [0]])) == [Outside(0, 0, "-100", ["O", "B"])]
     hidden = torch.tensor([[1, 1], [0, 1], [1, 1]])
     assert crf.check(tags, hidden) == []
     assert crf.check(torch.tensor([[0, 1], [-100, 2], [0, 0]]), hidden) == []
