@@ -63,5 +63,6 @@ def test_the_tutorial(monkeypatch, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_recipe_for_transformers(monkeypatch, tmp_path):
-    pytest.importorskip("transformers", reason="transformers is not installed")
+    for package in ("transformers", "accelerate"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
     run_page("transformers.md", monkeypatch, tmp_path)
