@@ -1,5 +1,6 @@
 """What several tests share: languages, random batches, and inference by enumeration (the oracle: no dynamic programme in it)."""
 
+import contextlib
 import itertools
 import random
 
@@ -72,3 +73,11 @@ def functional(crf, method):
 
 def inputs(crf, emissions):
     return (emissions.detach().clone().requires_grad_(), *(p.detach().clone().requires_grad_() for p in crf.parameters()))
+
+
+@contextlib.contextmanager
+def threads(count):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    yield
+    torch.set_num_threads(before)

@@ -4,13 +4,14 @@ import copy
 import io
 import math
 import pickle
+import threading
 
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import regccrf
-from helpers import LABELS, PATTERNS, all_scores, functional, inputs, legal_tags, module, ragged
+from helpers import LABELS, PATTERNS, all_scores, functional, inputs, legal_tags, module, ragged, threads
 from regccrf.torch import CRF, Outside, RegCCRF
 
 HOLES = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 0]])
@@ -232,15 +233,25 @@ def test_the_constraint_travels_in_the_state():
         crf.load_state_dict({})
 
 
+def test_the_number_of_threads_does_not_matter():
+    crf = CRF(40)
+    emissions, tags = torch.randn(100, 32, 40, requires_grad=True), torch.randint(40, (100, 32))
+    answers = []
+    for count in (1, 2):
+        with threads(count):
+            value = crf.log_prob(emissions, tags)
+            answers.append([value, torch.autograd.grad(value.sum(), emissions)[0]])
+    assert all(torch.equal(x, y) for x, y in zip(*answers))
+
+
 def test_many_threads_may_call_one_module():
-    import threading
     crf, answers = module(), []
     emissions, mask = ragged([30] * 8)
-    threads = [threading.Thread(target=lambda: answers.append(crf.log_partition(emissions, mask).sum().item())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    callers = [threading.Thread(target=lambda: answers.append(crf.log_partition(emissions, mask).sum().item())) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
     assert len(answers) == 4 and len(set(answers)) == 1
 
 
