@@ -53,14 +53,14 @@ class Memory:
         return [torch.empty_like(x) for x in (self.h, self.g, self.s, self.e)]
 
     def back(self, tensors: Sequence[Tensor]) -> List[Tensor]:
-        return [x.to(self.device) for x in tensors]
+        return list(tensors) if self.h.device == self.device else [x.to(self.device) for x in tensors]
 
     def numbers(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, dtype=self.dtype, device=self.device)
 
 
 def on_cpu(x: Tensor) -> Tensor:
-    return x.detach().cpu().contiguous()
+    return x if x.is_cpu and x.is_contiguous() else x.detach().cpu().contiguous()
 
 
 def address(x: Tensor) -> int:
@@ -159,8 +159,9 @@ def loss_gradients(kind: str, weights: Tensor, dh: Tensor, dg: Tensor, ds: Tenso
                    e: Tensor, mask: Tensor, gold: Tensor, batch_first: bool, handle: int,
                    allow: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of Σ weights[i] · value[i]. Those of the plain sum (dh … de) are at hand: equal weights scale them."""
-    if weights.numel() == 0 or bool((weights == weights[0]).all()):
-        weight = weights[0] if weights.numel() else 1
+    distinct = set(weights.tolist())
+    if len(distinct) <= 1:
+        weight = distinct.pop() if distinct else 1.0
         return dh * weight, dg * weight, ds * weight, de * weight
     memory, w = Memory(h, g, s, e, mask, batch_first, handle, allow), on_cpu(weights).to(h.dtype)
     out = memory.gradients()

@@ -275,7 +275,7 @@ class CRF(nn.Module):
             emissions = emissions.masked_fill(forbidden.bool(), float("-inf"))
         none = emissions.new_empty(0)
         start, end = (none if scores is None else scores.to(dtype) for scores in (self.start_transitions, self.end_transitions))
-        present = none.to(torch.uint8) if mask is None else mask.ne(0).to(torch.uint8)
+        present = torch.empty(0, dtype=torch.uint8, device=none.device) if mask is None else mask.ne(0).view(torch.uint8)
         return emissions, self.transitions.to(dtype), start, end, present
 
     def _memory(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> Memory:
