@@ -95,6 +95,18 @@ TEST(PatternProperty, CompiledConstraintAcceptsTheSameByOnePathEach) {
   });
 }
 
+TEST(PatternProperty, MergingStatesKeepsTheLanguage) {
+  const Constraint contiguous = compile(Language::parse("B once_contiguous(B) A", Labels(names)));
+  EXPECT_TRUE(contiguous.accepts(std::vector<Label>{1, 1, 0}).accepted);
+  EXPECT_FALSE(contiguous.accepts(std::vector<Label>{1, 1, 0, 1, 0}).accepted);
+
+  const Automaton cycle{3, {0, 1, 1, 1}, {{0, 0, 1}, {1, 0, 2}, {2, 0, 0}, {3, 0, 0}}};  // all lengths but 1, 4, 7, …
+  const Constraint compiled = compile(Language::from_automaton(cycle, Labels({"A"})));
+  for (std::size_t n = 0; n < 12; ++n) {
+    EXPECT_EQ(compiled.accepts(std::vector<Label>(n, 0)).accepted, n % 3 != 1) << "length " << n;
+  }
+}
+
 TEST(PatternProperty, CountAgreesWithTheMatcher) {
   for_each_pattern([](const Sample& s, const Language& language) {
     std::vector<int> count(longest + 1, 0);

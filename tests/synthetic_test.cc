@@ -28,7 +28,7 @@ TEST(Synthetic, TheSameSeedGivesTheSameResult) {
   EXPECT_EQ(experiments::run(data, setting, 5).training, experiments::run(data, setting, 5).training);
 }
 
-// Weights that minimise the exact NLL of the data under a constraint, by gradient descent until the gradient is small.
+// Weights that minimise the exact NLL of the data under a constraint, by gradient descent with momentum.
 struct Fit {
   std::vector<double> emissions, transitions;
 };
@@ -50,11 +50,14 @@ double loss_and_gradient(const Constraint& constraint, const Data& data, const F
 
 Fit converged(const Constraint& constraint, const Data& data) {
   const int K = constraint.labels().size();
-  Fit fit{std::vector<double>(data.sequences[0].size() * K), std::vector<double>(std::size_t(K) * K)}, gradient = fit;
-  for (int step = 0; step < 1'500; ++step) {
+  Fit fit{std::vector<double>(data.sequences[0].size() * K), std::vector<double>(std::size_t(K) * K)}, gradient = fit, speed = fit;
+  const auto move = [](std::vector<double>& at, std::vector<double>& velocity, const std::vector<double>& slope) {
+    for (std::size_t i = 0; i < at.size(); ++i) at[i] += velocity[i] = 0.95 * velocity[i] - 0.1 * slope[i];
+  };
+  for (int step = 0; step < 3'000; ++step) {
     loss_and_gradient(constraint, data, fit, gradient);
-    for (std::size_t i = 0; i < fit.emissions.size(); ++i) fit.emissions[i] -= 0.4 * gradient.emissions[i];
-    for (std::size_t i = 0; i < fit.transitions.size(); ++i) fit.transitions[i] -= 0.1 * gradient.transitions[i];
+    move(fit.emissions, speed.emissions, gradient.emissions);
+    move(fit.transitions, speed.transitions, gradient.transitions);
   }
   return fit;
 }

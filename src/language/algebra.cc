@@ -15,6 +15,7 @@
 #include <fst/rmepsilon.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -101,6 +102,48 @@ fst::CacheOptions visit_once() {
   return options;
 }
 
+// Merges states that cannot be told apart looking forward (or backward): classes are split by what their states' arcs
+// carry into which classes, until no class splits. OpenFst's Minimize is for deterministic automata; on others it merges
+// states that differ. Gives the automaton back as it is where the splitting takes too many rounds.
+Automaton merged(const Automaton& automaton, bool forward) {
+  const std::size_t states = automaton.accepting.size(), most_steps = 50'000'000;
+  std::vector<std::vector<std::pair<Label, State>>> arcs(states);
+  for (const Arc& arc : automaton.arcs) {
+    if (forward) arcs[arc.from].emplace_back(arc.label, arc.to);
+    if (!forward) arcs[arc.to].emplace_back(arc.label, arc.from);
+  }
+  std::vector<State> classes(automaton.accepting.begin(), automaton.accepting.end());
+  if (!forward) classes.assign(states, 0);
+  if (!forward) classes[automaton.start] = 1;
+
+  using Signature = std::pair<State, std::vector<std::pair<Label, State>>>;
+  std::size_t before = 0, steps = 0;
+  for (std::map<Signature, State> found; found.empty() || found.size() > before;) {
+    before = found.size();
+    found.clear();
+    std::vector<State> next;
+    for (std::size_t q = 0; q < states; ++q) {
+      Signature signature{classes[q], arcs[q]};
+      for (auto& step : signature.second) step.second = classes[step.second];
+      std::sort(signature.second.begin(), signature.second.end());
+      signature.second.erase(std::unique(signature.second.begin(), signature.second.end()), signature.second.end());
+      next.push_back(found.emplace(std::move(signature), static_cast<State>(found.size())).first->second);
+    }
+    classes = std::move(next);
+    steps += states + automaton.arcs.size();
+    if (steps > most_steps) return automaton;
+  }
+
+  Automaton result;
+  result.start = classes[automaton.start];
+  result.accepting.assign(before, 0);
+  for (std::size_t q = 0; q < states; ++q) result.accepting[classes[q]] |= automaton.accepting[q];
+  for (const Arc& arc : automaton.arcs) result.arcs.push_back({classes[arc.from], arc.label, classes[arc.to]});
+  std::sort(result.arcs.begin(), result.arcs.end());
+  result.arcs.erase(std::unique(result.arcs.begin(), result.arcs.end()), result.arcs.end());
+  return result;
+}
+
 // Which pairs of states have a common future: some sequence leads both to acceptance. [Q, Q]
 class CommonFuture {
  public:
@@ -164,13 +207,7 @@ Automaton codeterministic(const Automaton& automaton, const Budget& budget) {
 }
 
 Automaton reduce(const Automaton& automaton) {
-  Fst fst = to_fst(automaton);
-  fst::Minimize(&fst, static_cast<Fst*>(nullptr), fst::kShortestDelta, /*allow_nondet=*/true);
-  fst = reversed(fst);
-  fst::Minimize(&fst, static_cast<Fst*>(nullptr), fst::kShortestDelta, /*allow_nondet=*/true);
-  fst = reversed(fst);
-  check_fst(fst, "reduce");
-  return from_fst(std::move(fst));
+  return merged(merged(automaton, /*forward=*/true), /*forward=*/false);
 }
 
 Automaton intersect(const Automaton& x, const Automaton& y, const Budget& budget) {
