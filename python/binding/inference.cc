@@ -123,12 +123,6 @@ auto run(const Batch& batch, const Settings& settings, const Call& call) {
   return batch.is_double ? call(batch.scores<double>(), options) : call(batch.scores<float>(), options);
 }
 
-template <class Real>
-constexpr Real real_of(const Scores<Real>&) {
-  return {};
-}
-#define REAL decltype(real_of(scores))  // NOLINT: a lambda's element type, in C++20 without template heads
-
 py::list lists(const std::vector<Path>& paths) {
   py::list all(paths.size());
   for (std::size_t i = 0; i < paths.size(); ++i) all[i] = py::make_tuple(py::cast(paths[i].labels), paths[i].score);
@@ -168,16 +162,16 @@ LossAnswer answer(const Choice& choice, const Scores<Real>& scores, const Gradie
 }
 
 LossAnswer bound_nll(const Choice& choice, const Batch& batch, Address gold, const Wanted& wanted, const Settings& settings) {
-  return run(batch, settings, [&](const auto& scores, const LossOptions& options) {
-    return answer(choice, scores, wanted.gradients<REAL>(batch), [&](const auto& constraints, const auto& some, const auto& gradients) {
+  return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const LossOptions& options) {
+    return answer(choice, scores, wanted.gradients<Real>(batch), [&](const auto& constraints, const auto& some, const auto& gradients) {
       return nll(constraints, some, memory<const Label>(gold, batch.rows), gradients, options);
     });
   });
 }
 
 LossAnswer bound_partial_nll(const Choice& choice, const Batch& batch, Address allowed, const Wanted& wanted, const Settings& settings) {
-  return run(batch, settings, [&](const auto& scores, const LossOptions& options) {
-    return answer(choice, scores, wanted.gradients<REAL>(batch), [&](const auto& constraints, const auto& some, const auto& gradients) {
+  return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const LossOptions& options) {
+    return answer(choice, scores, wanted.gradients<Real>(batch), [&](const auto& constraints, const auto& some, const auto& gradients) {
       return partial_nll(constraints, some, memory<const std::uint8_t>(allowed, batch.rows * batch.K()), gradients, options);
     });
   });
@@ -225,36 +219,36 @@ void bind_inference(py::module_& module) {
     return lists(run(batch, settings, [&](const auto& scores, const Options& options) { return sample(choice.view(), scores, sampling, options); }));
   });
   module.def("label_marginals", [](const Choice& choice, const Batch& batch, Address out, const Settings& settings) {
-    run(batch, settings, [&](const auto& scores, const Options& options) {
-      label_marginals(choice.view(), scores, memory<REAL>(out, batch.rows * batch.K()), options);
+    run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
+      label_marginals(choice.view(), scores, memory<Real>(out, batch.rows * batch.K()), options);
     });
   });
   module.def("bigram_marginals", [](const Choice& choice, const Batch& batch, Address out, const Settings& settings) {
-    run(batch, settings, [&](const auto& scores, const Options& options) {
-      bigram_marginals(choice.view(), scores, memory<REAL>(out, batch.rows * batch.K() * batch.K()), options);
+    run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
+      bigram_marginals(choice.view(), scores, memory<Real>(out, batch.rows * batch.K() * batch.K()), options);
     });
   });
   module.def("entropy", [](const Choice& choice, const Batch& batch, const Wanted& wanted, const Settings& settings) {
-    return run(batch, settings, [&](const auto& scores, const Options& options) {
-      return entropy(choice.view(), scores, wanted.gradients<REAL>(batch), options).values;
+    return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
+      return entropy(choice.view(), scores, wanted.gradients<Real>(batch), options).values;
     });
   });
   module.def("language_mass", [](const Choice& choice, const Batch& batch, const Wanted& wanted, const Settings& settings) {
-    return run(batch, settings, [&](const auto& scores, const Options& options) {
-      return language_mass(choice.view(), scores, wanted.gradients<REAL>(batch), options).values;
+    return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
+      return language_mass(choice.view(), scores, wanted.gradients<Real>(batch), options).values;
     });
   });
   module.def("log_z_gradients", [](const Choice& choice, const Batch& batch, const Wanted& wanted, const Settings& settings) {
-    return run(batch, settings, [&](const auto& scores, const Options& options) {
-      return log_z(choice.view(), scores, wanted.gradients<REAL>(batch), options).values;
+    return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
+      return log_z(choice.view(), scores, wanted.gradients<Real>(batch), options).values;
     });
   });
   // `direction`: as Wanted, but read.
   module.def("curvature", [](const Choice& choice, const Batch& batch, const Wanted& direction, const Wanted& wanted, const Settings& settings) {
-    return run(batch, settings, [&](const auto& scores, const Options& options) {
-      const auto along = direction.gradients<REAL>(batch);
-      const Direction<REAL> readable{along.emissions, along.transitions, along.start, along.end};
-      return curvature(choice.view(), scores, readable, wanted.gradients<REAL>(batch), options).values;
+    return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
+      const auto along = direction.gradients<Real>(batch);
+      const Direction<Real> readable{along.emissions, along.transitions, along.start, along.end};
+      return curvature(choice.view(), scores, readable, wanted.gradients<Real>(batch), options).values;
     });
   });
   module.def("nll", &bound_nll);
