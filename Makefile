@@ -22,8 +22,9 @@ test-torch-latest: all
 # Against the others, where they can be installed (PyTorch, pytorch-crf, ccrf); results go to bench/record.
 bench: all
 	@cmake --build build --target bench_programs
-	@scripts/venv build/venv-bench torch==2.13.0 numpy pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1
+	@scripts/venv build/venv-bench torch==2.13.0 numpy pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 matplotlib
 	@build/venv-bench/bin/python bench/inference/run.py
+	@build/venv-bench/bin/python bench/inference/growth.py
 	@PYTHONPATH=build/python build/venv-bench/bin/python bench/torch/step.py
 
 format:

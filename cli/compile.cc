@@ -21,6 +21,14 @@ struct Options {
   std::string dot, svg, fst, bigrams, out;
 };
 
+// The labels themselves where they are few: a slip in the pattern may have made one.
+std::string few(const Labels& labels) {
+  if (labels.size() > 12) return "";
+  std::string text = "   (";
+  for (Label a = 0; a < labels.size(); ++a) text += (a ? " " : "") + labels.name(a);
+  return text + ")";
+}
+
 void print_facts(const Constraint& constraint, double seconds, bool as_json) {
   const Size& size = constraint.size();
   if (as_json) {
@@ -35,7 +43,7 @@ void print_facts(const Constraint& constraint, double seconds, bool as_json) {
   char ratio[64], time[64];
   std::snprintf(ratio, sizeof ratio, "%.1f", static_cast<double>(size.products) / unconstrained);
   std::snprintf(time, sizeof time, "%.3f s", seconds);
-  std::cout << "labels         " << constraint.labels().size() << "\n"
+  std::cout << "labels         " << constraint.labels().size() << few(constraint.labels()) << "\n"
             << "states         " << size.states << "\n"
             << "arcs           " << size.arcs << "\n"
             << "nodes          " << size.nodes << "   (memory of a time step)\n"

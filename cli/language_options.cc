@@ -52,7 +52,7 @@ Language LanguageOptions::language() {
   settle();
   std::optional<Labels> given;
   if (!labels.empty()) given = Labels(labels);
-  return pattern.empty() ? Language::load(file, given, symbols) : Language::parse(pattern, given);
+  return pattern.empty() ? Language::load(file, given, symbols, limits) : Language::parse(pattern, given);
 }
 
 Constraint LanguageOptions::constraint() {

@@ -156,3 +156,8 @@ MEANINGS = {
 @pytest.mark.parametrize("call", MEANINGS)
 def test_built_ins_mean_what_the_reference_says(call, tmp_path):
     assert are_the_same(call, MEANINGS[call], tmp_path)
+
+
+def test_readme_shows_the_example_as_it_is():
+    example = (ROOT / "examples" / "best_sequence.cc").read_text()
+    assert "```cpp\n" + example + "```\n" in (ROOT / "README.md").read_text()

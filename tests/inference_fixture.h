@@ -65,8 +65,8 @@ void expect_all(const std::vector<oracle::Real>& expected, const std::vector<Rea
   ASSERT_EQ(expected.size(), actual.size()) << what;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double difference = std::fabs(static_cast<double>(expected[i] - static_cast<oracle::Real>(actual[i])));
-    ASSERT_TRUE(difference <= bound) << what << "[" << i << "]: expected " << static_cast<double>(expected[i]) << ", got "
-                                     << actual[i];
+    ASSERT_TRUE(difference <= bound) << what << "[" << i << "]: expected " << static_cast<double>(expected[i])
+                                     << ", got " << actual[i];
   }
 }
 

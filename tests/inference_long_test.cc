@@ -36,7 +36,8 @@ Gradient minus_gold(Gradient expected, const std::vector<Label>& gold, int label
   return expected;
 }
 
-// --- the SRL language against tags -------------------------------------------------------------------------------------
+// --- the SRL language against tags
+// -------------------------------------------------------------------------------------
 
 struct SrlCase {
   oracle::Scores scores;
@@ -50,14 +51,15 @@ SrlCase srl_case(const oracle::Tags& tags, int length) {
   SrlCase c;
   c.scores = oracle::random_scores(random, oracle::ScoreKind::normal, length, 47, length % 2 == 0);
   const oracle::DenseTags<double> crf(tags, c.scores.transitions, 47);
-  const oracle::TagBatch<double> batch{1, static_cast<std::size_t>(length), c.scores.emissions, c.scores.start, c.scores.end};
+  const oracle::TagBatch<double> batch{1, static_cast<std::size_t>(length), c.scores.emissions, c.scores.start,
+                                       c.scores.end};
   const oracle::TagResult<double> result = crf.gradients(batch);
   const oracle::TagPaths<double> paths = crf.viterbi(batch);
   c.log_z = result.log_z[0];
   c.best = paths.score[0];
   c.gold = paths.paths[0];
-  c.gradient = minus_gold({{result.labels.begin(), result.labels.end()}, {result.bigrams.begin(), result.bigrams.end()}},
-                          c.gold, 47);
+  c.gradient = minus_gold(
+      {{result.labels.begin(), result.labels.end()}, {result.bigrams.begin(), result.bigrams.end()}}, c.gold, 47);
   return c;
 }
 
@@ -74,8 +76,8 @@ const std::vector<SrlCase>& srl_cases() {
 }
 
 const Constraint& srl() {
-  static const Constraint constraint = Constraint::from_automaton(oracle::algorithm1(oracle::paper_roles()),
-                                                                  oracle::role_labels(oracle::paper_roles()));
+  static const Constraint constraint =
+      Constraint::from_automaton(oracle::algorithm1(oracle::paper_roles()), oracle::role_labels(oracle::paper_roles()));
   return constraint;
 }
 
@@ -90,7 +92,8 @@ TYPED_TEST(InferenceLong, SrlAgreesWithThePapersDenseConstruction) {
     expect_value(c.log_z, log_z(srl(), instance.view()).at(0), tolerance<TypeParam>, "log_z");
     const Path best = viterbi(srl(), instance.view()).at(0);
     expect_value(c.best, best.score, tolerance<TypeParam>, "best score");
-    expect_value(c.best, static_cast<double>(score_of(c.scores, best.labels)), tolerance<TypeParam>, "the path's own score");
+    expect_value(c.best, static_cast<double>(score_of(c.scores, best.labels)), tolerance<TypeParam>,
+                 "the path's own score");
     EXPECT_TRUE(srl().accepts(best.labels).accepted);
 
     std::vector<TypeParam> emissions(instance.emissions.size()), transitions(instance.transitions.size());
@@ -122,7 +125,8 @@ TYPED_TEST(InferenceLong, SrlSamplesAndKBestAreInTheLanguage) {
   }
 }
 
-// --- long sequences against the dense pass -----------------------------------------------------------------------------
+// --- long sequences against the dense pass
+// -----------------------------------------------------------------------------
 
 // An instance and what the dense pass says of it; both precisions read the same.
 struct DenseCase {
@@ -208,6 +212,19 @@ const std::vector<DenseCase>& forced_cases() {
 
 TYPED_TEST(InferenceLong, ForcedPathsAreFollowedToTheEnd) {
   for (const DenseCase& c : forced_cases()) expect_dense<TypeParam>(c, {});
+}
+
+// Depths at which the weight of what is legal leaves the range of float or double after a few steps, or after many.
+TYPED_TEST(InferenceLong, ForcedPathsOfAnyDepth) {
+  Random random(26);
+  for (double depth : {0.5, 5., 16., 40., 80., 87.5, 104., 350., 709., 745., 1500.}) {
+    for (int length : {3, 9, 35, 201}) {
+      const std::string name = "depth " + std::to_string(depth) + ", T = " + std::to_string(length);
+      const oracle::Forced parity = forced_by_parity(random, length, depth), end = forced_by_end(random, length, depth);
+      expect_dense<TypeParam>({"forced by parity, " + name, parity.automaton, parity.scores}, {});
+      expect_dense<TypeParam>({"forced by the end, " + name, end.automaton, end.scores}, {});
+    }
+  }
 }
 
 TYPED_TEST(InferenceLong, RandomLanguagesAgreeWithTheDensePass) {

@@ -35,8 +35,12 @@ Automaton random_language(Random& random, int index, int labels) {
 }
 
 bool has_length(const Automaton& automaton, int length, int labels) {
-  const oracle::Scores zeros{length, labels, std::vector<double>(static_cast<std::size_t>(length * labels), 0),
-                             std::vector<double>(static_cast<std::size_t>(labels * labels), 0), {}, {}};
+  const oracle::Scores zeros{length,
+                             labels,
+                             std::vector<double>(static_cast<std::size_t>(length * labels), 0),
+                             std::vector<double>(static_cast<std::size_t>(labels * labels), 0),
+                             {},
+                             {}};
   return !Enumeration(automaton, zeros).paths().empty();
 }
 
@@ -72,7 +76,10 @@ bool is_member(const Triple& x, const std::vector<Label>& labels) {
 template <class Real>
 struct Gradient {
   explicit Gradient(const Instance<Real>& x)
-      : emissions(x.emissions.size(), 7), transitions(x.transitions.size(), 7), start(x.start.size(), 7), end(x.end.size(), 7) {}
+      : emissions(x.emissions.size(), 7),
+        transitions(x.transitions.size(), 7),
+        start(x.start.size(), 7),
+        end(x.end.size(), 7) {}
   Gradients<Real> view() {
     Gradients<Real> gradients;
     gradients.emissions = emissions;
@@ -220,7 +227,8 @@ TYPED_TEST(InferenceProperty, EntropyAndItsGradient) {
     Gradient<TypeParam> gradient(instance);
     const Loss loss = entropy<TypeParam>(x.constraint, instance.view(), gradient.view());
     expect_value(all.entropy(), loss.values.at(0), tolerance<TypeParam>, "entropy");
-    expect_value(all.entropy(), entropy<TypeParam>(x.constraint, instance.view()).at(0), tolerance<TypeParam>, "entropy alone");
+    expect_value(all.entropy(), entropy<TypeParam>(x.constraint, instance.view()).at(0), tolerance<TypeParam>,
+                 "entropy alone");
     expect_gradient(all.entropy_gradient(), gradient, "entropy");
   });
 }
@@ -230,8 +238,8 @@ TYPED_TEST(InferenceProperty, LanguageMassAndItsGradient) {
     Gradient<TypeParam> gradient(instance);
     const Loss loss = language_mass<TypeParam>(x.constraint, instance.view(), gradient.view());
     expect_value(all.language_mass(), loss.values.at(0), tolerance<TypeParam>, "mass");
-    expect_value(all.language_mass(), language_mass<TypeParam>(x.constraint, instance.view()).at(0), tolerance<TypeParam>,
-                 "mass alone");
+    expect_value(all.language_mass(), language_mass<TypeParam>(x.constraint, instance.view()).at(0),
+                 tolerance<TypeParam>, "mass alone");
     expect_gradient(all.language_mass_gradient(), gradient, "mass");
   });
 }
@@ -261,32 +269,33 @@ TYPED_TEST(InferenceProperty, SamplesAreInTheLanguage) {
 
 TYPED_TEST(InferenceProperty, ImpossibleSequencesAreErrorsOrEmptyAnswers) {
   int impossible = 0;
-  for_each_triple<TypeParam>([&impossible](const Triple& x, const Enumeration& all, const Instance<TypeParam>& instance) {
-    if (all.log_z() != -inf) return;
-    ++impossible;
-    const Scores<TypeParam> scores = instance.view();
-    std::vector<TypeParam> out(instance.emissions.size(), 7);
-    EXPECT_EQ(viterbi_score(x.constraint, scores).at(0), -inf);
-    EXPECT_EQ(language_mass<TypeParam>(x.constraint, scores, {.impossible = Impossible::allow}).at(0), -inf);
-    EXPECT_THROW(viterbi(x.constraint, scores), Error);
-    EXPECT_THROW(k_best(x.constraint, scores, 2), Error);
-    EXPECT_THROW(sample(x.constraint, scores), Error);
-    EXPECT_THROW(posterior_decode(x.constraint, scores), Error);
-    EXPECT_THROW(entropy(x.constraint, scores), Error);
-    EXPECT_THROW(label_marginals<TypeParam>(x.constraint, scores, out), Error);
-    const std::vector<Label> gold(static_cast<std::size_t>(x.scores.length), 0);
-    EXPECT_THROW(nll<TypeParam>(x.constraint, scores, gold), Error);
+  for_each_triple<TypeParam>(
+      [&impossible](const Triple& x, const Enumeration& all, const Instance<TypeParam>& instance) {
+        if (all.log_z() != -inf) return;
+        ++impossible;
+        const Scores<TypeParam> scores = instance.view();
+        std::vector<TypeParam> out(instance.emissions.size(), 7);
+        EXPECT_EQ(viterbi_score(x.constraint, scores).at(0), -inf);
+        EXPECT_EQ(language_mass<TypeParam>(x.constraint, scores, {.impossible = Impossible::allow}).at(0), -inf);
+        EXPECT_THROW(viterbi(x.constraint, scores), Error);
+        EXPECT_THROW(k_best(x.constraint, scores, 2), Error);
+        EXPECT_THROW(sample(x.constraint, scores), Error);
+        EXPECT_THROW(posterior_decode(x.constraint, scores), Error);
+        EXPECT_THROW(entropy(x.constraint, scores), Error);
+        EXPECT_THROW(label_marginals<TypeParam>(x.constraint, scores, out), Error);
+        const std::vector<Label> gold(static_cast<std::size_t>(x.scores.length), 0);
+        EXPECT_THROW(nll<TypeParam>(x.constraint, scores, gold), Error);
 
-    const Options allow{.impossible = Impossible::allow};
-    EXPECT_EQ(viterbi(x.constraint, scores, allow).at(0).score, -inf);
-    EXPECT_TRUE(viterbi(x.constraint, scores, allow).at(0).labels.empty());
-    EXPECT_TRUE(k_best(x.constraint, scores, 2, allow).at(0).empty());
-    label_marginals<TypeParam>(x.constraint, scores, out, allow);
-    for (TypeParam value : out) ASSERT_EQ(value, 0);
-    LossOptions skip;
-    skip.outside = OutsideGold::skip;
-    EXPECT_EQ(nll<TypeParam>(x.constraint, scores, gold, {}, skip).skipped, 1);
-  });
+        const Options allow{.impossible = Impossible::allow};
+        EXPECT_EQ(viterbi(x.constraint, scores, allow).at(0).score, -inf);
+        EXPECT_TRUE(viterbi(x.constraint, scores, allow).at(0).labels.empty());
+        EXPECT_TRUE(k_best(x.constraint, scores, 2, allow).at(0).empty());
+        label_marginals<TypeParam>(x.constraint, scores, out, allow);
+        for (TypeParam value : out) ASSERT_EQ(value, 0);
+        LossOptions skip;
+        skip.outside = OutsideGold::skip;
+        EXPECT_EQ(nll<TypeParam>(x.constraint, scores, gold, {}, skip).skipped, 1);
+      });
   EXPECT_GT(impossible, 100);
 }
 
@@ -304,13 +313,15 @@ TYPED_TEST(InferenceProperty, GoldOutsideTheLanguageIsAnError) {
   EXPECT_GT(outside, 100);
 }
 
-// --- batches -----------------------------------------------------------------------------------------------------------
+// --- batches
+// -----------------------------------------------------------------------------------------------------------
 
 // Sequences over several languages, padded and with the time first, some positions masked out. The oracle sees each
 // sequence without its masked positions.
 template <class Real>
 struct RandomBatch {
-  explicit RandomBatch(int seed) : random(static_cast<std::uint64_t>(seed)), longest(6), sequences(random.between(1, 7)) {
+  explicit RandomBatch(int seed)
+      : random(static_cast<std::uint64_t>(seed)), longest(6), sequences(random.between(1, 7)) {
     for (int i = 0; i < 3; ++i) {
       automata.push_back(oracle::random_automaton(random, oracle::automaton_kinds[i], K, 6));
       constraints.push_back(Constraint::from_automaton(automata.back(), numbered_labels(K)));
@@ -408,7 +419,8 @@ struct WeightedNll {
     const Counts gradient = all.nll_gradient(chosen);
     for (std::size_t t = 0; t < rows.size(); ++t) {
       gold[rows[t]] = chosen[t];
-      set_row(rows[t], {gradient.labels[t * 3], gradient.labels[t * 3 + 1], gradient.labels[t * 3 + 2]}, weights.back());
+      set_row(rows[t], {gradient.labels[t * 3], gradient.labels[t * 3 + 1], gradient.labels[t * 3 + 2]},
+              weights.back());
     }
     for (std::size_t a = 0; a < 9; ++a) bigrams[a] += weights.back() * gradient.bigrams[a];
     for (std::size_t a = 0; a < 3; ++a) start[a] += weights.back() * gradient.start[a];
@@ -448,7 +460,8 @@ TYPED_TEST(InferenceProperty, BatchGradientsAreWeightedSums) {
   }
 }
 
-// --- sampling ----------------------------------------------------------------------------------------------------------
+// --- sampling
+// ----------------------------------------------------------------------------------------------------------
 
 // Pearson's statistic; cells with an expectation below 5 are pooled. Returns its normal deviate (Wilson–Hilferty).
 double chi_square_deviate(const std::vector<oracle::Real>& probability, const std::vector<int>& observed, int total) {
@@ -489,7 +502,8 @@ TYPED_TEST(InferenceProperty, SamplesFollowTheDistribution) {
     for (double temperature : {1.0, 0.5}) {
       const Sampling sampling{total, 20240601u + static_cast<std::uint64_t>(i), temperature, {}};
       std::vector<int> observed(all.paths().size(), 0);
-      const std::vector<std::vector<Path>> samples = sample(x.constraint, Instance<TypeParam>(x.scores).view(), sampling);
+      const std::vector<std::vector<Path>> samples =
+          sample(x.constraint, Instance<TypeParam>(x.scores).view(), sampling);
       for (const Path& path : samples.at(0)) ++observed[place.at(path.labels)];
       const double deviate = chi_square_deviate(all.probabilities(temperature), observed, total);
       EXPECT_LT(deviate, 4.5) << "temperature " << temperature;
@@ -517,11 +531,13 @@ TYPED_TEST(InferenceProperty, SamplesDependOnSeedAndIdAlone) {
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(both[0][i].labels, one[0][i].labels);
 }
 
-// --- the paper's theory ------------------------------------------------------------------------------------------------
+// --- the paper's theory
+// ------------------------------------------------------------------------------------------------
 
 oracle::Scores midpoint(const oracle::Scores& x, const oracle::Scores& y) {
   oracle::Scores middle = x;
-  for (auto part : {&oracle::Scores::emissions, &oracle::Scores::transitions, &oracle::Scores::start, &oracle::Scores::end}) {
+  for (auto part :
+       {&oracle::Scores::emissions, &oracle::Scores::transitions, &oracle::Scores::start, &oracle::Scores::end}) {
     for (std::size_t i = 0; i < (x.*part).size(); ++i) (middle.*part)[i] = ((x.*part)[i] + (y.*part)[i]) / 2;
   }
   return middle;
@@ -536,7 +552,8 @@ TEST(Theory, LossIsConvexInTheScores) {
     if (legal.empty()) continue;
     const std::vector<Label> gold = legal[random.below(static_cast<int>(legal.size()))].labels;
     const auto scores = [&](double spread) {
-      oracle::Scores s = oracle::random_scores(random, oracle::ScoreKind::normal, x.scores.length, x.scores.labels, true);
+      oracle::Scores s =
+          oracle::random_scores(random, oracle::ScoreKind::normal, x.scores.length, x.scores.labels, true);
       for (double& h : s.emissions) h *= spread;
       return s;
     };

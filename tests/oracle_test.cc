@@ -27,7 +27,8 @@ void expect_close(Real expected, Real actual, Real tolerance, const char* what) 
 }
 
 template <class X, class Y>
-void expect_all_close(const std::vector<X>& expected, const std::vector<Y>& actual, double tolerance, const char* what) {
+void expect_all_close(const std::vector<X>& expected, const std::vector<Y>& actual, double tolerance,
+                      const char* what) {
   ASSERT_EQ(expected.size(), actual.size()) << what;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     ASSERT_NEAR(static_cast<double>(expected[i]), static_cast<double>(actual[i]), tolerance) << what << " at " << i;
@@ -42,10 +43,12 @@ struct Case {
 Case random_case(Random& random, AutomatonKind kind, ScoreKind scores, int most_length) {
   const int labels = random.between(1, 3);
   Automaton automaton = random_automaton(random, kind, labels, 5);
-  return {std::move(automaton), random_scores(random, scores, random.between(1, most_length), labels, random.chance(0.5))};
+  return {std::move(automaton),
+          random_scores(random, scores, random.between(1, most_length), labels, random.chance(0.5))};
 }
 
-// --- Algorithm 1 -------------------------------------------------------------------------------------------------------
+// --- Algorithm 1
+// -------------------------------------------------------------------------------------------------------
 
 TEST(Algorithm1, HasThePapersSize) {
   const Size size = measure(algorithm1(paper_roles()));
@@ -83,7 +86,8 @@ TEST(Algorithm1, AcceptsExactlyTheLegalSequencesByOnePathEach) {
   }
 }
 
-// --- random automata ---------------------------------------------------------------------------------------------------
+// --- random automata
+// ---------------------------------------------------------------------------------------------------
 
 TEST(RandomAutomata, AreTrimmedAndUnambiguous) {
   Random random(1);
@@ -109,7 +113,8 @@ TEST(RandomAutomata, ReverseAcceptsTheReversedSequences) {
   }
 }
 
-// --- enumeration -------------------------------------------------------------------------------------------------------
+// --- enumeration
+// -------------------------------------------------------------------------------------------------------
 
 TEST(Enumeration, KnowsAWorkedExample) {
   Scores scores{2, 2, {1, 2, 0.5, -1}, {0, 0.25, -inf, 3}, {}, {}};
@@ -120,8 +125,8 @@ TEST(Enumeration, KnowsAWorkedExample) {
   EXPECT_EQ(all.best(), 4);
   EXPECT_EQ(all.k_best(9).size(), 3u);
   EXPECT_EQ(all.k_best(2)[1].labels, (std::vector<Label>{0, 0}));
-  expect_all_close(std::vector<double>{std::exp(1.5) / z, std::exp(0.25) / z, 0, std::exp(4) / z}, all.marginals().bigrams,
-                   1e-15, "bigrams");
+  expect_all_close(std::vector<double>{std::exp(1.5) / z, std::exp(0.25) / z, 0, std::exp(4) / z},
+                   all.marginals().bigrams, 1e-15, "bigrams");
   expect_close(0, all.language_mass(), 1e-15L, "mass");
 }
 
@@ -171,15 +176,19 @@ TEST(Enumeration, GradientsAreDerivatives) {
     for (std::size_t t = 0; t < gold.size(); ++t) allowed[t * static_cast<std::size_t>(c.scores.labels) + gold[t]] = 1;
     for (std::uint8_t& flag : allowed) flag = flag || random.chance(0.5);
 
-    expect_gradient(c, all.nll_gradient(gold), [&](const Enumeration& e) { return e.nll(gold); }, "nll");
-    expect_gradient(c, all.entropy_gradient(), [](const Enumeration& e) { return e.entropy(); }, "entropy");
-    expect_gradient(c, all.language_mass_gradient(), [](const Enumeration& e) { return e.language_mass(); }, "mass");
-    expect_gradient(c, all.partial_nll_gradient(allowed), [&](const Enumeration& e) { return e.partial_nll(allowed); },
-                    "partial");
+    expect_gradient(
+        c, all.nll_gradient(gold), [&](const Enumeration& e) { return e.nll(gold); }, "nll");
+    expect_gradient(
+        c, all.entropy_gradient(), [](const Enumeration& e) { return e.entropy(); }, "entropy");
+    expect_gradient(
+        c, all.language_mass_gradient(), [](const Enumeration& e) { return e.language_mass(); }, "mass");
+    expect_gradient(
+        c, all.partial_nll_gradient(allowed), [&](const Enumeration& e) { return e.partial_nll(allowed); }, "partial");
   }
 }
 
-// --- the dense pass ----------------------------------------------------------------------------------------------------
+// --- the dense pass
+// ----------------------------------------------------------------------------------------------------
 
 TEST(Dense, AgreesWithEnumeration) {
   Random random(4);
@@ -201,7 +210,8 @@ TEST(Dense, AgreesWithEnumeration) {
 TEST(Dense, FollowsForcedPaths) {
   Random random(5);
   for (int length : {1, 3, 7}) {
-    for (const Forced& forced : {forced_by_parity(random, length), forced_by_end(random, length), forced_single(random, length)}) {
+    for (const Forced& forced :
+         {forced_by_parity(random, length), forced_by_end(random, length), forced_single(random, length)}) {
       const Enumeration all(forced.automaton, forced.scores);
       const DenseResult result = dense(forced.automaton, forced.scores);
       expect_close(all.log_z(), result.log_z, 1e-15L, "log_z");
@@ -210,7 +220,8 @@ TEST(Dense, FollowsForcedPaths) {
   }
 }
 
-// --- tags --------------------------------------------------------------------------------------------------------------
+// --- tags
+// --------------------------------------------------------------------------------------------------------------
 
 template <class R>
 void expect_tags_agree(const Tags& tags, const Case& c, double tolerance) {
@@ -218,7 +229,8 @@ void expect_tags_agree(const Tags& tags, const Case& c, double tolerance) {
   if (all.log_z() == -inf) return;
   const std::vector<R> emissions(c.scores.emissions.begin(), c.scores.emissions.end());
   const std::vector<R> transitions(c.scores.transitions.begin(), c.scores.transitions.end());
-  const std::vector<R> start(c.scores.start.begin(), c.scores.start.end()), end(c.scores.end.begin(), c.scores.end.end());
+  const std::vector<R> start(c.scores.start.begin(), c.scores.start.end()),
+      end(c.scores.end.begin(), c.scores.end.end());
   const DenseTags<R> crf(tags, transitions, c.scores.labels);
   const TagBatch<R> batch{1, static_cast<std::size_t>(c.scores.length), emissions, start, end};
   const TagResult<R> result = crf.gradients(batch);
@@ -245,12 +257,14 @@ TEST(Tags, BothConstructionsAgreeWithEnumeration) {
 TEST(Tags, BatchIsItsSequences) {
   Random random(7);
   const Automaton automaton = random_automaton(random, AutomatonKind::product, 3, 6);
-  const Scores x = random_scores(random, ScoreKind::normal, 8, 3, false), y = random_scores(random, ScoreKind::normal, 8, 3, false);
+  const Scores x = random_scores(random, ScoreKind::normal, 8, 3, false),
+               y = random_scores(random, ScoreKind::normal, 8, 3, false);
   std::vector<double> both = x.emissions;
   both.insert(both.end(), y.emissions.begin(), y.emissions.end());
   const DenseTags<double> crf(arcs_as_tags(automaton), x.transitions, 3);
   const TagResult<double> batch = crf.gradients({2, 8, both, {}, {}});
-  const TagResult<double> first = crf.gradients({1, 8, x.emissions, {}, {}}), second = crf.gradients({1, 8, y.emissions, {}, {}});
+  const TagResult<double> first = crf.gradients({1, 8, x.emissions, {}, {}}),
+                          second = crf.gradients({1, 8, y.emissions, {}, {}});
   EXPECT_DOUBLE_EQ(batch.log_z[0], first.log_z[0]);
   EXPECT_DOUBLE_EQ(batch.log_z[1], second.log_z[0]);
   for (std::size_t i = 0; i < 9; ++i) EXPECT_NEAR(batch.bigrams[i], first.bigrams[i] + second.bigrams[i], 1e-12);
@@ -262,7 +276,8 @@ TEST(Tags, SizesAreThePapers) {
   EXPECT_EQ(classes_as_tags(automaton).size(), 1312u);
 }
 
-// --- the matcher -------------------------------------------------------------------------------------------------------
+// --- the matcher
+// -------------------------------------------------------------------------------------------------------
 
 Pattern leaf(Op op, std::vector<Label> labels = {}, int least = 0) { return {op, std::move(labels), {}, least, 0}; }
 
@@ -314,7 +329,8 @@ TEST(Matcher, PrinterKeepsTheBinding) {
   const std::vector<std::string> names = {"A", "B"};
   std::set<std::string> texts;
   Random random(10);
-  for (int i = 0; i < 400; ++i) texts.insert(print({Op::concat, {}, {{Op::repeat, {}, {negated}, 0, -1}, either}, 0, 0}, names, random));
+  for (int i = 0; i < 400; ++i)
+    texts.insert(print({Op::concat, {}, {{Op::repeat, {}, {negated}, 0, -1}, either}, 0, 0}, names, random));
   EXPECT_TRUE(texts.count("(!A)* (A|B)"));
 }
 

@@ -1,5 +1,5 @@
-// Random patterns with all operators: the language layer against the slow matcher of oracle/matcher.h, on every sequence
-// up to length 6 over 3 labels, before and after compiling.
+// Random patterns with all operators: the language layer against the slow matcher of oracle/matcher.h, on every
+// sequence up to length 6 over 3 labels, before and after compiling.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,8 +48,8 @@ std::string shown(const std::vector<Label>& word) {
   return text;
 }
 
-// Runs `check(sample, language)` on every pattern; an exception fails that pattern and not the rest. A few patterns with
-// repeated complements may outgrow the limits.
+// Runs `check(sample, language)` on every pattern; an exception fails that pattern and not the rest. A few patterns
+// with repeated complements may outgrow the limits.
 template <class Check>
 void for_each_pattern(Check check) {
   int outgrown = 0;
@@ -189,7 +189,8 @@ TEST(PatternProperty, RejectionNamesWhereASequenceLeavesTheLanguage) {
   });
 }
 
-// --- operations on languages -------------------------------------------------------------------------------------------
+// --- operations on languages
+// -------------------------------------------------------------------------------------------
 
 void expect_same(const Language& language, const oracle::Domain::Set& matched, const std::string& operation) {
   for (std::size_t w = 0; w < words().size(); ++w) {

@@ -15,8 +15,11 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
+
+warnings.filterwarnings("ignore", module="torchcrf")  # it uses what newer PyTorch calls deprecated
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
@@ -103,7 +106,7 @@ def pytorch_crf(folder, task, threads):
         crf.zero_grad()
         value = -crf(emissions, gold, reduction="sum")
         value.backward()
-        return float(value)
+        return value.item()
 
     def log_z():
         with torch.no_grad():
@@ -158,7 +161,7 @@ def original(folder, task, names):
     def loss():
         value = -model.log_p(x, tags).sum()
         value.backward()
-        return float(value)
+        return value.item()
     return median_time(loss, once=True)
 
 

@@ -42,7 +42,7 @@ class Language {
   // A .lang file, an OpenFst binary acceptor, AT&T text (*.att), or a compiled constraint, told apart by content.
   // `symbols` is an OpenFst symbol table for automata that carry none.
   static Language load(const std::string& path, const std::optional<Labels>& labels = {},
-                       const std::string& symbols = "");
+                       const std::string& symbols = "", const Limits& limits = {});
   static Language from_automaton(Automaton automaton, const Labels& labels);
   static Language everything(const Labels& labels);           // all sequences
   static Language nothing(const Labels& labels);              // none

@@ -71,7 +71,8 @@ Language Language::parse(std::string_view text, const std::optional<Labels>& lab
   return Language(make_impl(std::move(expanded.labels), std::move(expanded.expr), std::string(text)));
 }
 
-Language Language::load(const std::string& path, const std::optional<Labels>& labels, const std::string& symbols) {
+Language Language::load(const std::string& path, const std::optional<Labels>& labels, const std::string& symbols,
+                        const Limits& limits) {
   const std::string bytes = read_file(path);
   const auto over_labels = [&](const Language& language) { return labels ? language.with_labels(*labels) : language; };
   if (looks_like_safetensors(bytes)) {
@@ -81,7 +82,7 @@ Language Language::load(const std::string& path, const std::optional<Labels>& la
   }
   const bool is_text = path.size() > 4 && path.substr(path.size() - 4) == ".att";
   if (!looks_like_fst(bytes) && !is_text) return parse(bytes, labels, path);
-  const LabelledAutomaton file = is_text ? read_att(path, symbols) : read_fst(path, symbols);
+  const LabelledAutomaton file = is_text ? read_att(path, symbols, limits) : read_fst(path, symbols, limits);
   return over_labels(from_automaton(file.automaton, file.labels));
 }
 

@@ -11,7 +11,7 @@ namespace regccrf::oracle {
 
 namespace {
 
-using CoreSet = unsigned;              // bit i: core role i has begun
+using CoreSet = unsigned;               // bit i: core role i has begun
 using Place = std::pair<int, CoreSet>;  // (role, p), or (outside, p) for p itself
 constexpr int outside = -1;
 

@@ -1,7 +1,7 @@
 // The paper's Algorithm 1 (Appendix D): the automaton of semantic role labelling, made by hand.
 //
-// A state is the set p of core roles that have begun so far, or (r, p): inside a span of role r that will continue, with
-// p the set before it. A core role begins only where p lacks it; a continuation role only where p holds what it
+// A state is the set p of core roles that have begun so far, or (r, p): inside a span of role r that will continue,
+// with p the set before it. A core role begins only where p lacks it; a continuation role only where p holds what it
 // continues. Whether a span goes on is guessed when a label is read, so the automaton is not deterministic, and it is
 // unambiguous because only (r, p) can read I-r.
 //

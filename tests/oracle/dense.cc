@@ -142,7 +142,9 @@ class Pass {
     for (std::size_t i = 0; i < row.size(); ++i) {
       const Real p = probability(row[i]);
       const auto& [e, f] = neighbours_[i];
-      result.bigrams[static_cast<std::size_t>(arc(e).label) * static_cast<std::size_t>(scores_.labels) + arc(f).label] += p;
+      result
+          .bigrams[static_cast<std::size_t>(arc(e).label) * static_cast<std::size_t>(scores_.labels) + arc(f).label] +=
+          p;
       if (p > 0) result.entropy -= p * conditional[i];
     }
   }

@@ -193,9 +193,7 @@ Counts Enumeration::partial_nll_gradient(std::span<const std::uint8_t> allowed) 
 
 Enumeration Enumeration::unconstrained() const { return {everything(scores_.labels), scores_}; }
 
-Real Enumeration::language_mass() const {
-  return log_z_ == impossible ? impossible : log_z_ - unconstrained().log_z();
-}
+Real Enumeration::language_mass() const { return log_z_ == impossible ? impossible : log_z_ - unconstrained().log_z(); }
 
 Counts Enumeration::language_mass_gradient() const { return marginals() - unconstrained().marginals(); }
 

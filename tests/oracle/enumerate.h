@@ -39,7 +39,7 @@ class Enumeration {
 
   const std::vector<Path>& paths() const { return paths_; }  // in the order of their labels
   Real log_z() const { return log_z_; }
-  Real best() const;                             // -inf where nothing is possible
+  Real best() const;                              // -inf where nothing is possible
   std::vector<Path> k_best(std::size_t k) const;  // best first, ties by labels; never a path of score -inf
   const std::vector<Real>& probabilities() const { return probability_; }  // of each path
   std::vector<Real> probabilities(Real temperature) const;                 // ∝ exp(score / temperature)

@@ -11,9 +11,7 @@ namespace {
 
 using Word = Domain::Word;
 
-int occurrences(const Word& word, Label label) {
-  return static_cast<int>(std::count(word.begin(), word.end(), label));
-}
+int occurrences(const Word& word, Label label) { return static_cast<int>(std::count(word.begin(), word.end(), label)); }
 
 bool contains(const std::vector<Label>& labels, Label label) {
   return std::find(labels.begin(), labels.end(), label) != labels.end();
@@ -192,7 +190,8 @@ bool matches(const Pattern& pattern, const std::vector<Label>& word) {
   return domain.matches(pattern)[whole];
 }
 
-// --- random patterns ---------------------------------------------------------------------------------------------------
+// --- random patterns
+// ---------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -213,7 +212,8 @@ std::vector<Label> random_distinct(Random& random, int labels, int many) {
 }
 
 Pattern random_builtin(Random& random, int labels) {
-  const Op ops[] = {Op::at_most, Op::at_least, Op::exactly, Op::before, Op::requires_, Op::ordered, Op::once_contiguous};
+  const Op ops[] = {Op::at_most,   Op::at_least, Op::exactly,        Op::before,
+                    Op::requires_, Op::ordered,  Op::once_contiguous};
   Pattern pattern;
   pattern.op = ops[random.below(7)];
   pattern.least = random.between(0, 3);
@@ -249,8 +249,8 @@ void choose_repetition(Pattern& pattern, Random& random) {
 
 Pattern random_pattern(Random& random, int labels, int depth) {
   if (depth == 0 || random.chance(0.15)) return random_leaf(random, labels);
-  const Op ops[] = {Op::concat, Op::concat, Op::concat, Op::either, Op::either, Op::both, Op::complement, Op::repeat,
-                    Op::repeat};
+  const Op ops[] = {Op::concat, Op::concat,     Op::concat, Op::either, Op::either,
+                    Op::both,   Op::complement, Op::repeat, Op::repeat};
   Pattern pattern;
   pattern.op = ops[random.below(9)];
   const bool is_unary = pattern.op == Op::complement || pattern.op == Op::repeat;
@@ -263,7 +263,8 @@ Pattern random_pattern(Random& random, int labels, int depth) {
   return pattern;
 }
 
-// --- the printer -------------------------------------------------------------------------------------------------------
+// --- the printer
+// -------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -359,9 +360,7 @@ class Printer {
     return "{" + least + "," + most + "}";
   }
 
-  std::string name(Label label) {
-    return random_.chance(0.05) ? "\"" + names_[label] + "\"" : names_[label];
-  }
+  std::string name(Label label) { return random_.chance(0.05) ? "\"" + names_[label] + "\"" : names_[label]; }
   std::string list(const std::vector<Label>& labels, const std::string& separator) {
     std::string text = name(labels[0]);
     for (std::size_t i = 1; i < labels.size(); ++i) text += separator + name(labels[i]);

@@ -1,9 +1,9 @@
 // A slow matcher for patterns, by the meaning of each operator and without automata.
 //
-// A Domain is a finite set of words closed under taking pieces: all words up to a length, or the pieces of one word. The
-// meaning of a pattern within a domain is the set of its words that match. It follows from the meanings of the parts,
-// word by word: `p q` matches a word that splits into a piece of p and a piece of q; `!p` matches what p does not; a
-// built-in counts positions. All of this is exact, since whether a word matches depends on its own pieces alone.
+// A Domain is a finite set of words closed under taking pieces: all words up to a length, or the pieces of one word.
+// The meaning of a pattern within a domain is the set of its words that match. It follows from the meanings of the
+// parts, word by word: `p q` matches a word that splits into a piece of p and a piece of q; `!p` matches what p does
+// not; a built-in counts positions. All of this is exact, since whether a word matches depends on its own pieces alone.
 //
 // The same file makes random patterns and prints them in the library's syntax.
 #pragma once
@@ -33,9 +33,9 @@ enum class Op {
   at_most,     // least, labels[0]
   at_least,
   exactly,
-  before,      // labels[0], labels[1]
+  before,  // labels[0], labels[1]
   requires_,
-  ordered,     // labels
+  ordered,  // labels
   once_contiguous,
 };
 
@@ -65,7 +65,7 @@ class Domain {
   Set repeat(const Set& part, int least, int most) const;
   Set just_empty() const;
 
-  std::vector<Word> words_;  // shorter before longer
+  std::vector<Word> words_;                                               // shorter before longer
   std::vector<std::vector<std::pair<std::size_t, std::size_t>>> splits_;  // of each word, by length of the first piece
 };
 

@@ -55,11 +55,11 @@ void fill(std::vector<double>& scores, std::size_t size, Random& random, ScoreKi
   for (double& score : scores) score = static_cast<float>(random_score(random, kind, spread));
 }
 
-// `label` weighs e^-5000 against the others at every position.
-void depress(Scores& scores, Label label) {
+// `label` weighs e^-depth against the others at every position.
+void depress(Scores& scores, Label label, double depth) {
   for (int t = 0; t < scores.length; ++t) {
     double& score = scores.emissions[static_cast<std::size_t>(t) * scores.labels + label];
-    score = static_cast<float>(score - 5000);
+    score = static_cast<float>(score - depth);
   }
 }
 
@@ -93,35 +93,35 @@ Scores random_scores(Random& random, ScoreKind kind, int length, int labels, boo
   return scores;
 }
 
-Forced forced_by_parity(Random& random, int length) {
+Forced forced_by_parity(Random& random, int length, double depth) {
   Automaton automaton;
   automaton.accepting = {1, 0, 1, 1, 0};
   automaton.arcs = {{0, 0, 1}, {0, 1, 3}, {0, 2, 3}, {1, 0, 2}, {2, 0, 1}, {3, 1, 4}, {3, 2, 4}, {4, 1, 3}, {4, 2, 3}};
   Scores scores = random_scores(random, ScoreKind::normal, length, 3, true);
-  depress(scores, 1);
-  depress(scores, 2);
+  depress(scores, 1, depth);
+  depress(scores, 2, depth);
   return {automaton, scores};
 }
 
-Forced forced_by_end(Random& random, int length) {
+Forced forced_by_end(Random& random, int length, double depth) {
   Automaton automaton;
   automaton.accepting = {0, 0, 0, 1};
-  automaton.arcs = {{0, 0, 1}, {0, 1, 2}, {0, 2, 2}, {0, 3, 3}, {0, 4, 3}, {1, 0, 1}, {1, 3, 3},
-                    {2, 1, 2}, {2, 2, 2}, {2, 4, 3}};
+  automaton.arcs = {{0, 0, 1}, {0, 1, 2}, {0, 2, 2}, {0, 3, 3}, {0, 4, 3},
+                    {1, 0, 1}, {1, 3, 3}, {2, 1, 2}, {2, 2, 2}, {2, 4, 3}};
   Scores scores = random_scores(random, ScoreKind::normal, length, 5, true);
-  depress(scores, 1);
-  depress(scores, 2);
+  depress(scores, 1, depth);
+  depress(scores, 2, depth);
   scores.emissions[static_cast<std::size_t>(length - 1) * 5 + 3] = -std::numeric_limits<double>::infinity();
   return {automaton, scores};
 }
 
-Forced forced_single(Random& random, int length) {
+Forced forced_single(Random& random, int length, double depth) {
   Automaton automaton;
   automaton.accepting = {1, 1};
   automaton.arcs = {{0, 0, 1}, {1, 1, 0}};
   Scores scores = random_scores(random, ScoreKind::normal, length, 3, true);
-  depress(scores, 0);
-  depress(scores, 1);
+  depress(scores, 0, depth);
+  depress(scores, 1, depth);
   return {automaton, scores};
 }
 

@@ -42,14 +42,17 @@ inline constexpr ScoreKind score_kinds[] = {ScoreKind::normal, ScoreKind::wide, 
 // Every score is a float32 number, so that both precisions see the same input.
 Scores random_scores(Random& random, ScoreKind kind, int length, int labels, bool with_ends);
 
-// A language and scores in which whatever is legal has relative weight e^-5000 a step, and the rest is lost only at the
-// end, so that a pass which forgets small weights forgets all that is legal.
+// A language and scores in which whatever is legal has relative weight e^-depth a step, and the rest is lost only at
+// the end, so that a pass which forgets small weights forgets all that is legal.
 struct Forced {
   Automaton automaton;
   Scores scores;
 };
-Forced forced_by_parity(Random& random, int length);  // (A A)* | [B C]([B C][B C])*; length must be odd
-Forced forced_by_end(Random& random, int length);     // A* D | [B C]* E, and D forbidden at the end
-Forced forced_single(Random& random, int length);     // (A B)*, (A B)* A: one sequence of each length
+// (A A)* | [B C]([B C][B C])*; length must be odd.
+Forced forced_by_parity(Random& random, int length, double depth = 5000);
+// A* D | [B C]* E, and D forbidden at the end.
+Forced forced_by_end(Random& random, int length, double depth = 5000);
+// (A B)* A?: one sequence of each length.
+Forced forced_single(Random& random, int length, double depth = 5000);
 
 }  // namespace regccrf::oracle

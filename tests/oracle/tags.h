@@ -1,6 +1,6 @@
 // The paper's auxiliary CRF (section 4): an ordinary, dense CRF whose tags are the arcs of the automaton (4.1), or the
-// classes (q, a) of arcs that leave one state by one label (4.2). A tag carries its arc's label and that label's scores;
-// what is illegal has score -inf. Every step is a dense product over tags².
+// classes (q, a) of arcs that leave one state by one label (4.2). A tag carries its arc's label and that label's
+// scores; what is illegal has score -inf. Every step is a dense product over tags².
 //
 // The steps are plain loops over [B, Y] rows and the [Y, Y] matrix, free of branches, so that a compiler vectorises
 // them; R is float or double. The same code is the baseline that benchmarks call the paper's dense construction.
@@ -26,10 +26,10 @@
 namespace regccrf::oracle {
 
 struct Tags {
-  std::vector<Label> label;            // [Y]
-  std::vector<std::uint8_t> follows;   // [Y, Y] 1 where the second tag may follow the first
-  std::vector<std::uint8_t> first;     // [Y] 1 where the tag may be the first
-  std::vector<std::uint8_t> last;      // [Y] … the last
+  std::vector<Label> label;           // [Y]
+  std::vector<std::uint8_t> follows;  // [Y, Y] 1 where the second tag may follow the first
+  std::vector<std::uint8_t> first;    // [Y] 1 where the tag may be the first
+  std::vector<std::uint8_t> last;     // [Y] … the last
   std::size_t size() const { return label.size(); }
 };
 
@@ -39,16 +39,16 @@ Tags classes_as_tags(const Automaton& automaton);  // section 4.2: Y = nodes
 // B sequences of one length.
 template <class R>
 struct TagBatch {
-  std::size_t sequences, length;   // B, T ≥ 1
-  std::span<const R> emissions;    // [B, T, K]
-  std::span<const R> start, end;   // [K], or empty
+  std::size_t sequences, length;  // B, T ≥ 1
+  std::span<const R> emissions;   // [B, T, K]
+  std::span<const R> start, end;  // [K], or empty
 };
 
 template <class R>
 struct TagResult {
-  std::vector<double> log_z;   // [B]
-  std::vector<R> labels;       // [B, T, K] marginals
-  std::vector<R> bigrams;      // [K, K] expected counts, summed over the batch
+  std::vector<double> log_z;  // [B]
+  std::vector<R> labels;      // [B, T, K] marginals
+  std::vector<R> bigrams;     // [K, K] expected counts, summed over the batch
 };
 
 template <class R>
