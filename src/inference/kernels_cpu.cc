@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "inference/kernels_cpu.cc"
@@ -127,31 +128,10 @@ HWY_INLINE void column_strip(D d, const P* x, Where where, int lane, int nx, con
   if (j < ny) column_rest<S, kTile - 1, Vectors>(d, x, where, lane, nx, m + j, ny, ny - j, lanes, y + j * lanes);
 }
 
-// The same for a group of one or two slots on either side, without tiles.
-template <class S, class D, class Where, class P>
-HWY_INLINE void thin_column(D d, const P* HWY_RESTRICT x, Where where, int nx, const P* HWY_RESTRICT m, int ny, int lanes, int from,
-                            int to, P* HWY_RESTRICT y) {
-  const int N = static_cast<int>(hn::Lanes(d));
-  for (int s = from; s < to; s += N) {
-    const auto x0 = hn::LoadU(d, x + where(0, s)), x1 = nx > 1 ? hn::LoadU(d, x + where(1, s)) : x0;
-    for (int j = 0; j < ny; ++j) {
-      auto sum = S::times_plus(x0, hn::Set(d, m[j]), hn::Set(d, S::template zero<P>));
-      if (nx > 1) sum = S::times_plus(x1, hn::Set(d, m[ny + j]), sum);
-      hn::StoreU(sum, d, y + j * lanes + s);
-    }
-  }
-}
-
 template <class S, class Where, class P>
 HWY_INLINE void column_product(const P* x, Where where, int nx, const P* m, int ny, int lanes, P* y) {
   const Full<P> d;
   const int N = static_cast<int>(hn::Lanes(d));
-  if (nx >= 1 && nx <= 2 && ny <= 2) {
-    const int whole = lanes / N * N;
-    thin_column<S>(d, x, where, nx, m, ny, lanes, 0, whole, y);
-    if (whole < lanes) thin_column<S>(Eight<P>(), x, where, nx, m, ny, lanes, whole, lanes, y);
-    return;
-  }
   int s = 0;
   for (; s + 2 * N <= lanes; s += 2 * N) column_strip<S, 2>(d, x, where, s, nx, m, ny, lanes, y);
   for (; s + N <= lanes; s += N) column_strip<S, 1>(d, x, where, s, nx, m, ny, lanes, y);
@@ -201,9 +181,34 @@ HWY_INLINE void row_product(const P* x, int nx, const P* m, int ny, P* y) {
 
 // --- whole steps ---------------------------------------------------------------------------------------------------------
 
+// body(vector tag, offset) over the lanes of a thin unit.
+template <class P, class Body>
+HWY_INLINE void over_unit(int width, const Body& body) {
+  const Full<P> full;
+  const Eight<P> eight;
+  if (width == kUnit) {
+    for (int k = 0; k < kUnit; k += static_cast<int>(hn::Lanes(full))) body(full, k);
+  } else {
+    for (int k = 0; k < kLaneUnit; k += static_cast<int>(hn::Lanes(eight))) body(eight, k);
+  }
+}
+
+template <class S, class P>
+HWY_INLINE void mix_thin(const Plan& plan, const P* matrix, const P* before, P* nodes) {
+  for (const Thin& thin : plan.thin) {
+    const P *m = matrix + thin.matrix, *x0 = before + thin.source[0], *x1 = before + thin.source[1];
+    P* y = nodes + thin.node;
+    over_unit<P>(thin.width, [=](auto d, int k) HWY_ATTR {
+      const auto first = S::times_plus(hn::LoadU(d, x0 + k), hn::Set(d, m[0]), hn::Set(d, S::template zero<P>));
+      hn::StoreU(S::times_plus(hn::LoadU(d, x1 + k), hn::Set(d, m[1]), first), d, y + k);
+    });
+  }
+}
+
 template <class S, class P>
 HWY_INLINE void mix(const Plan& plan, const P* matrix, const P* before, P* nodes) {
-  for (const Group& group : plan.groups) {
+  mix_thin<S>(plan, matrix, before, nodes);
+  for (const Group& group : std::span(plan.groups.data(), static_cast<std::size_t>(plan.thick))) {
     const P* m = matrix + group.matrix;
     const std::int32_t* source = plan.sources.data() + group.source;
     if (group.columns) {
@@ -393,7 +398,16 @@ Product<P> Meet(const Plan& plan, const P* alpha, const P* beta, const P* weight
 
 template <class P>
 void BackwardStep(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {
-  for (const Group& group : plan.groups) {
+  for (const Thin& thin : plan.thin) {
+    const P *m = transposed + thin.matrix, *x = after + thin.node;
+    P *y0 = arrivals + thin.arrival[0], *y1 = arrivals + thin.arrival[1];
+    over_unit<P>(thin.width, [=](auto d, int k) HWY_ATTR {
+      const auto v = hn::LoadU(d, x + k);
+      hn::StoreU(hn::Mul(v, hn::Set(d, m[1])), d, y1 + k);
+      hn::StoreU(hn::Mul(v, hn::Set(d, m[0])), d, y0 + k);  // last: with one in-slot they are the same
+    });
+  }
+  for (const Group& group : std::span(plan.groups.data(), static_cast<std::size_t>(plan.thick))) {
     const P* m = transposed + group.matrix;
     if (group.columns) {
       column_product<SumProduct>(after + group.node, Dense{group.lanes}, group.out, m, group.in, group.lanes, arrivals + group.arrival);
@@ -509,7 +523,20 @@ void AddBigrams(const Plan& plan, const P* const* alpha, const P* const* after, 
   const Full<P> d;
   const int N = static_cast<int>(hn::Lanes(d));
   const Eight<P> eight;
-  for (const Group& g : plan.groups) {
+  for (const Thin& thin : plan.thin) {
+    P* e = E + thin.matrix * kSumLanes<P>;
+    over_unit<P>(thin.width, [=](auto tag, int k) HWY_ATTR {
+      auto first = hn::Zero(tag), second = hn::Zero(tag);
+      for (int t = 0; t < steps; ++t) {
+        const auto y = hn::LoadU(tag, after[t] + thin.node + k);
+        first = hn::MulAdd(hn::LoadU(tag, alpha[t] + thin.source[0] + k), y, first);
+        second = hn::MulAdd(hn::LoadU(tag, alpha[t] + thin.source[1] + k), y, second);
+      }
+      hn::StoreU(hn::Add(first, hn::LoadU(tag, e)), tag, e);
+      hn::StoreU(hn::Add(second, hn::LoadU(tag, e + kSumLanes<P>)), tag, e + kSumLanes<P>);
+    });
+  }
+  for (const Group& g : std::span(plan.groups.data(), static_cast<std::size_t>(plan.thick))) {
     P* e = E + g.matrix * kSumLanes<P>;
     const std::int32_t* source = plan.sources.data() + g.source;
     if (g.columns) {

@@ -96,6 +96,11 @@ void join_alike(std::vector<Draft>& drafts) {
   drafts = std::move(left);
 }
 
+bool is_thin(const Draft& draft) {
+  const std::int64_t in = size_of(draft.in);
+  return in >= 1 && in <= 2 && size_of(draft.out) == 1 && draft.states.size() >= 6;
+}
+
 std::vector<Draft> draft_groups(const Topology& t) {
   std::vector<Draft> drafts;
   for (std::int32_t i = 0; i < t.blocks; ++i) {
@@ -106,6 +111,7 @@ std::vector<Draft> draft_groups(const Topology& t) {
   }
   join_alike(drafts);
   std::stable_sort(drafts.begin(), drafts.end(), [](const Draft& x, const Draft& y) {
+    if (is_thin(x) != is_thin(y)) return is_thin(y);
     return x.states.size() * size_of(x.in) * size_of(x.out) > y.states.size() * size_of(y.in) * size_of(y.out);
   });
   return drafts;
@@ -154,7 +160,7 @@ Group lay_out(const Draft& draft, Plan& plan) {
   Group group{};
   group.states = static_cast<std::int32_t>(states);
   group.lanes = padded(states, kLaneUnit);
-  group.columns = 2 * group.lanes * in * out <= 3 * states * in * padded(out, kLaneUnit);
+  group.columns = is_thin(draft) || 2 * group.lanes * in * out <= 3 * states * in * padded(out, kLaneUnit);
   group.in = group.columns ? static_cast<std::int32_t>(in) : padded(in, kLaneUnit);
   group.out = group.columns ? static_cast<std::int32_t>(out) : padded(out, kLaneUnit);
   group.first_in = static_cast<std::int32_t>(plan.in_labels.size());
@@ -294,6 +300,21 @@ class Sources {
 
 }  // namespace
 
+static void list_thin(const Group& group, Plan& plan) {
+  for (std::int32_t u = 0; u < group.units; ++u) {
+    Thin thin{};
+    thin.width = std::min(kUnit, group.lanes - u * kUnit);
+    thin.node = group.node + u * kUnit;
+    thin.matrix = group.matrix;
+    for (std::int32_t k = 0; k < 2; ++k) {
+      const std::int32_t i = std::min(k, group.in - 1);
+      thin.source[k] = plan.sources[group.source + i * group.units + u];
+      thin.arrival[k] = group.arrival + i * group.lanes + u * kUnit;
+    }
+    plan.thin.push_back(thin);
+  }
+}
+
 std::shared_ptr<const Plan> make_plan(const Topology& t) {
   auto plan = std::make_shared<Plan>();
   plan->K = t.K;
@@ -317,6 +338,14 @@ std::shared_ptr<const Plan> make_plan(const Topology& t) {
   Sources sources(t, *plan);
   for (Group& group : plan->groups) sources.find(group);
   sources.finish();
+  plan->thick = 0;
+  for (std::size_t i = 0; i < drafts.size(); ++i) {
+    if (is_thin(drafts[i])) {
+      list_thin(plan->groups[i], *plan);
+    } else {
+      ++plan->thick;
+    }
+  }
   std::vector<std::int32_t> all(static_cast<std::size_t>(t.nodes));
   std::iota(all.begin(), all.end(), 0);
   plan->backward = make_move(all, t.from_begin, t.from_arrival, plan->node_cell, plan->arrival_cell);

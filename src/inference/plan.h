@@ -36,6 +36,17 @@ struct Group {
   std::int64_t matrix;               // first entry of its [in, out] among all the groups' matrices
 };
 
+// A unit of a thin group: one out-slot and one or two in-slots, in columns. There tend to be many such groups (inside a span
+// of some kind), so their units are listed in one row and done in one loop. With one in-slot the second is the first again,
+// and the matrix entry behind it is padding.
+struct Thin {
+  std::int32_t width;        // 8 or 16 lanes
+  std::int32_t node;         // cells
+  std::int32_t source[2];    // in a forward step
+  std::int32_t arrival[2];   // on the way back
+  std::int64_t matrix;       // its first entry of two
+};
+
 // Pairs of first cells, (to, from), of pieces of 16, 8 and 1 cells.
 struct Pieces {
   std::vector<std::int32_t> sixteen, eight, one;
@@ -51,7 +62,9 @@ struct Plan {
   std::int32_t nodes, arrivals;              // cells; arrivals' serve the way back
   std::int32_t cells;                        // of a forward step: nodes, then arrivals that have cells of their own
   std::int64_t matrix;                       // entries of all matrices
-  std::vector<Group> groups;
+  std::vector<Group> groups;                 // those that are not thin first
+  std::int32_t thick;                        // how many
+  std::vector<Thin> thin;
   std::vector<std::int32_t> in_labels, out_labels;  // K for a slot of padding
   std::vector<std::int32_t> node_cell;       // [N]
   std::vector<std::int32_t> arrival_cell;    // [M]
