@@ -103,7 +103,8 @@ void bind_language(py::module_& module) {
              return Language::parse(text, labels, origin);
            }),
            py::arg("text"), py::arg("labels") = py::none(), py::arg("origin") = "pattern")
-      .def_static("load", &Language::load, py::arg("path"), py::arg("labels") = py::none(), py::arg("symbols") = "", Unlocked(),
+      .def_static("load", &Language::load, py::arg("path"), py::arg("labels") = py::none(), py::arg("symbols") = "",
+                  limits(), Unlocked(),
                   R"doc(A .lang file, an OpenFst binary, AT&T text (*.att) or a saved constraint, told apart by content.
 
     >>> regccrf.Language.load("no such file")

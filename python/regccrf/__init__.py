@@ -42,7 +42,7 @@ def compile(language: LanguageLike, labels: Union[Labels, Sequence[str], None] =
             return language
         language = language.language()
     if isinstance(language, os.PathLike):
-        language = Language.load(os.fspath(language), labels)
+        language = Language.load(os.fspath(language), labels, limits=limits or Limits())
     elif isinstance(language, str):
         language = Language(language, labels)
     elif labels is not None and labels != language.labels:
