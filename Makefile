@@ -1,5 +1,6 @@
-# What a newcomer types. CMake, ctest and pytest do the work; `make` leaves the program at build/regccrf.
-.PHONY: all demo test bench format clean
+# What a newcomer types. CMake, ctest and pytest do the work; `make` leaves the program at build/regccrf
+# and the Python package importable from build/python.
+.PHONY: all demo test test-torch-latest bench format clean
 
 all:
 	@scripts/bootstrap
@@ -11,7 +12,12 @@ demo: all
 
 test: all
 	@ctest --test-dir build --output-on-failure
-	@/usr/bin/python3 -m pytest -q tests
+	@PYTHONPATH=build/python /usr/bin/python3 -m pytest -q tests python/tests
+
+# The Python tests once more, with the newest PyTorch and what the layer is compared with.
+test-torch-latest: all
+	@scripts/venv build/venv-latest torch==2.13.0 numpy pytest pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 transformers accelerate
+	@PYTHONPATH=build/python build/venv-latest/bin/python -m pytest -q python/tests
 
 # Against the others, where they can be installed (PyTorch, pytorch-crf, ccrf); results go to bench/record.
 bench: all
@@ -19,6 +25,7 @@ bench: all
 	@scripts/venv build/venv-bench torch==2.13.0 numpy pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 matplotlib
 	@build/venv-bench/bin/python bench/inference/run.py
 	@build/venv-bench/bin/python bench/inference/growth.py
+	@PYTHONPATH=build/python build/venv-bench/bin/python bench/torch/step.py
 
 format:
 	@git ls-files '*.cc' '*.h' | xargs clang-format-14 -i

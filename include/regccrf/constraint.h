@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "regccrf/automaton.h"
@@ -37,6 +38,8 @@ class Constraint {
 
   void save(const std::string& path) const;           // whole or not at all
   static Constraint load(const std::string& path);    // Error for a file that is damaged, foreign or of a newer version
+  std::string to_bytes() const;                       // what save() writes
+  static Constraint from_bytes(std::string_view bytes);
 
   const Topology& topology() const;  // lives as long as this constraint or a copy of it
 

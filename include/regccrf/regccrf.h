@@ -4,6 +4,7 @@
 #include "regccrf/automaton.h"   // IWYU pragma: export
 #include "regccrf/bigram_fst.h"  // IWYU pragma: export
 #include "regccrf/constraint.h"  // IWYU pragma: export
+#include "regccrf/curvature.h"   // IWYU pragma: export
 #include "regccrf/error.h"       // IWYU pragma: export
 #include "regccrf/inference.h"   // IWYU pragma: export
 #include "regccrf/labels.h"      // IWYU pragma: export

@@ -12,6 +12,7 @@
 #include "inference/plan.h"
 #include "inference/topology.h"
 #include "io/constraint_file.h"
+#include "io/safetensors.h"
 #include "language/automaton.h"
 
 namespace regccrf {
@@ -204,13 +205,21 @@ Membership Constraint::accepts(std::span<const Label> sequence) const {
   return Tracer(impl_->automaton).trace(sequence.data(), sequence.size());
 }
 
-void Constraint::save(const std::string& path) const {
-  write_constraint_file(path, {impl_->automaton, impl_->labels, impl_->method, impl_->text});
+void Constraint::save(const std::string& path) const { write_file(path, to_bytes()); }
+
+std::string Constraint::to_bytes() const {
+  return encode_constraint_file({impl_->automaton, impl_->labels, impl_->method, impl_->text});
 }
 
-Constraint Constraint::load(const std::string& path) {
-  ConstraintFile file = read_constraint_file(path);
-  return from_automaton(std::move(file.automaton), file.labels, std::move(file.method), std::move(file.text));
+namespace {
+
+Constraint from_file(ConstraintFile file) {
+  return Constraint::from_automaton(std::move(file.automaton), file.labels, std::move(file.method), std::move(file.text));
 }
+
+}  // namespace
+
+Constraint Constraint::load(const std::string& path) { return from_file(decode_constraint_file(read_file(path), path)); }
+Constraint Constraint::from_bytes(std::string_view bytes) { return from_file(decode_constraint_file(bytes, "constraint bytes")); }
 
 }  // namespace regccrf

@@ -94,7 +94,4 @@ ConstraintFile decode_constraint_file(std::string_view bytes, const std::string&
   return file;
 }
 
-void write_constraint_file(const std::string& path, const ConstraintFile& file) { write_file(path, encode_constraint_file(file)); }
-ConstraintFile read_constraint_file(const std::string& path) { return decode_constraint_file(read_file(path), path); }
-
 }  // namespace regccrf

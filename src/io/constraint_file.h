@@ -1,4 +1,4 @@
-// The compiled constraint on disk: the safetensors layout, so that other tools can open it.
+// The compiled constraint as bytes: the safetensors layout, so that other tools can open it.
 #pragma once
 
 #include <string>
@@ -19,8 +19,5 @@ struct ConstraintFile {
 // `path` appears in errors only.
 std::string encode_constraint_file(const ConstraintFile& file);
 ConstraintFile decode_constraint_file(std::string_view bytes, const std::string& path);
-
-void write_constraint_file(const std::string& path, const ConstraintFile& file);
-ConstraintFile read_constraint_file(const std::string& path);
 
 }  // namespace regccrf

@@ -1,0 +1,125 @@
+"""Share of the CRF in a training step on the CPU: encoder forward, CRF forward and backward, encoder backward and update.
+
+    PYTHONPATH=build/python python bench/torch/step.py [--threads N] [--repeat N] [--json]
+
+Encoders: a BiLSTM and a small transformer (two layers of width 128). Layers: pytorch-crf, and regccrf without and with a constraint. The
+unconstrained two must give the same loss and gradients before anything is timed.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import time
+
+import torch
+from torch import nn
+
+import regccrf
+from regccrf.torch import CRF, RegCCRF
+
+try:
+    import torchcrf
+except ImportError:
+    torchcrf = None
+
+SRL = pathlib.Path(__file__).resolve().parents[2] / "languages" / "srl.lang"
+B, T, WIDTH, WORDS = 32, 40, 128, 5000
+
+
+class BiLSTM(nn.Module):
+    def __init__(self, K):
+        super().__init__()
+        self.embed, self.emit = nn.Embedding(WORDS, WIDTH), nn.Linear(2 * WIDTH, K)
+        self.lstm = nn.LSTM(WIDTH, WIDTH, batch_first=True, bidirectional=True)
+
+    def forward(self, x):
+        return self.emit(self.lstm(self.embed(x))[0])
+
+
+class Transformer(nn.Module):
+    def __init__(self, K):
+        super().__init__()
+        self.embed, self.emit = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, K)
+        layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, x):
+        return self.emit(self.layers(self.embed(x)))
+
+
+def step(encoder, crf, optimizer, x, tags, mask):
+    """Seconds in the encoder and in the CRF."""
+    marks = [time.perf_counter()]
+    emissions = encoder(x)
+    marks.append(time.perf_counter())
+    at_crf = emissions.detach().requires_grad_()
+    (-crf(at_crf, tags, mask=mask, reduction="mean")).backward()
+    marks.append(time.perf_counter())
+    emissions.backward(at_crf.grad)
+    optimizer.step()
+    optimizer.zero_grad()
+    marks.append(time.perf_counter())
+    return marks[1] - marks[0] + marks[3] - marks[2], marks[2] - marks[1]
+
+
+def same_answer(ours, theirs, emissions, tags, mask):
+    answers = []
+    for crf in (ours, theirs):
+        h = emissions.clone().requires_grad_()
+        value = crf(h, tags, mask=mask)
+        value.backward()
+        answers.append((value.detach(), h.grad, crf.transitions.grad))
+        crf.zero_grad()
+    return all(torch.allclose(x, y, rtol=1e-4, atol=1e-4) for x, y in zip(*answers)) and ours.decode(emissions, mask) == theirs.decode(emissions, mask)
+
+
+def measure(make_encoder, crf, x, tags, mask, repeat):
+    torch.manual_seed(0)
+    encoder = make_encoder(crf.num_tags)
+    optimizer = torch.optim.SGD([*encoder.parameters(), *crf.parameters()], lr=0.0)
+    times = [step(encoder, crf, optimizer, x, tags, mask) for _ in range(repeat + 3)][3:]
+    return [1e3 * statistics.median(part) for part in zip(*times)]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repeat", type=int, default=15)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+
+    constraint = regccrf.compile(SRL)
+    labels = list(constraint.labels)
+    lengths = torch.randint(T // 2, T + 1, (B,))
+    lengths[0] = T
+    mask = torch.arange(T).unsqueeze(0) < lengths.unsqueeze(1)
+    tags = torch.zeros(B, T, dtype=torch.long)
+    for i, length in enumerate(lengths.tolist()):
+        tags[i, :length] = torch.tensor(constraint.labels.ids(constraint.language().random(length, seed=i)[0]))
+    x = torch.randint(WORDS, (B, T))
+
+    layers = {"regccrf": CRF(labels, batch_first=True), "regccrf, SRL language": RegCCRF(labels, constraint, batch_first=True)}
+    if torchcrf is not None:
+        theirs = torchcrf.CRF(len(labels), batch_first=True)
+        theirs.load_state_dict(layers["regccrf"].state_dict())
+        if not same_answer(layers["regccrf"], theirs, torch.randn(B, T, len(labels)), tags, mask):
+            raise SystemExit("the two layers do not agree: nothing was timed")
+        layers = {"pytorch-crf": theirs, **layers}
+
+    rows = []
+    for name, encoder in (("BiLSTM", BiLSTM), ("transformer", Transformer)):
+        for layer, crf in layers.items():
+            rest, share = measure(encoder, crf, x, tags, mask, options.repeat)
+            rows.append({"encoder": name, "layer": layer, "encoder_ms": rest, "crf_ms": share, "crf_share": share / (rest + share)})
+    if options.json:
+        print(json.dumps({"torch": torch.__version__, "threads": options.threads, "B": B, "T": T, "K": len(labels), "rows": rows}))
+        return
+    print(f"B = {B}, T = {T}, K = {len(labels)}, {options.threads} threads, PyTorch {torch.__version__}; medians of {options.repeat} steps")
+    for row in rows:
+        print(f"{row['encoder']:12}{row['layer']:24}encoder {row['encoder_ms']:8.2f} ms   CRF {row['crf_ms']:8.2f} ms   share {row['crf_share']:6.1%}")
+
+
+main()

@@ -1,0 +1,240 @@
+// RegCCRF for LibTorch: a torch::nn::Module on a regular language, header-only; the one public header that includes torch.
+//
+//   regccrf::RegCCRF crf(regccrf::compile(regccrf::Language::parse("(O | B-PER I-PER*)*")));
+//   torch::Tensor loss = -crf(emissions, tags, mask);                 // emissions [T, B, K], tags [T, B], mask [T, B]
+//   std::vector<std::vector<regccrf::Label>> best = crf->decode(emissions, mask);
+//
+// Constraint::unconstrained(labels) makes it an ordinary CRF. Parameters are named as in regccrf.torch and pytorch-crf. Tensors
+// of half precision are computed in float32, tensors on another device on the CPU. Gradients are closed form. A masked position is
+// as if it were absent. Gold outside the language is an Error that names the place.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "regccrf/curvature.h"
+#include "regccrf/inference.h"
+#include "regccrf/loss.h"
+
+namespace regccrf {
+
+struct RegCCRFOptions {
+  bool batch_first = false;  // emissions are [B, T, K] and not [T, B, K]
+  bool start_end = true;     // false: no start and end scores, the form of the paper
+  int threads = 0;           // 0: as many as LibTorch uses
+};
+
+namespace torch_layer {
+
+// Scores in one precision on the CPU, and the layout of a padded batch. Empty tensors stand for what is absent.
+struct Input {
+  ::torch::Tensor emissions, transitions, start, end, mask;
+  std::vector<std::int64_t> first, length;
+  std::int64_t stride = 1;
+
+  Input(const ::torch::autograd::variable_list& scores, const ::torch::Tensor& present, bool batch_first)
+      : emissions(plain(scores[0])), transitions(plain(scores[1])), start(plain(scores[2])), end(plain(scores[3])), mask(plain(present)) {
+    const std::int64_t B = emissions.size(batch_first ? 0 : 1), T = emissions.size(batch_first ? 1 : 0);
+    stride = batch_first ? 1 : std::max<std::int64_t>(B, 1);
+    length.assign(static_cast<std::size_t>(B), T);
+    for (std::int64_t i = 0; i < B; ++i) first.push_back(batch_first ? i * T : i);
+  }
+
+  static ::torch::Tensor plain(const ::torch::Tensor& x) { return x.detach().cpu().contiguous(); }
+
+  template <class T>
+  static std::span<T> memory(const ::torch::Tensor& x) {
+    if (x.numel() == 0) return {};
+    return {static_cast<T*>(x.data_ptr()), static_cast<std::size_t>(x.numel())};
+  }
+
+  template <class Real>
+  Scores<Real> scores() const {
+    static const std::int64_t none = 0;  // an empty batch must not look like a default layout
+    const std::span<const std::int64_t> firsts(first.empty() ? &none : first.data(), first.size());
+    const std::span<const std::int64_t> lengths(length.empty() ? &none : length.data(), length.size());
+    return {.labels = static_cast<int>(emissions.size(2)),
+            .emissions = memory<const Real>(emissions),
+            .transitions = memory<const Real>(transitions),
+            .start = memory<const Real>(start),
+            .end = memory<const Real>(end),
+            .layout = {firsts, lengths, stride, memory<const std::uint8_t>(mask)}};
+  }
+
+  // call(scores) in the emissions' precision.
+  template <class Call>
+  auto with_scores(const Call& call) const {
+    return emissions.scalar_type() == ::torch::kDouble ? call(scores<double>()) : call(scores<float>());
+  }
+
+  ::torch::autograd::variable_list gradients() const {
+    return {::torch::empty_like(emissions), ::torch::empty_like(transitions), ::torch::empty_like(start), ::torch::empty_like(end)};
+  }
+
+  ::torch::Tensor numbers(const std::vector<double>& values) const {
+    return ::torch::tensor(values, ::torch::kDouble).to(emissions.scalar_type());
+  }
+};
+
+template <class Real>
+Gradients<Real> wanted(const ::torch::autograd::variable_list& gradients, const ::torch::Tensor& weights = {}) {
+  return {Input::memory<Real>(gradients[0]), Input::memory<Real>(gradients[1]), Input::memory<Real>(gradients[2]),
+          Input::memory<Real>(gradients[3]),
+          weights.defined() ? Input::memory<const Real>(weights) : std::span<const Real>()};
+}
+
+// What is differentiated: −log P(tags), or log_z where `tags` is empty.
+struct Question {
+  Constraint constraint;
+  ::torch::Tensor mask, tags;  // uint8 and int32, shaped as the emissions without K; empty for absent
+  bool batch_first;
+  LossOptions options;
+
+  Loss ask(const Input& input, const ::torch::autograd::variable_list& gradients, const ::torch::Tensor& weights = {}) const {
+    return input.with_scores([&]<class Real>(const Scores<Real>& scores) {
+      const Gradients<Real> want = wanted<Real>(gradients, weights);
+      if (!tags.defined()) return log_z(constraint, scores, want, options);
+      return nll(constraint, scores, Input::memory<const Label>(tags), want, options);
+    });
+  }
+};
+
+class Differentiable : public ::torch::autograd::Function<Differentiable> {
+ public:
+  static ::torch::Tensor forward(::torch::autograd::AutogradContext* context, ::torch::Tensor emissions, ::torch::Tensor transitions,
+                                 ::torch::Tensor start, ::torch::Tensor end, const Question& question) {
+    const Input input({emissions, transitions, start, end}, question.mask, question.batch_first);
+    context->saved_data["question"] = c10::IValue::make_capsule(c10::make_intrusive<Keep>(question));
+    context->save_for_backward({emissions, transitions, start, end});
+    return input.numbers(question.ask(input, {{}, {}, {}, {}}).values).to(emissions.device());
+  }
+
+  static ::torch::autograd::variable_list backward(::torch::autograd::AutogradContext* context, ::torch::autograd::variable_list outputs) {
+    const auto scores = context->get_saved_variables();
+    const auto kept = c10::static_intrusive_pointer_cast<Keep>(context->saved_data["question"].toCapsule());
+    const Question& question = kept->question;
+    const Input input(scores, question.mask, question.batch_first);
+    ::torch::autograd::variable_list gradients = input.gradients();
+    question.ask(input, gradients, Input::plain(outputs[0]));
+    for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradients[i].to(scores[i].device());
+    gradients.emplace_back();
+    return gradients;
+  }
+
+ private:
+  struct Keep : ::torch::CustomClassHolder {
+    explicit Keep(const Question& q) : question(q) {}
+    Question question;
+  };
+};
+
+}  // namespace torch_layer
+
+class RegCCRFImpl : public ::torch::nn::Module {
+ public:
+  explicit RegCCRFImpl(Constraint constraint, const RegCCRFOptions& options = {})
+      : constraint_(std::move(constraint)), options_(options) {
+    const std::int64_t K = constraint_.labels().size();
+    if (options.start_end) {
+      start_transitions = register_parameter("start_transitions", ::torch::empty({K}));
+      end_transitions = register_parameter("end_transitions", ::torch::empty({K}));
+    }
+    transitions = register_parameter("transitions", ::torch::empty({K, K}));
+    reset_parameters();
+  }
+
+  void reset_parameters() {
+    for (::torch::Tensor& parameter : parameters()) ::torch::nn::init::uniform_(parameter, -0.1, 0.1);
+  }
+
+  // log P(tags | emissions) under the language. reduction: none [B], sum, mean, token_mean.
+  ::torch::Tensor forward(const ::torch::Tensor& emissions, const ::torch::Tensor& tags, const ::torch::Tensor& mask = {},
+                          const std::string& reduction = "sum") {
+    const ::torch::Tensor values = log_prob(emissions, tags, mask);
+    if (reduction == "none") return values;
+    if (reduction == "sum") return values.sum();
+    if (reduction == "mean") return values.mean();
+    if (reduction != "token_mean") throw Error("[RegCCRF] invalid reduction: " + reduction);
+    return values.sum() / (mask.defined() ? mask.ne(0).sum().to(values.scalar_type()) : ::torch::tensor(static_cast<double>(tags.numel())));
+  }
+
+  ::torch::Tensor log_prob(const ::torch::Tensor& emissions, const ::torch::Tensor& tags, const ::torch::Tensor& mask = {}) {
+    check_shape("tags", tags, emissions);
+    return -differentiable(emissions, mask, tags.to(::torch::kInt).cpu().contiguous());
+  }
+
+  // log_z: [B]
+  ::torch::Tensor log_partition(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
+    return differentiable(emissions, mask, {});
+  }
+
+  // The most likely label ids of each sequence, absent positions left out. Always in the language.
+  std::vector<std::vector<Label>> decode(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
+    std::vector<std::vector<Label>> best;
+    for (Path& path : input(emissions, mask).with_scores([&](const auto& scores) { return viterbi(constraint_, scores, question(emissions, mask, {}).options); })) {
+      best.push_back(std::move(path.labels));
+    }
+    return best;
+  }
+
+  // P(y_t = a), shaped as the emissions; zeros under the mask.
+  ::torch::Tensor marginals(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
+    const torch_layer::Input in = input(emissions, mask);
+    const ::torch::Tensor out = ::torch::zeros_like(in.emissions);
+    in.with_scores([&]<class Real>(const Scores<Real>& scores) {
+      label_marginals(constraint_, scores, torch_layer::Input::memory<Real>(out), question(emissions, mask, {}).options);
+    });
+    return out.to(emissions.device());
+  }
+
+  const Constraint& constraint() const { return constraint_; }
+  void pretty_print(std::ostream& stream) const override { stream << "RegCCRF(num_tags=" << constraint_.labels().size() << ")"; }
+
+  ::torch::Tensor start_transitions, end_transitions;  // [K], undefined without start_end
+  ::torch::Tensor transitions;                         // [K, K] from, to
+
+ private:
+  static void check_shape(const char* what, const ::torch::Tensor& x, const ::torch::Tensor& emissions) {
+    if (x.dim() == 2 && x.size(0) == emissions.size(0) && x.size(1) == emissions.size(1)) return;
+    throw Error(std::string("[RegCCRF] the first two dimensions of emissions and ") + what + " must match");
+  }
+
+  ::torch::autograd::variable_list scores(const ::torch::Tensor& emissions) const {
+    if (emissions.dim() != 3 || emissions.size(2) != constraint_.labels().size()) {
+      throw Error("[RegCCRF] emissions must have three dimensions, the last of size " + std::to_string(constraint_.labels().size()));
+    }
+    auto type = ::torch::promote_types(emissions.scalar_type(), transitions.scalar_type());
+    if (type != ::torch::kDouble) type = ::torch::kFloat;
+    const ::torch::Tensor none = ::torch::empty({0}, ::torch::dtype(type));
+    return {emissions.to(type), transitions.to(type), options_.start_end ? start_transitions.to(type) : none,
+            options_.start_end ? end_transitions.to(type) : none};
+  }
+
+  torch_layer::Question question(const ::torch::Tensor& emissions, const ::torch::Tensor& mask, const ::torch::Tensor& tags) const {
+    if (mask.defined()) check_shape("mask", mask, emissions);
+    torch_layer::Question q{constraint_, mask.defined() ? mask.ne(0).to(::torch::kByte) : ::torch::empty({0}, ::torch::kByte), tags,
+                            options_.batch_first, {}};
+    q.options.threads = options_.threads > 0 ? options_.threads : ::torch::get_num_threads();
+    return q;
+  }
+
+  torch_layer::Input input(const ::torch::Tensor& emissions, const ::torch::Tensor& mask) const {
+    return {scores(emissions), question(emissions, mask, {}).mask, options_.batch_first};
+  }
+
+  ::torch::Tensor differentiable(const ::torch::Tensor& emissions, const ::torch::Tensor& mask, const ::torch::Tensor& tags) {
+    const auto s = scores(emissions);
+    torch_layer::Question q = question(emissions, mask, tags);
+    if (!tags.defined()) q.options.impossible = Impossible::allow;
+    return torch_layer::Differentiable::apply(s[0], s[1], s[2], s[3], q);
+  }
+
+  Constraint constraint_;
+  RegCCRFOptions options_;
+};
+TORCH_MODULE(RegCCRF);
+
+}  // namespace regccrf

@@ -1,0 +1,130 @@
+// Constraint: compiled, immutable; travels as bytes.
+#include "regccrf/constraint.h"
+
+#include <pybind11/stl.h>
+
+#include "bind.h"
+#include "regccrf/language.h"
+
+namespace py = pybind11;
+
+namespace regccrf::python {
+namespace {
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+Constraint from_arcs(const Labels& labels, std::int32_t start, const std::vector<std::int32_t>& accepting,
+                     const std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t>>& arcs) {
+  Automaton automaton;
+  automaton.start = start;
+  std::int32_t states = start + 1;
+  for (std::int32_t q : accepting) states = std::max(states, q + 1);
+  for (const auto& [from, label, to] : arcs) {
+    states = std::max({states, from + 1, to + 1});
+    automaton.arcs.push_back({from, label, to});
+  }
+  automaton.accepting.resize(static_cast<std::size_t>(std::max(states, 0)));
+  for (std::int32_t q : accepting) {
+    if (q < 0) throw Error("[Constraint] accepting state " + std::to_string(q) + " is negative");
+    automaton.accepting[q] = 1;
+  }
+  normalize(automaton, labels.size());
+  return Constraint::from_automaton(std::move(automaton), labels);
+}
+
+std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t>> arcs_of(const Constraint& constraint) {
+  std::vector<std::tuple<std::int32_t, std::int32_t, std::int32_t>> arcs;
+  for (const Arc& arc : constraint.automaton().arcs) arcs.emplace_back(arc.from, arc.label, arc.to);
+  return arcs;
+}
+
+std::vector<std::int32_t> accepting_of(const Constraint& constraint) {
+  std::vector<std::int32_t> states;
+  for (std::int32_t q = 0; q < constraint.automaton().states(); ++q) {
+    if (constraint.automaton().accepting[q]) states.push_back(q);
+  }
+  return states;
+}
+
+std::string repr(const Constraint& constraint) {
+  const Size& size = constraint.size();
+  return "<Constraint: " + std::to_string(constraint.labels().size()) + " labels, " + std::to_string(size.states) + " states, " +
+         std::to_string(size.arcs) + " arcs, " + std::to_string(size.products) + " products>";
+}
+
+py::bytes to_bytes(const Constraint& constraint) { return py::bytes(constraint.to_bytes()); }
+
+Constraint from_bytes(const py::bytes& bytes) { return Constraint::from_bytes(static_cast<std::string_view>(bytes)); }
+
+}  // namespace
+
+void bind_constraint(py::module_& module) {
+  py::class_<Constraint>(module, "Constraint", R"doc(A language compiled for inference. Immutable; pickles by its bytes.
+
+    >>> regccrf.compile("(O | B I*)*")
+    <Constraint: 3 labels, 2 states, 5 arcs, 8 products>
+    )doc")
+      .def_static("unconstrained", &Constraint::unconstrained, py::arg("labels"), R"doc(All sequences: an ordinary CRF.
+
+    >>> regccrf.Constraint.unconstrained(["A", "B"]).states
+    1
+    )doc")
+      .def_static("from_arcs", &from_arcs, py::arg("labels"), py::arg("start"), py::arg("accepting"), py::arg("arcs"), Unlocked(),
+                  R"doc(An unambiguous automaton as it is; arcs are (state, label id, state).
+
+    >>> regccrf.Constraint.from_arcs(["A", "B"], 0, [1], [(0, 0, 1), (1, 1, 1)]).arcs
+    2
+    )doc")
+      .def_property_readonly("labels", &Constraint::labels, "The labels, in order.")
+      .def_property_readonly("states", [](const Constraint& x) { return x.size().states; }, "Q")
+      .def_property_readonly("arcs", [](const Constraint& x) { return x.size().arcs; }, "A")
+      .def_property_readonly("nodes", [](const Constraint& x) { return x.size().nodes; }, "Numbers that a time step keeps.")
+      .def_property_readonly("products", [](const Constraint& x) { return x.size().products; }, "Products of a time step.")
+      .def_property_readonly("deterministic", &Constraint::deterministic, "At most one arc for each (state, label).")
+      .def_property_readonly("method", &Constraint::method, "How it was made unambiguous.")
+      .def_property_readonly("text", &Constraint::text, "The pattern that it was compiled from, where known.")
+      .def_property_readonly("start", [](const Constraint& x) { return x.automaton().start; }, "The start state.")
+      .def_property_readonly("accepting", &accepting_of, "The accepting states.")
+      .def("arc_list", &arcs_of, R"doc(Its arcs as (state, label id, state).
+
+    >>> regccrf.compile("A").arc_list()
+    [(0, 0, 1)]
+    )doc")
+      .def("accepts", [](const Constraint& x, const std::vector<Label>& ids) { return x.accepts(ids); }, py::arg("ids"),
+           R"doc(Membership of a sequence of label ids.
+
+    >>> bool(regccrf.compile("A B").accepts([0, 1]))
+    True
+    )doc")
+      .def("language", [](const Constraint& x) { return Language::from_automaton(x.automaton(), x.labels()); },
+           R"doc(The language that it stands for.
+
+    >>> ["A"] in regccrf.compile("A").language()
+    True
+    )doc")
+      .def("save", &Constraint::save, py::arg("path"), Unlocked(), "Write it to a file, whole or not at all.")
+      .def_static("load", &Constraint::load, py::arg("path"), Unlocked(), R"doc(A saved constraint.
+
+    >>> regccrf.Constraint.load("no such file")
+    Traceback (most recent call last):
+    ...
+    regccrf.Error: ...
+    )doc")
+      .def("to_bytes", &to_bytes, R"doc(What `save` writes.
+
+    >>> regccrf.Constraint.from_bytes(regccrf.compile("A").to_bytes()).states
+    2
+    )doc")
+      .def_static("from_bytes", &from_bytes, py::arg("bytes"), "A constraint from what `to_bytes` gave.")
+      .def("__repr__", &repr)
+      .def("__eq__", [](const Constraint& x, const Constraint& y) { return x.to_bytes() == y.to_bytes(); }, py::is_operator())
+      .def("__hash__", [](const Constraint& x) { return py::hash(to_bytes(x)); })
+      .def("__copy__", [](py::object self) { return self; })
+      .def("__deepcopy__", [](py::object self, const py::dict&) { return self; })
+      .def(py::pickle(&to_bytes, &from_bytes));
+
+  module.def("compile_language", [](const Language& language, const Limits& limits) { return compile(language, limits); },
+             py::arg("language"), py::arg("limits"), Unlocked());
+}
+
+}  // namespace regccrf::python

@@ -1,0 +1,234 @@
+// Language: patterns and their algebra, with Python's operators.
+#include "regccrf/language.h"
+
+#include <pybind11/operators.h>
+#include <pybind11/stl.h>
+
+#include "bind.h"
+
+namespace py = pybind11;
+
+namespace regccrf::python {
+namespace {
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+using Names = std::vector<std::string>;
+
+std::vector<Names> names_of(const Labels& labels, const std::vector<std::vector<Label>>& sequences) {
+  std::vector<Names> all;
+  all.reserve(sequences.size());
+  for (const auto& sequence : sequences) all.push_back(labels.names(std::span<const Label>(sequence)));
+  return all;
+}
+
+// All sequences, shorter before longer: asks for twice as many each time it runs out.
+class Members {
+ public:
+  explicit Members(Language language) : language_(std::move(language)) {}
+  Names next() {
+    if (at_ == known_.size() && !complete_) more();
+    if (at_ == known_.size()) throw py::stop_iteration();
+    return language_.labels().names(std::span<const Label>(known_[at_++]));
+  }
+
+ private:
+  void more() {
+    const std::size_t wanted = 2 * known_.size() + 8;
+    py::gil_scoped_release unlocked;
+    known_ = language_.enumerate(wanted);
+    complete_ = known_.size() < wanted;
+  }
+  Language language_;
+  std::vector<std::vector<Label>> known_;
+  std::size_t at_ = 0;
+  bool complete_ = false;
+};
+
+std::string repr(const Language& language) {
+  const std::string over = " over " + std::to_string(language.labels().size()) + " labels>";
+  if (language.text().empty()) return "<Language" + over;
+  std::string text = language.text().substr(0, 60);
+  return "<Language " + py::repr(py::cast(text + (language.text().size() > 60 ? "…" : ""))).cast<std::string>() + over;
+}
+
+void bind_membership(py::module_& module) {
+  py::class_<Membership>(module, "Membership", R"doc(How far a sequence gets; true where it is accepted.
+
+    >>> regccrf.Language("A B*").accepts(["A", "A"]).position
+    1
+    )doc")
+      .def_readonly("accepted", &Membership::accepted, "Whether the sequence is in the language.")
+      .def_readonly("position", &Membership::position, "The first position at which no continuation stays in the language.")
+      .def_readonly("possible", &Membership::possible, "The label ids that were possible there.")
+      .def("__bool__", [](const Membership& membership) { return membership.accepted; })
+      .def("__repr__", [](const Membership& membership) {
+        if (membership.accepted) return std::string("Membership(accepted=True)");
+        return "Membership(accepted=False, position=" + std::to_string(membership.position) +
+               ", possible=" + py::repr(py::cast(membership.possible)).cast<std::string>() + ")";
+      });
+}
+
+void bind_limits(py::module_& module) {
+  py::class_<Limits>(module, "Limits", R"doc(Bounds on a construction; past one of them a LimitError is raised.
+
+    >>> regccrf.Limits(states=1000).states
+    1000
+    )doc")
+      .def(py::init([](std::int64_t states, std::int64_t arcs, double seconds) { return Limits{states, arcs, seconds}; }),
+           py::arg("states") = Limits{}.states, py::arg("arcs") = Limits{}.arcs, py::arg("seconds") = Limits{}.seconds)
+      .def_readonly("states", &Limits::states)
+      .def_readonly("arcs", &Limits::arcs)
+      .def_readonly("seconds", &Limits::seconds);
+}
+
+}  // namespace
+
+void bind_language(py::module_& module) {
+  bind_limits(module);
+  bind_membership(module);
+  py::class_<Members>(module, "Members").def("__iter__", [](py::object self) { return self; }).def("__next__", &Members::next);
+
+  const auto limits = [] { return py::arg_v("limits", Limits{}, "Limits()"); };
+  py::class_<Language>(module, "Language", R"doc(A set of label sequences: `Language(pattern, labels=None)`.
+
+    Operators: `|` union, `&` intersection, `-` difference, `~` complement, `+` concatenation, `in` membership.
+    Iteration gives the sequences, shorter before longer. `==` is identity; see `equals`.
+
+    >>> spans = regccrf.Language("(O | B I*)*") & regccrf.Language("at_most(1, B)", labels=["O", "B", "I"])
+    >>> ["B", "O", "B"] in spans
+    False
+    )doc")
+      .def(py::init([](const std::string& text, const std::optional<Labels>& labels, const std::string& origin) {
+             py::gil_scoped_release unlocked;
+             return Language::parse(text, labels, origin);
+           }),
+           py::arg("text"), py::arg("labels") = py::none(), py::arg("origin") = "pattern")
+      .def_static("load", &Language::load, py::arg("path"), py::arg("labels") = py::none(), py::arg("symbols") = "",
+                  limits(), Unlocked(),
+                  R"doc(A .lang file, an OpenFst binary, AT&T text (*.att) or a saved constraint, told apart by content.
+
+    >>> regccrf.Language.load("no such file")
+    Traceback (most recent call last):
+    ...
+    regccrf.Error: ...
+    )doc")
+      .def_static("everything", &Language::everything, py::arg("labels"), R"doc(All sequences over some labels.
+
+    >>> [] in regccrf.Language.everything(["A"])
+    True
+    )doc")
+      .def_static("nothing", &Language::nothing, py::arg("labels"), R"doc(No sequence at all.
+
+    >>> [] in regccrf.Language.nothing(["A"])
+    False
+    )doc")
+      .def_property_readonly("labels", &Language::labels, "The alphabet, in order.")
+      .def_property_readonly("text", &Language::text, "What it was parsed from; empty otherwise.")
+      .def("with_labels", &Language::with_labels, py::arg("labels"), R"doc(The same sequences over more labels, matched by name.
+
+    >>> len(regccrf.Language("A").with_labels(["A", "B"]).labels)
+    2
+    )doc")
+      .def("__or__", [](const Language& x, const Language& y) { return x | y; }, py::is_operator())
+      .def("__and__", [](const Language& x, const Language& y) { return x & y; }, py::is_operator())
+      .def("__sub__", [](const Language& x, const Language& y) { return x - y; }, py::is_operator())
+      .def("__add__", [](const Language& x, const Language& y) { return x + y; }, py::is_operator())
+      .def("__invert__", [](const Language& x) { return !x; })
+      .def("__contains__", [](const Language& x, const Names& names) { return x.accepts(names).accepted; })
+      .def("__iter__", [](const Language& x) { return Members(x); })
+      .def("__repr__", &repr)
+      .def("star", &Language::star, R"doc(Any number of its sequences, one after another.
+
+    >>> ["A", "A"] in regccrf.Language("A").star()
+    True
+    )doc")
+      .def("repeat", &Language::repeat, py::arg("least"), py::arg("most") = py::none(), R"doc(`least` to `most` of its sequences.
+
+    >>> ["A"] in regccrf.Language("A").repeat(2, 3)
+    False
+    )doc")
+      .def("reverse", &Language::reverse, R"doc(Its sequences, back to front.
+
+    >>> ["B", "A"] in regccrf.Language("A B").reverse()
+    True
+    )doc")
+      .def("accepts", [](const Language& x, const Names& names, const Limits& most) { return x.accepts(names, most); },
+           py::arg("sequence"), limits(), Unlocked(), R"doc(Membership of a sequence of names, with the place where it leaves.
+
+    >>> regccrf.Language("A B").accepts(["A"])
+    Membership(accepted=False, position=1, possible=[1])
+    )doc")
+      .def("empty", &Language::empty, limits(), Unlocked(), R"doc(Whether it has no sequence.
+
+    >>> (regccrf.Language("A") & regccrf.Language("A A")).empty()
+    True
+    )doc")
+      .def("equals", &Language::equals, py::arg("other"), limits(), Unlocked(), R"doc(Whether both have the same sequences.
+
+    >>> regccrf.Language("A A*").equals(regccrf.Language("A+"))
+    True
+    )doc")
+      .def("includes", &Language::includes, py::arg("other"), limits(), Unlocked(), R"doc(Whether every sequence of `other` is in it.
+
+    >>> regccrf.Language("A*").includes(regccrf.Language("A A"))
+    True
+    )doc")
+      .def("shortest",
+           [](const Language& x, const Limits& most) -> std::optional<Names> {
+             const auto sequence = x.shortest(most);
+             if (!sequence) return std::nullopt;
+             return x.labels().names(std::span<const Label>(*sequence));
+           },
+           limits(), Unlocked(), R"doc(A shortest sequence, as names; None where there is none.
+
+    >>> regccrf.Language("A B | A").shortest()
+    ['A']
+    )doc")
+      .def("count",
+           [](const Language& x, std::size_t length, const Limits& most) {
+             std::string digits;
+             {
+               py::gil_scoped_release unlocked;
+               digits = x.count(length, most);
+             }
+             return py::int_(py::str(digits));
+           },
+           py::arg("length"), limits(), R"doc(How many sequences of this length it has, exactly.
+
+    >>> regccrf.Language("(A | B)*").count(100) == 2 ** 100
+    True
+    )doc")
+      .def("random",
+           [](const Language& x, std::size_t length, std::size_t many, std::uint64_t seed, const Limits& most) {
+             return names_of(x.labels(), x.random(length, many, seed, most));
+           },
+           py::arg("length"), py::arg("many") = 1, py::arg("seed") = 0, limits(), Unlocked(),
+           R"doc(Sequences of this length, each equally likely.
+
+    >>> regccrf.Language("A B*").random(3)
+    [['A', 'B', 'B']]
+    )doc")
+      .def("of_length",
+           [](const Language& x, std::size_t length, std::size_t most_sequences, const Limits& most) {
+             return names_of(x.labels(), x.enumerate_length(length, most_sequences, most));
+           },
+           py::arg("length"), py::arg("most") = 1000, limits(), Unlocked(), R"doc(Its first `most` sequences of one length.
+
+    >>> regccrf.Language("A | B C | C B").of_length(2)
+    [['B', 'C'], ['C', 'B']]
+    )doc")
+      .def("enumerate",
+           [](const Language& x, std::size_t most_sequences, const Limits& most) {
+             return names_of(x.labels(), x.enumerate(most_sequences, most));
+           },
+           py::arg("most"), limits(), Unlocked(), R"doc(Its first `most` sequences, shorter before longer.
+
+    >>> regccrf.Language("A*").enumerate(3)
+    [[], ['A'], ['A', 'A']]
+    )doc");
+
+  py::implicitly_convertible<py::list, Labels>();
+  py::implicitly_convertible<py::tuple, Labels>();
+}
+
+}  // namespace regccrf::python

@@ -1,0 +1,249 @@
+"""The operators behind `regccrf.torch`: tensors in, tensors out, gradients in closed form.
+
+Plain functions call the compiled core on the tensors' memory. On PyTorch 2.4 and later each is also registered as a custom
+operator with a fake implementation, which is what `torch.compile` sees. On top stand three autograd functions: `LogPartition`,
+its gradient `Expectation` (whose own gradient is exact too, so log_partition differentiates twice), and `Loss`.
+
+Arguments that recur: h emissions [T, B, K] (or [B, T, K] with batch_first), g transitions [K, K], s start and e end [K] or empty,
+mask uint8 [T, B] or empty, `handle` the number of a live constraint. Empty stands for absent.
+
+No `from __future__ import annotations` here: operator schemas are read from the annotations.
+"""
+
+import itertools
+import weakref
+from typing import Any, Callable, List, Sequence, Tuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from . import _core
+
+# Operators take numbers and tensors only, so a constraint travels through them as a number. Its module keeps it alive.
+_live: "weakref.WeakValueDictionary[int, _core.Constraint]" = weakref.WeakValueDictionary()
+_numbers = itertools.count(1)
+
+
+def handle_of(constraint: _core.Constraint) -> int:
+    """A number for this constraint, good for as long as it lives."""
+    number = next(_numbers)
+    _live[number] = constraint
+    return number
+
+
+class Memory:
+    """Scores as contiguous CPU tensors, and the view of them that the core takes."""
+
+    def __init__(self, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
+                 allow: bool = False) -> None:
+        self.h, self.g, self.s, self.e, self.mask = (on_cpu(x) for x in (h, g, s, e, mask))
+        self.device, self.dtype = h.device, h.dtype
+        self.B, T = h.shape[:2] if batch_first else (h.shape[1], h.shape[0])
+        first = [i * T for i in range(self.B)] if batch_first else list(range(self.B))
+        self.batch = _core.Batch(h.dtype == torch.float64, h.shape[2], h.shape[0] * h.shape[1], address(self.h), address(self.g),
+                                 address(self.s), address(self.e), first, [T] * self.B, 1 if batch_first else max(self.B, 1),
+                                 address(self.mask))
+        self.choice = _core.Choice([_live[handle]])
+        self.settings = _core.Settings(torch.get_num_threads(), allow)
+
+    def gradients(self) -> List[Tensor]:
+        """Memory for the gradients of h, g, s, e."""
+        return [torch.empty_like(x) for x in (self.h, self.g, self.s, self.e)]
+
+    def back(self, tensors: Sequence[Tensor]) -> List[Tensor]:
+        return list(tensors) if self.h.device == self.device else [x.to(self.device) for x in tensors]
+
+    def numbers(self, values: Sequence[float]) -> Tensor:
+        return torch.tensor(values, dtype=self.dtype, device=self.device)
+
+
+def on_cpu(x: Tensor) -> Tensor:
+    return x if x.is_cpu and x.is_contiguous() else x.detach().cpu().contiguous()
+
+
+def address(x: Tensor) -> int:
+    """Where a tensor's memory is; 0 for an empty one."""
+    return x.data_ptr() if x.numel() else 0
+
+
+def _compiling() -> bool:
+    return hasattr(torch, "compiler") and torch.compiler.is_compiling()
+
+
+def operator(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The function itself when run eagerly; a custom operator while a graph is being captured, where PyTorch has those."""
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        if not hasattr(torch.library, "custom_op"):
+            return function
+        custom = torch.library.custom_op(f"regccrf::{function.__name__}", function, mutates_args=())
+        custom.register_fake(fake)
+
+        def call(*args: Any) -> Any:
+            return custom(*args) if _compiling() else function(*args)
+        return call
+    return decorate
+
+
+def _batch_size(h: Tensor, batch_first: bool) -> int:
+    return h.shape[0] if batch_first else h.shape[1]
+
+
+def _fresh(*tensors: Tensor) -> List[Tensor]:
+    return [x.new_empty(x.shape) for x in tensors]
+
+
+@operator(lambda h, g, s, e, mask, batch_first, handle: h.new_empty(_batch_size(h, batch_first)))
+def log_partition(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int) -> Tensor:
+    """log_z: [B]; −inf where the language has no sequence."""
+    memory = Memory(h, g, s, e, mask, batch_first, handle)
+    return memory.numbers(_core.log_z(memory.choice, memory.batch, memory.settings))
+
+
+@operator(lambda weights, h, g, s, e, mask, batch_first, handle, allow: tuple(_fresh(h, g, s, e)))
+def expectation(weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
+                allow: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of Σ weights[i] · log_z[i]: expected counts."""
+    memory, w = Memory(h, g, s, e, mask, batch_first, handle, allow), on_cpu(weights).to(h.dtype)
+    out = memory.gradients()
+    _core.log_z_gradients(memory.choice, memory.batch, _core.Wanted(*map(address, [*out, w])), memory.settings)
+    dh, dg, ds, de = memory.back(out)
+    return dh, dg, ds, de
+
+
+@operator(lambda vh, vg, vs, ve, weights, h, g, s, e, mask, batch_first, handle:
+          (h.new_empty(_batch_size(h, batch_first)), *_fresh(h, g, s, e)))
+def curvature(vh: Tensor, vg: Tensor, vs: Tensor, ve: Tensor, weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor,
+              mask: Tensor, batch_first: bool, handle: int) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Along a direction v: the slope of each log_z, and the change of the gradients of Σ weights[i] · log_z[i]."""
+    memory, w = Memory(h, g, s, e, mask, batch_first, handle, allow=True), on_cpu(weights).to(h.dtype)
+    direction = [on_cpu(v).to(h.dtype) for v in (vh, vg, vs, ve)]
+    out = memory.gradients()
+    slopes = _core.curvature(memory.choice, memory.batch, _core.Wanted(*map(address, direction)),
+                             _core.Wanted(*map(address, [*out, w])), memory.settings)
+    dh, dg, ds, de = memory.back(out)
+    return memory.numbers(slopes), dh, dg, ds, de
+
+
+def _compute(kind: str, memory: Memory, gold: Tensor, wanted: _core.Wanted) -> Tuple[List[float], List[bool]]:
+    """Values of a loss and which sequences were left out; gradients into `wanted`."""
+    gold = on_cpu(gold)
+    if kind == "nll":
+        return _core.nll(memory.choice, memory.batch, address(gold), wanted, memory.settings)
+    if kind == "partial_nll":
+        return _core.partial_nll(memory.choice, memory.batch, address(gold), wanted, memory.settings)
+    values = getattr(_core, kind)(memory.choice, memory.batch, wanted, memory.settings)
+    return values, [False] * len(values)
+
+
+def _fake_loss(kind, h, g, s, e, mask, gold, batch_first, handle, allow, differentiate):  # type: ignore[no-untyped-def]
+    gradients = _fresh(h, g, s, e) if differentiate else [h.new_empty(0) for _ in range(4)]
+    B = _batch_size(h, batch_first)
+    return (h.new_empty(B), h.new_empty(B, dtype=torch.bool), *gradients)
+
+
+@operator(_fake_loss)
+def loss(kind: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: Tensor, batch_first: bool, handle: int,
+         allow: bool, differentiate: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Values [B], which sequences were left out [B], and, when wanted, the gradients of the values' sum."""
+    memory = Memory(h, g, s, e, mask, batch_first, handle, allow)
+    out = memory.gradients() if differentiate else [memory.h.new_empty(0) for _ in range(4)]
+    values, left_out = _compute(kind, memory, gold, _core.Wanted(*map(address, out)))
+    dh, dg, ds, de = memory.back(out)
+    return memory.numbers(values), torch.tensor(left_out, dtype=torch.bool, device=h.device), dh, dg, ds, de
+
+
+@operator(lambda kind, weights, dh, dg, ds, de, h, g, s, e, mask, gold, batch_first, handle, allow: tuple(_fresh(h, g, s, e)))
+def loss_gradients(kind: str, weights: Tensor, dh: Tensor, dg: Tensor, ds: Tensor, de: Tensor, h: Tensor, g: Tensor, s: Tensor,
+                   e: Tensor, mask: Tensor, gold: Tensor, batch_first: bool, handle: int,
+                   allow: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of Σ weights[i] · value[i]. Those of the plain sum (dh … de) are at hand: equal weights scale them."""
+    distinct = set(weights.tolist())
+    if len(distinct) <= 1:
+        weight = distinct.pop() if distinct else 1.0
+        return dh * weight, dg * weight, ds * weight, de * weight
+    memory, w = Memory(h, g, s, e, mask, batch_first, handle, allow), on_cpu(weights).to(h.dtype)
+    out = memory.gradients()
+    _compute(kind, memory, gold, _core.Wanted(*map(address, [*out, w])))
+    dh, dg, ds, de = memory.back(out)
+    return dh, dg, ds, de
+
+
+class LogPartition(Function):
+    """(h, g, s, e, mask, batch_first, handle) → log_z [B]. Differentiable twice."""
+
+    @staticmethod
+    def forward(ctx, h, g, s, e, mask, batch_first, handle):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(h, g, s, e, mask)
+        ctx.layout = (batch_first, handle)
+        return log_partition(h, g, s, e, mask, batch_first, handle)
+
+    @staticmethod
+    def backward(ctx, weights):  # type: ignore[no-untyped-def]
+        return (*Expectation.apply(weights, *ctx.saved_tensors, *ctx.layout, True), None, None, None)
+
+
+class Expectation(Function):
+    """(weights, h, g, s, e, mask, batch_first, handle, allow) → expected counts, shaped as h, g, s, e."""
+
+    @staticmethod
+    def forward(ctx, weights, h, g, s, e, mask, batch_first, handle, allow):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(weights, h, g, s, e, mask)
+        ctx.layout = (batch_first, handle)
+        return expectation(weights, h, g, s, e, mask, batch_first, handle, allow)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, vh, vg, vs, ve):  # type: ignore[no-untyped-def]
+        return (*curvature(vh, vg, vs, ve, *ctx.saved_tensors, *ctx.layout), None, None, None, None)
+
+
+def gold_score(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: Tensor, batch_first: bool) -> Tensor:
+    """score(gold): [B], in differentiable tensor operations."""
+    if not batch_first:
+        h, gold, mask = h.transpose(0, 1), gold.transpose(0, 1), mask.transpose(0, 1) if mask.numel() else mask
+    present = mask.bool() if mask.numel() else torch.ones_like(gold, dtype=torch.bool)
+    sequence = torch.arange(h.shape[0], device=h.device).unsqueeze(1).expand_as(present)[present]
+    y = gold[present].long()
+    score = h.new_zeros(h.shape[0]).index_add(0, sequence, h[present].gather(1, y.unsqueeze(1)).squeeze(1))
+    same = sequence[1:] == sequence[:-1]
+    score = score.index_add(0, sequence[1:][same], g[y[:-1][same], y[1:][same]])
+    edge = same.new_ones(min(1, len(y)))
+    if s.numel():
+        begins = torch.cat([edge, ~same])
+        score = score.index_add(0, sequence[begins], s[y[begins]])
+    if e.numel():
+        ends = torch.cat([~same, edge])
+        score = score.index_add(0, sequence[ends], e[y[ends]])
+    return score
+
+
+class Loss(Function):
+    """(kind, h, g, s, e, mask, gold, batch_first, handle, allow, differentiate) → values [B], left out [B]."""
+
+    @staticmethod
+    def forward(ctx, kind, h, g, s, e, mask, gold, batch_first, handle, allow, differentiate):  # type: ignore[no-untyped-def]
+        values, left_out, *gradients = loss(kind, h, g, s, e, mask, gold, batch_first, handle, allow, differentiate)
+        ctx.save_for_backward(h, g, s, e, mask, gold, left_out, *gradients)
+        ctx.kind, ctx.layout = kind, (batch_first, handle, allow)
+        ctx.mark_non_differentiable(left_out)
+        return values, left_out
+
+    @staticmethod
+    def backward(ctx, weights, _):  # type: ignore[no-untyped-def]
+        h, g, s, e, mask, gold, left_out, *gradients = ctx.saved_tensors
+        if torch.is_grad_enabled() and not _compiling():
+            return (None, *_twice(ctx, weights.masked_fill(left_out, 0), h, g, s, e, mask, gold), *[None] * 6)
+        return (None, *loss_gradients(ctx.kind, weights, *gradients, h, g, s, e, mask, gold, *ctx.layout), *[None] * 6)
+
+
+def _twice(ctx, weights, h, g, s, e, mask, gold):  # type: ignore[no-untyped-def]
+    """Gradients of Σ weights[i] · nll[i] that can themselves be differentiated."""
+    if ctx.kind != "nll":
+        raise RuntimeError(f"{ctx.kind} can be differentiated once; log_prob and log_partition can twice")
+    batch_first, handle, _ = ctx.layout
+    scores = [x for x in (h, g, s, e) if x.requires_grad]
+    value = LogPartition.apply(h, g, s, e, mask, batch_first, handle) - gold_score(h, g, s, e, mask, gold, batch_first)
+    gradients = iter(torch.autograd.grad(value, scores, weights, create_graph=True))
+    return [next(gradients) if x.requires_grad else None for x in (h, g, s, e)]

@@ -1,0 +1,370 @@
+"""CRF layers for PyTorch. `CRF` takes what pytorch-crf's class of that name takes and does what it does; `RegCCRF` is the same
+layer with its whole probability mass on a regular language:
+
+>>> crf = RegCCRF(["O", "B-PER", "I-PER"], constraint="(O | B-PER I-PER*)*", batch_first=True)
+>>> crf.decode(torch.tensor([[[0., 0., 5.], [0., 0., 5.]]]))
+[[1, 2]]
+
+Everywhere: emissions are [T, B, K], or [B, T, K] with `batch_first`; tags (label ids) and masks are shaped alike without K. A
+masked position is as if it were absent: its neighbours become adjacent. Half precisions are computed in float32. Tensors on
+another device are computed on the CPU and come back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import torch
+from torch import Tensor, nn
+
+from . import LanguageLike, _core, compile
+from ._core import Constraint, Labels
+from ._torch_ops import Expectation, LogPartition, Loss, Memory, handle_of
+from .inference import Path
+
+__all__ = ["CRF", "Outside", "Path", "RegCCRF"]
+
+_Scores = Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # emissions, transitions, start, end, mask
+_REDUCTIONS = ("none", "sum", "mean", "token_mean")
+_OUTSIDE = ("raise", "skip", "inf")
+
+
+class Outside(NamedTuple):
+    """A gold sequence that is not in the language: where it leaves, with which label, and what was possible there.
+
+    `label` is None where the sequence ends too early.
+
+    >>> Outside(sequence=0, position=3, label="I", possible=["O", "B"]).position
+    3
+    """
+    sequence: int
+    position: int
+    label: Optional[str]
+    possible: List[str]
+
+
+class CRF(nn.Module):
+    """A linear-chain CRF; a drop-in for pytorch-crf's.
+
+    Args:
+        num_tags: the number of labels K, or their names.
+        batch_first: emissions are [B, T, K] and not [T, B, K].
+
+    Parameters: `start_transitions` [K], `end_transitions` [K], `transitions` [K, K] from, to.
+
+    >>> CRF(5)
+    CRF(num_tags=5)
+    """
+
+    def __init__(self, num_tags: Union[int, Sequence[str], Labels], batch_first: bool = False) -> None:
+        super().__init__()
+        labels = _labels(num_tags)
+        self._assemble(Constraint.unconstrained(labels), batch_first)
+        self._add_parameters(start_end=True)
+
+    def _assemble(self, constraint: Constraint, batch_first: bool) -> None:
+        self.batch_first = batch_first
+        self.outside = "raise"
+        self._set_constraint(constraint)
+
+    def _set_constraint(self, constraint: Constraint) -> None:
+        self.constraint = constraint
+        self.labels = constraint.labels
+        self.num_tags = len(self.labels)
+        self._handle = handle_of(constraint)
+
+    def _add_parameters(self, start_end: bool) -> None:
+        K = self.num_tags
+        self.start_transitions = nn.Parameter(torch.empty(K)) if start_end else None
+        self.end_transitions = nn.Parameter(torch.empty(K)) if start_end else None
+        self.transitions = nn.Parameter(torch.empty(K, K))
+        self.reset_parameters()
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._set_constraint(self.constraint)
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew from the uniform distribution between −0.1 and 0.1.
+
+        >>> CRF(5).reset_parameters()
+        """
+        for scores in (self.start_transitions, self.end_transitions, self.transitions):
+            if scores is not None:
+                nn.init.uniform_(scores, -0.1, 0.1)
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}(num_tags={self.num_tags})"
+
+    def with_constraint(self, constraint: Optional[LanguageLike] = None) -> "CRF":
+        """The same parameters (shared, not copied) under another constraint; under none without an argument.
+
+        >>> CRF(["A", "B"]).with_constraint("A*").decode(torch.tensor([[[0., 9.]]]))
+        [[0]]
+        """
+        other = CRF.__new__(CRF if constraint is None else RegCCRF)
+        nn.Module.__init__(other)
+        other._assemble(Constraint.unconstrained(self.labels) if constraint is None else compile(constraint, self.labels),
+                        self.batch_first)
+        other.outside = self.outside
+        other.start_transitions, other.end_transitions = self.start_transitions, self.end_transitions
+        other.transitions = self.transitions
+        return other.train(self.training)
+
+    # --- training ------------------------------------------------------------------------------------------------------
+
+    def forward(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor] = None, reduction: str = "sum", *,
+                forbidden: Optional[Tensor] = None, outside: Optional[str] = None) -> Tensor:
+        """log P(tags | emissions) under the language; its negative is the loss.
+
+        Args:
+            emissions: [T, B, K]
+            tags: [T, B] label ids; anything under the mask. Or sets of allowed labels: bool [T, B, K], for gold that is known
+                in part; the answer is then the log probability of everything that is consistent with it.
+            mask: [T, B], 0 or False = absent.
+            reduction: `none` [B], `sum`, `mean` over sequences, `token_mean` over present positions.
+            forbidden: bool [T, B, K], labels that may not stand at a position.
+            outside: gold that is not in the language: `raise`, `skip` (it counts for nothing) or `inf` (it has −inf).
+
+        >>> crf = CRF(3)
+        >>> crf(torch.zeros(4, 2, 3), torch.zeros(4, 2, dtype=torch.long), reduction="none").shape
+        torch.Size([2])
+        """
+        self._validate(emissions, tags=tags, mask=mask)
+        if reduction not in _REDUCTIONS:
+            raise ValueError(f"invalid reduction: {reduction}")
+        outside = self.outside if outside is None else outside
+        values, left_out = self._log_prob(emissions, tags, mask, forbidden, outside)
+        return self._reduce(values, left_out if outside == "skip" else None, mask, emissions, reduction)
+
+    def log_prob(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
+                 outside: Optional[str] = None) -> Tensor:
+        """`forward` without a reduction: [B].
+
+        >>> CRF(2).log_prob(torch.zeros(1, 3, 2), torch.zeros(1, 3, dtype=torch.long)).shape
+        torch.Size([3])
+        """
+        return self(emissions, tags, mask, "none", forbidden=forbidden, outside=outside)
+
+    def log_partition(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
+        """log Σ exp score(y) over the language: [B]; −inf where it has no sequence. Differentiable twice.
+
+        >>> CRF(2).log_partition(torch.zeros(1, 3, 2)).shape
+        torch.Size([3])
+        """
+        return LogPartition.apply(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
+
+    def entropy(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
+        """−Σ P(y) log P(y), in nats: [B]. Differentiable.
+
+        >>> CRF(2).entropy(torch.zeros(1, 3, 2)).shape
+        torch.Size([3])
+        """
+        return self._loss("entropy", self._scores(emissions, mask, forbidden), allow=False)[0]
+
+    def language_mass(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
+        """log P(L | emissions), how much of the unconstrained model's mass is legal: [B]; −inf for none. Differentiable.
+
+        >>> CRF(2).language_mass(torch.zeros(1, 1, 2)).tolist()
+        [0.0]
+        """
+        return self._loss("language_mass", self._scores(emissions, mask, forbidden), allow=True)[0]
+
+    def marginals(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
+        """P(y_t = a), shaped as the emissions; zeros under the mask. Differentiable.
+
+        >>> CRF(2).marginals(torch.zeros(4, 1, 2)).sum(-1).shape
+        torch.Size([4, 1])
+        """
+        h, *rest = self._scores(emissions, mask, forbidden)
+        weights = h.new_ones(h.shape[0 if self.batch_first else 1])
+        return Expectation.apply(weights, h, *rest, self.batch_first, self._handle, False)[0]
+
+    def check(self, tags: Tensor, mask: Optional[Tensor] = None) -> List[Outside]:
+        """The sequences that are not in the language, with the place where each leaves it.
+
+        >>> RegCCRF(["A", "B"], constraint="A B*").check(torch.tensor([[0], [0]]))
+        [Outside(sequence=0, position=1, label='A', possible=['B'])]
+        """
+        if not self.batch_first:
+            tags, mask = tags.transpose(0, 1), None if mask is None else mask.transpose(0, 1)
+        present = torch.ones_like(tags, dtype=torch.bool) if mask is None else mask.ne(0)
+        found = (self._check_one(i, tags[i].tolist(), present[i].tolist()) for i in range(len(tags)))
+        return [outside for outside in found if outside is not None]
+
+    def _check_one(self, i: int, tags: List[int], present: List[bool]) -> Optional[Outside]:
+        rows = [t for t, here in enumerate(present) if here]
+        sequence = [tags[t] for t in rows]
+        membership = self.constraint.accepts(sequence)
+        if membership.accepted:
+            return None
+        possible = self.labels.names(membership.possible)
+        if membership.position >= len(rows):
+            return Outside(i, rows[-1] + 1 if rows else 0, None, possible)
+        label = sequence[membership.position]
+        return Outside(i, rows[membership.position], self.labels[label] if 0 <= label < self.num_tags else str(label), possible)
+
+    # --- decoding ------------------------------------------------------------------------------------------------------
+
+    def decode(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> List[List[int]]:
+        """The most likely label ids of each sequence, absent positions left out. Always in the language.
+
+        >>> CRF(2).decode(torch.tensor([[[0., 9.]], [[9., 0.]]]))
+        [[1, 0]]
+        """
+        memory = self._memory(emissions, mask, forbidden)
+        return [labels for labels, _ in _core.viterbi(memory.choice, memory.batch, memory.settings)]
+
+    def posterior_decode(self, emissions: Tensor, mask: Optional[Tensor] = None, *,
+                         forbidden: Optional[Tensor] = None) -> List[List[int]]:
+        """The label ids with the largest sum of marginals: the fewest wrong labels to be expected. Always in the language.
+
+        >>> CRF(2).posterior_decode(torch.tensor([[[0., 9.]], [[9., 0.]]]))
+        [[1, 0]]
+        """
+        memory = self._memory(emissions, mask, forbidden)
+        return [labels for labels, _ in _core.posterior_decode(memory.choice, memory.batch, memory.settings)]
+
+    def k_best(self, emissions: Tensor, k: int, mask: Optional[Tensor] = None, *,
+               forbidden: Optional[Tensor] = None) -> List[List[Path]]:
+        """The k best sequences with their scores, distinct, best first; fewer where there are fewer.
+
+        >>> [path.labels for path in CRF(2).k_best(torch.tensor([[[0., 9.]]]), 2)[0]]
+        [[1], [0]]
+        """
+        memory = self._memory(emissions, mask, forbidden)
+        return [[Path(*path) for path in paths] for paths in _core.k_best(memory.choice, memory.batch, k, memory.settings)]
+
+    def sample(self, emissions: Tensor, count: int = 1, mask: Optional[Tensor] = None, *, seed: Optional[int] = None,
+               temperature: float = 1.0, forbidden: Optional[Tensor] = None) -> List[List[List[int]]]:
+        """`count` independent sequences of label ids for each: [B][count][length]. Without a seed, one is drawn from PyTorch's.
+
+        >>> CRF(2).sample(torch.tensor([[[0., 99.]]]), count=3)
+        [[[1], [1], [1]]]
+        """
+        if seed is None:
+            seed = int(torch.randint(2 ** 62, ()))
+        memory = self._memory(emissions, mask, forbidden)
+        samples = _core.sample(memory.choice, memory.batch, count, seed, temperature, [], memory.settings)
+        return [[labels for labels, _ in paths] for paths in samples]
+
+    # --- inside --------------------------------------------------------------------------------------------------------
+
+    def _validate(self, emissions: Tensor, tags: Optional[Tensor] = None, mask: Optional[Tensor] = None) -> None:
+        if emissions.dim() != 3:
+            raise ValueError(f"emissions must have dimension of 3, got {emissions.dim()}")
+        if emissions.size(2) != self.num_tags:
+            raise ValueError(f"expected last dimension of emissions is {self.num_tags}, got {emissions.size(2)}")
+        leading = tuple(emissions.shape[:2])
+        allowed_sets = tags is not None and tags.dtype == torch.bool and tags.shape == emissions.shape
+        if tags is not None and leading != tuple(tags.shape) and not allowed_sets:
+            raise ValueError("the first two dimensions of emissions and tags must match, "
+                             f"got {leading} and {tuple(tags.shape)}")
+        if mask is not None and leading != tuple(mask.shape):
+            raise ValueError("the first two dimensions of emissions and mask must match, "
+                             f"got {leading} and {tuple(mask.shape)}")
+
+    def _scores(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> _Scores:
+        """Emissions, transitions, start, end and mask as the operators take them: one precision, empty for absent."""
+        self._validate(emissions, mask=mask)
+        dtype = torch.promote_types(emissions.dtype, self.transitions.dtype)
+        if dtype in (torch.float16, torch.bfloat16):
+            dtype = torch.float32
+        emissions = emissions.to(dtype)
+        if forbidden is not None:
+            emissions = emissions.masked_fill(forbidden.bool(), float("-inf"))
+        none = emissions.new_empty(0)
+        start, end = (none if scores is None else scores.to(dtype) for scores in (self.start_transitions, self.end_transitions))
+        present = torch.empty(0, dtype=torch.uint8, device=none.device) if mask is None else mask.ne(0).view(torch.uint8)
+        return emissions, self.transitions.to(dtype), start, end, present
+
+    def _memory(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> Memory:
+        with torch.no_grad():
+            return Memory(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
+
+    def _loss(self, kind: str, scores: _Scores, allow: bool, gold: Optional[Tensor] = None) -> Any:
+        differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
+        gold = scores[0].new_empty(0) if gold is None else gold
+        return Loss.apply(kind, *scores, gold, self.batch_first, self._handle, allow, differentiate)
+
+    def _log_prob(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], outside: str) -> Any:
+        """log P(tags) [B], 0 or −inf where the gold is outside as the caller wants, and which those are [B]."""
+        if outside not in _OUTSIDE:
+            raise ValueError(f"invalid outside: {outside} (expected {', '.join(_OUTSIDE)})")
+        kind, gold = ("partial_nll", tags.to(torch.uint8)) if tags.dim() == 3 else ("nll", tags.to(torch.int32))
+        values, left_out = self._loss(kind, self._scores(emissions, mask, forbidden), outside != "raise", gold)
+        values = -values
+        return values.masked_fill(left_out, float("-inf")) if outside == "inf" else values, left_out
+
+    def _reduce(self, values: Tensor, left_out: Optional[Tensor], mask: Optional[Tensor], emissions: Tensor, reduction: str) -> Tensor:
+        if reduction == "none":
+            return values
+        if reduction == "sum":
+            return values.sum()
+        if reduction == "mean":
+            return values.mean() if left_out is None else values.sum() / (~left_out).sum().clamp(min=1)
+        present = torch.ones(emissions.shape[:2], device=emissions.device) if mask is None else mask.ne(0).float()
+        if left_out is not None:
+            present = present * (~left_out).float().unsqueeze(1 if self.batch_first else 0)
+        return values.sum() / present.sum().clamp(min=1)
+
+
+class RegCCRF(CRF):
+    """A CRF on a regular language: a `CRF` that gives every sequence outside it probability 0, in training and in decoding.
+
+    Args:
+        labels: label names in the order of their ids, or their number K (the names are then "0" … "K-1").
+        constraint: a pattern, a path to a .lang file or automaton, a `Language` or a `Constraint`.
+        batch_first: emissions are [B, T, K] and not [T, B, K].
+        start_end: False leaves start and end scores out (the form of the paper).
+        outside: what training does with gold outside the language: `raise`, `skip` or `inf`.
+
+    The constraint is part of the `state_dict`. A state of pytorch-crf's CRF or of `CRF` loads too, and leaves it as it is.
+
+    >>> RegCCRF(["O", "B", "I"], constraint="(O | B I*)*")
+    RegCCRF(num_tags=3, states=2, arcs=5)
+    """
+
+    def __init__(self, labels: Union[int, Sequence[str], Labels], constraint: LanguageLike, batch_first: bool = False,
+                 start_end: bool = True, outside: str = "raise") -> None:
+        nn.Module.__init__(self)
+        if outside not in _OUTSIDE:
+            raise ValueError(f"invalid outside: {outside} (expected {', '.join(_OUTSIDE)})")
+        self._assemble(compile(constraint, _labels(labels)), batch_first)
+        self.outside = outside
+        self._add_parameters(start_end)
+
+    def __repr__(self) -> str:
+        return f"RegCCRF(num_tags={self.num_tags}, states={self.constraint.states}, arcs={self.constraint.arcs})"
+
+    def get_extra_state(self) -> Tensor:
+        """The constraint, as bytes in a tensor.
+
+        >>> RegCCRF(["A"], constraint="A*").get_extra_state().dtype
+        torch.uint8
+        """
+        return torch.frombuffer(bytearray(self.constraint.to_bytes()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the constraint of a saved state.
+
+        >>> crf = RegCCRF(["A"], constraint="A*")
+        >>> crf.set_extra_state(crf.get_extra_state())
+        """
+        self._set_constraint(Constraint.from_bytes(bytes(state.cpu().tolist())))
+
+    def _load_from_state_dict(self, state_dict: Dict[str, Any], prefix: str, local_metadata: Any, strict: bool,
+                              missing_keys: List[str], *rest: Any) -> None:
+        missing: List[str] = []
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, *rest)
+        missing_keys.extend(key for key in missing if key != prefix + "_extra_state")
+
+
+def _labels(labels: Union[int, Sequence[str], Labels]) -> Labels:
+    if isinstance(labels, Labels):
+        return labels
+    if isinstance(labels, int):
+        if labels <= 0:
+            raise ValueError(f"invalid number of tags: {labels}")
+        return Labels([str(i) for i in range(labels)])
+    return Labels(list(labels))

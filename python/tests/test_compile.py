@@ -1,0 +1,60 @@
+"""torch.compile captures the layer in one graph."""
+
+import pytest
+import torch
+
+from helpers import legal_tags, module, ragged
+
+if not hasattr(torch.library, "custom_op"):
+    pytest.skip("torch.compile with custom operators needs PyTorch 2.4", allow_module_level=True)
+
+
+def compiled(function):
+    return torch.compile(function, backend="aot_eager", fullgraph=True)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "none"])
+def test_the_loss_compiles_without_a_graph_break(reduction):
+    crf = module()
+    emissions, mask = ragged([4, 3])
+    tags = legal_tags(crf, [4, 3])
+    weights = torch.tensor([1.0, 3.0], dtype=torch.double)
+    gradients = []
+    for function in (crf.forward, compiled(lambda *args: crf(*args))):
+        h = emissions.clone().requires_grad_()
+        crf.zero_grad()
+        value = function(h, tags, mask, reduction)
+        (value * weights).sum().backward()
+        gradients.append([value.detach(), h.grad, *(p.grad.clone() for p in crf.parameters())])
+    assert all(torch.allclose(x, y) for x, y in zip(*gradients))
+
+
+@pytest.mark.parametrize("method", ["log_partition", "entropy", "language_mass", "marginals"])
+def test_other_methods_compile_too(method):
+    crf = module()
+    emissions, mask = ragged([4, 3])
+    gradients = []
+    for function in (getattr(crf, method), compiled(lambda *args: getattr(crf, method)(*args))):
+        h = emissions.clone().requires_grad_()
+        value = function(h, mask)
+        (value ** 2).sum().backward()
+        gradients.append([value.detach(), h.grad])
+    assert all(torch.allclose(x, y) for x, y in zip(*gradients))
+
+
+def test_shapes_may_change():
+    crf = module()
+    function = torch.compile(lambda h: crf.log_partition(h).sum(), backend="aot_eager", fullgraph=True, dynamic=True)
+    for T in (3, 5, 8):
+        h = torch.randn(T, 2, 3, dtype=torch.double)
+        assert torch.allclose(function(h), crf.log_partition(h).sum())
+
+
+def test_operators_are_registered_as_they_behave():
+    crf = module()
+    emissions, mask = ragged([4, 3])
+    scores = [x.detach() for x in crf._scores(emissions, mask, None)]
+    torch.library.opcheck(torch.ops.regccrf.log_partition.default, (*scores, False, crf._handle))
+    torch.library.opcheck(torch.ops.regccrf.expectation.default, (torch.ones(2).double(), *scores, False, crf._handle, True))
+    tags = legal_tags(crf, [4, 3]).to(torch.int32)
+    torch.library.opcheck(torch.ops.regccrf.loss.default, ("nll", *scores, tags, False, crf._handle, False, True))

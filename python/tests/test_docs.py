@@ -1,0 +1,68 @@
+"""Documents are programs: docstrings, docs/python.md and docs/transformers.md run here."""
+
+import doctest
+import pathlib
+import re
+
+import numpy
+import pytest
+import torch
+
+import regccrf
+import regccrf.inference
+import regccrf.torch
+from regccrf import _core
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def documented():
+    """(name, docstring) of everything public."""
+    for module in (regccrf, regccrf.inference, regccrf.torch):
+        yield module.__name__, module.__doc__
+    owners = [(name, value) for module in (_core, regccrf, regccrf.inference, regccrf.torch) for name, value in vars(module).items()
+              if not name.startswith("_") and getattr(value, "__module__", "").startswith("regccrf")]
+    for name, value in dict(owners).items():
+        yield name, value.__doc__
+        for member, inner in vars(value).items() if isinstance(value, type) else []:
+            inner = getattr(inner, "__func__", inner)
+            if not member.startswith("_") and isinstance(getattr(inner, "__doc__", None), str):
+                yield f"{name}.{member}", inner.__doc__
+
+
+EXAMPLES = {name: doc for name, doc in documented() if doc and ">>>" in doc}
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_docstring(name):
+    names = {**vars(regccrf), **vars(regccrf.torch), **vars(regccrf.inference), "np": numpy, "torch": torch, "regccrf": regccrf}
+    test = doctest.DocTestParser().get_doctest(EXAMPLES[name], names, name, None, 0)
+    failures = []
+    doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(test, out=failures.append)
+    assert not failures, "\n".join(failures)
+
+
+def test_everything_public_is_documented():
+    for name in regccrf.__all__:
+        value = getattr(regccrf, name)
+        assert name in ("__version__", "LanguageLike") or value.__doc__, name
+    assert len(EXAMPLES) > 50
+
+
+def run_page(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / name).read_text(encoding="utf-8"), re.M | re.S)
+    assert blocks
+    exec(compile("\n".join(blocks), name, "exec"), {"__name__": name})
+
+
+def test_the_tutorial(monkeypatch, tmp_path):
+    run_page("python.md", monkeypatch, tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_recipe_for_transformers(monkeypatch, tmp_path):
+    for package in ("transformers", "accelerate"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    run_page("transformers.md", monkeypatch, tmp_path)

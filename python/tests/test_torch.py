@@ -1,0 +1,263 @@
+"""The PyTorch layer: values against enumeration, gradients by finite differences, and what a module must survive."""
+
+import copy
+import io
+import math
+import pickle
+import threading
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+import regccrf
+from helpers import LABELS, PATTERNS, all_scores, functional, inputs, legal_tags, module, ragged, threads
+from regccrf.torch import CRF, Outside, RegCCRF
+
+HOLES = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 0]])
+
+
+@pytest.mark.parametrize("start_end", [True, False])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_values_against_enumeration(pattern, start_end):
+    crf = module(pattern, start_end=start_end)
+    emissions, mask = ragged([4, 3])
+    tags = legal_tags(crf, [4, 3])
+    for i, length in enumerate([4, 3]):
+        scores = all_scores(crf, emissions[:length, i])
+        z = torch.logsumexp(torch.stack(list(scores.values())), 0)
+        gold = tuple(tags[:length, i].tolist())
+        assert torch.allclose(crf.log_partition(emissions, mask)[i], z)
+        assert torch.allclose(crf.log_prob(emissions, tags, mask)[i], scores[gold] - z)
+        assert crf.decode(emissions, mask)[i] == list(max(scores, key=scores.get))
+        assert crf.k_best(emissions, 2, mask)[i][0].score == pytest.approx(max(scores.values()).item())
+        marginals = sum(torch.exp(score - z) * torch.nn.functional.one_hot(torch.tensor(y), 3) for y, score in scores.items())
+        assert torch.allclose(crf.marginals(emissions, mask)[:length, i], marginals)
+        entropy = -sum(torch.exp(score - z) * (score - z) for score in scores.values())
+        assert torch.allclose(crf.entropy(emissions, mask)[i], entropy)
+        free = torch.logsumexp(torch.stack(list(all_scores(crf.with_constraint(), emissions[:length, i]).values())), 0)
+        assert torch.allclose(crf.language_mass(emissions, mask)[i], z - free)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_gradients_of_log_prob(pattern):
+    crf = module(pattern)
+    emissions, mask = ragged([4, 2, 3])
+    tags = legal_tags(crf, [4, 2, 3])
+    assert gradcheck(functional(crf, lambda m, h: m.log_prob(h, tags, mask)), inputs(crf, emissions))
+    assert gradcheck(functional(crf, lambda m, h: m(h, tags, mask, "token_mean")), inputs(crf, emissions))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS[:2])
+@pytest.mark.parametrize("method", ["log_partition", "entropy", "language_mass", "marginals"])
+def test_gradients_with_holes_in_the_mask(method, pattern):
+    crf = module(pattern, batch_first=True)
+    emissions = torch.randn(3, 5, 3, dtype=torch.double)
+    assert gradcheck(functional(crf, lambda m, h: getattr(m, method)(h, HOLES.t())), inputs(crf, emissions))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS[:3])
+def test_second_derivatives_are_exact(pattern):
+    crf = module(pattern)
+    emissions, mask = ragged([4, 2, 3])
+    tags = legal_tags(crf, [4, 2, 3])
+    assert gradgradcheck(functional(crf, lambda m, h: m.log_partition(h, mask)), inputs(crf, emissions))
+    assert gradgradcheck(functional(crf, lambda m, h: m.log_prob(h, tags, mask)), inputs(crf, emissions))
+
+
+def test_no_second_derivative_is_invented():
+    crf = module()
+    emissions = torch.randn(3, 1, 3, dtype=torch.double, requires_grad=True)
+    with pytest.raises(RuntimeError, match="once"):
+        torch.autograd.grad(crf.entropy(emissions).sum(), emissions, create_graph=True)
+
+
+def test_a_masked_position_is_absent():
+    crf = module()
+    emissions = torch.randn(5, 3, 3, dtype=torch.double)
+    for i in range(3):
+        alone = emissions[:, i][HOLES[:, i].bool()].unsqueeze(1)
+        assert torch.allclose(crf.log_partition(emissions, HOLES)[i], crf.log_partition(alone)[0])
+        assert crf.decode(emissions, HOLES)[i] == crf.decode(alone)[0]
+
+
+def test_allowed_sets_sum_over_what_is_consistent():
+    crf = module()
+    emissions, mask = ragged([4])
+    allowed = torch.zeros(4, 1, 3, dtype=torch.bool)
+    allowed[0, 0, :2] = allowed[1:, 0, :] = True
+    scores = all_scores(crf, emissions[:, 0])
+    consistent = torch.stack([score for y, score in scores.items() if y[0] < 2]).logsumexp(0)
+    expected = consistent - torch.stack(list(scores.values())).logsumexp(0)
+    assert torch.allclose(crf.log_prob(emissions, allowed, mask)[0], expected)
+    assert gradcheck(functional(crf, lambda m, h: m.log_prob(h, allowed, mask)), inputs(crf, emissions))
+
+
+def test_forbidden_labels():
+    crf = module()
+    emissions, mask = ragged([4])
+    forbidden = torch.zeros(4, 1, 3, dtype=torch.bool)
+    forbidden[1, 0, 0] = True
+    assert crf.decode(emissions, forbidden=forbidden)[0][1] != 0
+    assert crf.marginals(emissions, forbidden=forbidden)[1, 0, 0] == 0
+    assert gradcheck(functional(crf, lambda m, h: m.log_partition(h, forbidden=forbidden)), inputs(crf, emissions))
+
+
+def test_gold_outside_the_language():
+    crf = module()
+    emissions, mask = ragged([3, 3])
+    tags = torch.tensor([[0, 1], [2, 2], [0, 0]])  # O I O, B I O
+    with pytest.raises(regccrf.Error, match="sequence 0: gold leaves the language at position 1 with label I"):
+        crf(emissions, tags)
+    good = crf.log_prob(emissions[:, 1:], tags[:, 1:])[0]
+    assert torch.equal(crf.log_prob(emissions, tags, outside="inf"), torch.stack([torch.tensor(-math.inf).double(), good]))
+    assert torch.equal(crf(emissions, tags, reduction="mean", outside="skip"), good)
+    assert torch.allclose(crf(emissions, tags, reduction="token_mean", outside="skip"), good / 3)
+    assert crf.check(tags) == [Outside(0, 1, "I", ["O", "B"])]
+    assert crf.check(torch.tensor([[-100], [2], [0]])) == [Outside(0, 0, "-100", ["O", "B"])]
+    hidden = torch.tensor([[1, 1], [0, 1], [1, 1]])
+    assert crf.check(tags, hidden) == []
+    assert crf.check(torch.tensor([[0, 1], [-100, 2], [0, 0]]), hidden) == []
+    h = emissions.clone().requires_grad_()
+    for outside in ["skip", "inf"]:
+        values = crf.log_prob(h, tags, outside=outside)
+        gradient, = torch.autograd.grad(values[1], h)
+        assert gradient[:, 0].abs().max() == 0 and gradient[:, 1].abs().max() > 0
+    with pytest.raises(ValueError, match="invalid outside"):
+        crf(emissions, tags, outside="never")
+
+
+def test_impossible_lengths():
+    crf = module("O O | B O O")
+    emissions, mask = ragged([2, 1, 3])
+    assert crf.log_partition(emissions, mask)[1] == -math.inf
+    assert crf.language_mass(emissions, mask)[1] == -math.inf
+    with pytest.raises(regccrf.Error, match="sequence 1 has length 1"):
+        crf.decode(emissions, mask)
+    h = emissions.clone().requires_grad_()
+    crf.log_partition(h, mask)[[0, 2]].sum().backward()
+    assert torch.isfinite(h.grad).all() and h.grad[:, 1].abs().max() == 0
+
+
+def test_empty_sequences_and_batches():
+    crf = module()
+    assert crf.log_prob(torch.zeros(2, 1, 3), torch.zeros(2, 1, dtype=torch.long), torch.zeros(2, 1)).item() == 0
+    assert crf.decode(torch.zeros(0, 2, 3)) == [[], []]
+    assert crf.decode(torch.zeros(4, 0, 3)) == []
+    assert crf(torch.zeros(4, 0, 3), torch.zeros(4, 0, dtype=torch.long)).item() == 0
+
+
+def test_samples_are_legal_and_repeatable():
+    crf = module("(O | B I*)* & at_most(1, B)")
+    emissions, mask = ragged([5, 2])
+    samples = crf.sample(emissions, 50, mask, seed=4)
+    assert samples == crf.sample(emissions, 50, mask, seed=4)
+    assert all(crf.constraint.accepts(y) for paths in samples for y in paths)
+    torch.manual_seed(1)
+    first = crf.sample(emissions, 5, mask)
+    torch.manual_seed(1)
+    assert crf.sample(emissions, 5, mask) == first
+
+
+def test_posterior_decoding_maximises_marginals():
+    crf = module()
+    emissions, mask = ragged([4, 3])
+    marginals = crf.marginals(emissions, mask)
+    for i, (length, found) in enumerate(zip([4, 3], crf.posterior_decode(emissions, mask))):
+        value = {y: sum(marginals[t, i, a] for t, a in enumerate(y)) for y in all_scores(crf, emissions[:length, i])}
+        assert tuple(found) == max(value, key=value.get)
+
+
+def test_the_same_weights_under_another_constraint():
+    crf = CRF(LABELS)
+    bio = crf.with_constraint("(O | B I*)*")
+    emissions = torch.full((3, 1, 3), 0.0)
+    emissions[..., 2] = 9
+    assert crf.decode(emissions) == [[2, 2, 2]] and bio.decode(emissions) == [[1, 2, 2]]
+    assert bio.transitions is crf.transitions and bio.with_constraint().start_transitions is crf.start_transitions
+    assert type(bio) is RegCCRF and type(bio.with_constraint()) is CRF
+    bio(emissions, torch.tensor([[1], [2], [0]])).backward()
+    assert crf.transitions.grad is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype):
+    crf = module(dtype=torch.float32)
+    emissions, mask = ragged([4, 3], dtype=torch.float32)
+    emissions = emissions.to(dtype).requires_grad_()
+    tags = legal_tags(crf, [4, 3])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = crf(emissions, tags, mask)
+    assert value.dtype == torch.float32
+    assert torch.allclose(value, crf(emissions.detach().float(), tags, mask))
+    value.backward()
+    assert emissions.grad.dtype == dtype and torch.isfinite(emissions.grad).all()
+
+
+def test_non_contiguous_inputs():
+    crf = module()
+    emissions, mask = ragged([4, 3])
+    tags = legal_tags(crf, [4, 3])
+    expected = crf.log_prob(emissions, tags, mask)
+    wide = torch.randn(8, 2, 6, dtype=torch.double)
+    wide[::2, :, ::2] = emissions
+    assert torch.equal(crf.log_prob(wide[::2, :, ::2], tags.t().contiguous().t(), mask.t().contiguous().t()), expected)
+    other = module(batch_first=True)
+    assert torch.allclose(other.log_prob(emissions.transpose(0, 1), tags.t(), mask.t()), expected)
+
+
+def test_copies_are_independent_and_whole():
+    crf = module("(O | B I*)* & at_most(1, B)")
+    emissions, mask = ragged([4, 3])
+    for other in [copy.deepcopy(crf), copy.copy(crf), pickle.loads(pickle.dumps(crf))]:
+        assert other.decode(emissions, mask) == crf.decode(emissions, mask)
+        assert other.constraint == crf.constraint
+    other = copy.deepcopy(crf)
+    torch.nn.init.zeros_(other.transitions)
+    assert crf.transitions.abs().max() > 0
+
+
+def test_the_constraint_travels_in_the_state():
+    crf = module("(O | B I*)* & at_most(1, B)")
+    memory = io.BytesIO()
+    torch.save(crf.state_dict(), memory)
+    memory.seek(0)
+    other = module(".*")
+    other.load_state_dict(torch.load(memory))
+    assert other.constraint == crf.constraint and torch.equal(other.transitions, crf.transitions)
+    plain = CRF(LABELS).double()
+    crf.load_state_dict(plain.state_dict())
+    assert torch.equal(crf.transitions, plain.transitions) and crf.constraint == other.constraint
+    plain.load_state_dict(crf.with_constraint().state_dict())
+    with pytest.raises(RuntimeError, match="Missing"):
+        crf.load_state_dict({})
+
+
+def test_the_number_of_threads_does_not_matter():
+    crf = CRF(40)
+    emissions, tags = torch.randn(100, 32, 40, requires_grad=True), torch.randint(40, (100, 32))
+    answers = []
+    for count in (1, 2):
+        with threads(count):
+            value = crf.log_prob(emissions, tags)
+            answers.append([value, torch.autograd.grad(value.sum(), emissions)[0]])
+    assert all(torch.equal(x, y) for x, y in zip(*answers))
+
+
+def test_many_threads_may_call_one_module():
+    crf, answers = module(), []
+    emissions, mask = ragged([30] * 8)
+    callers = [threading.Thread(target=lambda: answers.append(crf.log_partition(emissions, mask).sum().item())) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert len(answers) == 4 and len(set(answers)) == 1
+
+
+def test_scores_that_are_not_numbers():
+    crf = module()
+    with pytest.raises(regccrf.Error, match="sequence 1, position 2"):
+        emissions = torch.zeros(4, 2, 3)
+        emissions[2, 1, 0] = math.nan
+        crf.log_partition(emissions)

@@ -1,0 +1,116 @@
+// The LibTorch module: its values are the library's, its gradients are those of finite differences.
+#include "regccrf/torch.h"
+
+#include <gtest/gtest.h>
+
+#include "regccrf/language.h"
+
+namespace regccrf {
+namespace {
+
+Constraint bio() { return compile(Language::parse("(O | B I*)*")); }
+
+RegCCRF module(RegCCRFOptions options = {}) {
+  torch::manual_seed(3);
+  RegCCRF crf(bio(), options);
+  crf->to(torch::kDouble);
+  return crf;
+}
+
+const torch::Tensor kTags = torch::tensor({{1, 0}, {2, 1}, {0, -100}});  // [T, B]: B I O, O B
+const torch::Tensor kMask = torch::tensor({{1, 1}, {1, 1}, {1, 0}});
+
+torch::Tensor random_emissions() {
+  torch::manual_seed(5);
+  return torch::randn({3, 2, 3}, torch::kDouble);
+}
+
+// The largest difference between a gradient and finite differences of `value`.
+template <class Value>
+double gradient_error(const torch::Tensor& x, const torch::Tensor& gradient, const Value& value) {
+  torch::NoGradGuard no_grad;
+  double worst = 0;
+  torch::Tensor flat = x.view(-1);
+  for (std::int64_t i = 0; i < flat.numel(); ++i) {
+    const double step = 1e-5, before = flat[i].item<double>();
+    flat[i] = before + step;
+    const double above = value();
+    flat[i] = before - step;
+    const double below = value();
+    flat[i] = before;
+    worst = std::max(worst, std::abs((above - below) / (2 * step) - gradient.view(-1)[i].item<double>()));
+  }
+  return worst;
+}
+
+TEST(TorchRegCCRF, LogProbIsTheLibrarys) {
+  RegCCRF crf = module();
+  const torch::Tensor h = random_emissions().select(1, 0).contiguous();
+  const std::vector<Label> gold{1, 2, 0};
+  const auto memory = [](const torch::Tensor& x) { return std::span<const double>(x.data_ptr<double>(), static_cast<std::size_t>(x.numel())); };
+  const Scores<double> scores{.labels = 3, .emissions = memory(h), .transitions = memory(crf->transitions),
+                              .start = memory(crf->start_transitions), .end = memory(crf->end_transitions), .layout = {}};
+  const double expected = -nll(bio(), scores, std::span<const Label>(gold)).values[0];
+  EXPECT_NEAR(crf->log_prob(random_emissions(), kTags, kMask)[0].item<double>(), expected, 1e-12);
+}
+
+TEST(TorchRegCCRF, GradientsAreThoseOfFiniteDifferences) {
+  for (const char* reduction : {"sum", "mean", "token_mean"}) {
+    RegCCRF crf = module();
+    torch::Tensor h = random_emissions().requires_grad_();
+    const auto value = [&] { return crf(h, kTags, kMask, reduction); };
+    value().backward();
+    EXPECT_LT(gradient_error(h, h.grad(), [&] { return value().template item<double>(); }), 1e-8);
+    for (const torch::Tensor& parameter : crf->parameters()) {
+      EXPECT_LT(gradient_error(parameter, parameter.grad(), [&] { return value().template item<double>(); }), 1e-8);
+    }
+  }
+}
+
+TEST(TorchRegCCRF, LogPartitionAndMarginalsBelongTogether) {
+  RegCCRF crf = module({.batch_first = true});
+  torch::Tensor h = random_emissions().transpose(0, 1).contiguous().requires_grad_();
+  crf->log_partition(h, kMask.t()).sum().backward();
+  EXPECT_TRUE(torch::allclose(h.grad(), crf->marginals(h, kMask.t())));
+}
+
+TEST(TorchRegCCRF, DecodesInsideTheLanguage) {
+  RegCCRF crf = module({.start_end = false});
+  const torch::Tensor h = torch::zeros({3, 1, 3});
+  h.select(2, 2).fill_(9);  // I I I is not legal
+  EXPECT_EQ(crf->decode(h), (std::vector<std::vector<Label>>{{1, 2, 2}}));
+}
+
+TEST(TorchRegCCRF, HalfPrecisionIsComputedInFloat) {
+  RegCCRF crf(bio());
+  torch::Tensor h = random_emissions().to(torch::kBFloat16).requires_grad_();
+  const torch::Tensor value = crf(h, kTags, kMask);
+  EXPECT_EQ(value.scalar_type(), torch::kFloat);
+  value.backward();
+  EXPECT_EQ(h.grad().scalar_type(), torch::kBFloat16);
+}
+
+TEST(TorchRegCCRF, ErrorsSayWhere) {
+  RegCCRF crf = module();
+  EXPECT_THROW(crf(torch::zeros({3, 2}), kTags), Error);
+  EXPECT_THROW(crf(random_emissions(), kTags.t()), Error);
+  EXPECT_THROW(crf(random_emissions(), kTags, kMask, "average"), Error);
+  try {
+    crf(random_emissions(), torch::full({3, 2}, 2));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("leaves the language at position 0"), std::string::npos) << error.what();
+  }
+}
+
+TEST(TorchRegCCRF, ParametersSaveAndLoad) {
+  RegCCRF crf = module(), other = module();
+  torch::nn::init::zeros_(other->transitions);
+  std::stringstream stream;
+  torch::save(crf, stream);
+  torch::load(other, stream);
+  EXPECT_TRUE(torch::equal(crf->transitions, other->transitions));
+}
+
+}  // namespace
+}  // namespace regccrf
