@@ -26,6 +26,7 @@ parser.add_argument("--crf", choices=["pytorch-crf", "regccrf"], default="regccr
 parser.add_argument("--constraint", action="store_true")
 parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--batch", type=int, default=32)
+parser.add_argument("--double", action="store_true", help="float64: rounding no longer moves the loss curve")
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--data", type=pathlib.Path, default=DATA)
 options = parser.parse_args()
@@ -93,6 +94,7 @@ def main():
     if not (options.data / TRAIN).exists():
         sys.exit(f"no WNUT-17 at {options.data}; --data says where it is")
     torch.set_num_threads(options.threads)
+    torch.set_default_dtype(torch.float64 if options.double else torch.float32)
     train, dev = read(options.data / TRAIN), read(options.data / DEV)
     labels = sorted({label for sentence in train for _, label in sentence}, key=lambda label: (label[2:], label))
     words = {word: i + 2 for i, word in enumerate(sorted({word for sentence in train for word, _ in sentence}))}
