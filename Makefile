@@ -25,6 +25,7 @@ bench: all
 	@scripts/venv build/venv-bench torch==2.13.0 numpy pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 matplotlib
 	@build/venv-bench/bin/python bench/inference/run.py
 	@build/venv-bench/bin/python bench/inference/growth.py
+	@build/venv-bench/bin/python bench/inference/long.py
 	@PYTHONPATH=build/python build/venv-bench/bin/python bench/torch/step.py
 
 format:
