@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "regccrf/language.h"
 
 namespace regccrf {
@@ -79,6 +81,45 @@ TEST(TorchRegCCRF, DecodesInsideTheLanguage) {
   const torch::Tensor h = torch::zeros({3, 1, 3});
   h.select(2, 2).fill_(9);  // I I I is not legal
   EXPECT_EQ(crf->decode(h), (std::vector<std::vector<Label>>{{1, 2, 2}}));
+}
+
+TEST(TorchRegCCRF, EntropyMassAndAllowedSetsHaveTheirGradients) {
+  RegCCRF crf = module();
+  torch::Tensor h = random_emissions().requires_grad_();
+  torch::Tensor allowed = torch::ones({3, 2, 3}, torch::kBool);
+  allowed[0][0][0] = false;
+  const std::function<torch::Tensor()> values[] = {[&] { return crf->entropy(h, kMask).sum(); },
+                                                   [&] { return crf->language_mass(h, kMask).sum(); },
+                                                   [&] { return crf(h, allowed, kMask); }};
+  for (const auto& value : values) {
+    h.mutable_grad() = torch::Tensor();
+    value().backward();
+    EXPECT_GT(h.grad().abs().max().item<double>(), 1e-3);
+    EXPECT_LT(gradient_error(h, h.grad(), [&] { return value().item<double>(); }), 1e-8);
+  }
+}
+
+TEST(TorchRegCCRF, KBestBeginsWithTheBestAndSamplesAreLegal) {
+  RegCCRF crf = module();
+  const torch::Tensor h = random_emissions();
+  const auto best = crf->decode(h, kMask);
+  const auto three = crf->k_best(h, 3, kMask);
+  const auto drawn = crf->sample(h, {.count = 20, .seed = 1}, kMask);
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    EXPECT_EQ(three[i][0].labels, best[i]);
+    EXPECT_GE(three[i][0].score, three[i][1].score);
+    EXPECT_TRUE(bio().accepts(crf->posterior_decode(h, kMask)[i]).accepted);
+    for (const Path& path : drawn[i]) EXPECT_TRUE(bio().accepts(path.labels).accepted);
+  }
+}
+
+TEST(TorchRegCCRF, TheSameWeightsUnderAnotherConstraint) {
+  RegCCRF crf = module();
+  const torch::Tensor h = torch::zeros({3, 1, 3}, torch::kDouble);
+  h.select(2, 2).fill_(9);
+  crf->set_constraint(Constraint::unconstrained(crf->constraint().labels()));
+  EXPECT_EQ(crf->decode(h), (std::vector<std::vector<Label>>{{2, 2, 2}}));
+  EXPECT_THROW(crf->set_constraint(Constraint::unconstrained(Labels({"A"}))), Error);
 }
 
 TEST(TorchRegCCRF, HalfPrecisionIsComputedInFloat) {

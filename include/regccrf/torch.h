@@ -86,18 +86,28 @@ Gradients<Real> wanted(const ::torch::autograd::variable_list& gradients, const 
           weights.defined() ? Input::memory<const Real>(weights) : std::span<const Real>()};
 }
 
-// What is differentiated: −log P(tags), or log_z where `tags` is empty.
+// What is differentiated.
+enum class Kind { nll, partial_nll, log_z, entropy, language_mass };
+
 struct Question {
+  Kind kind;
   Constraint constraint;
-  ::torch::Tensor mask, tags;  // uint8 and int32, shaped as the emissions without K; empty for absent
+  ::torch::Tensor mask;  // uint8, shaped as the emissions without K; empty for absent
+  ::torch::Tensor gold;  // nll: int32 label ids, shaped so too; partial_nll: uint8, shaped as the emissions
   bool batch_first;
   LossOptions options;
 
   Loss ask(const Input& input, const ::torch::autograd::variable_list& gradients, const ::torch::Tensor& weights = {}) const {
     return input.with_scores([&]<class Real>(const Scores<Real>& scores) {
       const Gradients<Real> want = wanted<Real>(gradients, weights);
-      if (!tags.defined()) return log_z(constraint, scores, want, options);
-      return nll(constraint, scores, Input::memory<const Label>(tags), want, options);
+      switch (kind) {
+        case Kind::nll: return regccrf::nll(constraint, scores, Input::memory<const Label>(gold), want, options);
+        case Kind::partial_nll: return regccrf::partial_nll(constraint, scores, Input::memory<const std::uint8_t>(gold), want, options);
+        case Kind::log_z: return regccrf::log_z(constraint, scores, want, options);
+        case Kind::entropy: return regccrf::entropy(constraint, scores, want, options);
+        case Kind::language_mass: break;
+      }
+      return regccrf::language_mass(constraint, scores, want, options);
     });
   }
 };
@@ -161,23 +171,47 @@ class RegCCRFImpl : public ::torch::nn::Module {
     return values.sum() / (mask.defined() ? mask.ne(0).sum().to(values.scalar_type()) : ::torch::tensor(static_cast<double>(tags.numel())));
   }
 
+  // tags: label ids, or sets of allowed labels as a bool tensor shaped as the emissions, for gold that is known in part. [B]
   ::torch::Tensor log_prob(const ::torch::Tensor& emissions, const ::torch::Tensor& tags, const ::torch::Tensor& mask = {}) {
+    const bool sets = tags.scalar_type() == ::torch::kBool && tags.sizes() == emissions.sizes();
+    if (sets) return -differentiable(torch_layer::Kind::partial_nll, emissions, mask, tags.to(::torch::kByte).cpu().contiguous());
     check_shape("tags", tags, emissions);
-    return -differentiable(emissions, mask, tags.to(::torch::kInt).cpu().contiguous());
+    return -differentiable(torch_layer::Kind::nll, emissions, mask, tags.to(::torch::kInt).cpu().contiguous());
   }
 
   // log_z: [B]
   ::torch::Tensor log_partition(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
-    return differentiable(emissions, mask, {});
+    return differentiable(torch_layer::Kind::log_z, emissions, mask, {});
+  }
+
+  // In nats: [B]
+  ::torch::Tensor entropy(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
+    return differentiable(torch_layer::Kind::entropy, emissions, mask, {});
+  }
+
+  // log P(L | emissions), how much of the unconstrained model's mass is legal: [B]; −inf for none.
+  ::torch::Tensor language_mass(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
+    return differentiable(torch_layer::Kind::language_mass, emissions, mask, {});
   }
 
   // The most likely label ids of each sequence, absent positions left out. Always in the language.
   std::vector<std::vector<Label>> decode(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
-    std::vector<std::vector<Label>> best;
-    for (Path& path : input(emissions, mask).with_scores([&](const auto& scores) { return viterbi(constraint_, scores, question(emissions, mask, {}).options); })) {
-      best.push_back(std::move(path.labels));
-    }
-    return best;
+    return labels_of(on_scores(emissions, mask, [&](const auto& scores, const Options& o) { return viterbi(constraint_, scores, o); }));
+  }
+
+  // The label ids with the largest sum of marginals: the fewest wrong labels to be expected. Always in the language.
+  std::vector<std::vector<Label>> posterior_decode(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
+    return labels_of(on_scores(emissions, mask, [&](const auto& scores, const Options& o) { return regccrf::posterior_decode(constraint_, scores, o); }));
+  }
+
+  // The k best sequences with their scores, distinct, best first; fewer where there are fewer. [B][≤ k]
+  std::vector<std::vector<Path>> k_best(const ::torch::Tensor& emissions, int k, const ::torch::Tensor& mask = {}) {
+    return on_scores(emissions, mask, [&](const auto& scores, const Options& o) { return regccrf::k_best(constraint_, scores, k, o); });
+  }
+
+  // Independent sequences from the distribution. [B][count]
+  std::vector<std::vector<Path>> sample(const ::torch::Tensor& emissions, const Sampling& sampling, const ::torch::Tensor& mask = {}) {
+    return on_scores(emissions, mask, [&](const auto& scores, const Options& o) { return regccrf::sample(constraint_, scores, sampling, o); });
   }
 
   // P(y_t = a), shaped as the emissions; zeros under the mask.
@@ -185,12 +219,19 @@ class RegCCRFImpl : public ::torch::nn::Module {
     const torch_layer::Input in = input(emissions, mask);
     const ::torch::Tensor out = ::torch::zeros_like(in.emissions);
     in.with_scores([&]<class Real>(const Scores<Real>& scores) {
-      label_marginals(constraint_, scores, torch_layer::Input::memory<Real>(out), question(emissions, mask, {}).options);
+      label_marginals(constraint_, scores, torch_layer::Input::memory<Real>(out), question(torch_layer::Kind::log_z, emissions, mask, {}).options);
     });
     return out.to(emissions.device());
   }
 
   const Constraint& constraint() const { return constraint_; }
+
+  // The same weights under another constraint over the same labels; Constraint::unconstrained(labels) takes it away.
+  void set_constraint(Constraint constraint) {
+    if (!(constraint.labels() == constraint_.labels())) throw Error("[RegCCRF] the new constraint has other labels");
+    constraint_ = std::move(constraint);
+  }
+
   void pretty_print(std::ostream& stream) const override { stream << "RegCCRF(num_tags=" << constraint_.labels().size() << ")"; }
 
   ::torch::Tensor start_transitions, end_transitions;  // [K], undefined without start_end
@@ -213,22 +254,38 @@ class RegCCRFImpl : public ::torch::nn::Module {
             options_.start_end ? end_transitions.to(type) : none};
   }
 
-  torch_layer::Question question(const ::torch::Tensor& emissions, const ::torch::Tensor& mask, const ::torch::Tensor& tags) const {
+  torch_layer::Question question(torch_layer::Kind kind, const ::torch::Tensor& emissions, const ::torch::Tensor& mask,
+                                 const ::torch::Tensor& gold) const {
     if (mask.defined()) check_shape("mask", mask, emissions);
-    torch_layer::Question q{constraint_, mask.defined() ? mask.ne(0).to(::torch::kByte) : ::torch::empty({0}, ::torch::kByte), tags,
+    torch_layer::Question q{kind, constraint_, mask.defined() ? mask.ne(0).to(::torch::kByte) : ::torch::empty({0}, ::torch::kByte), gold,
                             options_.batch_first, {}};
     q.options.threads = options_.threads > 0 ? options_.threads : ::torch::get_num_threads();
     return q;
   }
 
   torch_layer::Input input(const ::torch::Tensor& emissions, const ::torch::Tensor& mask) const {
-    return {scores(emissions), question(emissions, mask, {}).mask, options_.batch_first};
+    return {scores(emissions), question(torch_layer::Kind::log_z, emissions, mask, {}).mask, options_.batch_first};
   }
 
-  ::torch::Tensor differentiable(const ::torch::Tensor& emissions, const ::torch::Tensor& mask, const ::torch::Tensor& tags) {
+  // call(scores, options) in the emissions' precision.
+  template <class Call>
+  auto on_scores(const ::torch::Tensor& emissions, const ::torch::Tensor& mask, const Call& call) const
+      -> decltype(call(Scores<float>(), Options())) {
+    const Options options = question(torch_layer::Kind::log_z, emissions, mask, {}).options;
+    return input(emissions, mask).with_scores([&](const auto& scores) { return call(scores, options); });
+  }
+
+  static std::vector<std::vector<Label>> labels_of(std::vector<Path> paths) {
+    std::vector<std::vector<Label>> labels;
+    for (Path& path : paths) labels.push_back(std::move(path.labels));
+    return labels;
+  }
+
+  ::torch::Tensor differentiable(torch_layer::Kind kind, const ::torch::Tensor& emissions, const ::torch::Tensor& mask, const ::torch::Tensor& gold) {
     const auto s = scores(emissions);
-    torch_layer::Question q = question(emissions, mask, tags);
-    if (!tags.defined()) q.options.impossible = Impossible::allow;
+    torch_layer::Question q = question(kind, emissions, mask, gold);
+    const bool infinite_is_an_answer = kind == torch_layer::Kind::log_z || kind == torch_layer::Kind::language_mass;
+    if (infinite_is_an_answer) q.options.impossible = Impossible::allow;
     return torch_layer::Differentiable::apply(s[0], s[1], s[2], s[3], q);
   }
 
