@@ -26,6 +26,10 @@ struct Place {
 // Throws Error: `name:line:column: message`, the line, a caret below it, and the hint.
 [[noreturn]] void fail_at(const Place& place, const std::string& message, const std::string& hint = "");
 
+// Throws Error unless the text is UTF-8 without control characters.
+void check_text(const std::shared_ptr<const Source>& source);
+std::size_t utf8_length(std::string_view text, std::size_t i);  // of the valid UTF-8 character at `i`, or 0
+
 // `B-{r}` has the pieces "B-" and {r}.
 struct Piece {
   bool is_name = false;  // {name}: to be substituted
