@@ -144,6 +144,19 @@ TEST(TorchRegCCRF, ErrorsSayWhere) {
   }
 }
 
+TEST(TorchRegCCRF, GoldOutsideTheLanguageIsFoundAndMayBeSkipped) {
+  RegCCRF crf = module({.outside = OutsideGold::skip});
+  const torch::Tensor tags = torch::tensor({{1, 0}, {2, 2}, {0, 0}});  // B I O is legal, O I O is not
+  const std::vector<Membership> found = crf->check(tags);
+  EXPECT_TRUE(found[0].accepted);
+  EXPECT_FALSE(found[1].accepted);
+  EXPECT_EQ(found[1].position, 1u);
+  EXPECT_TRUE(crf->check(kTags, kMask)[1].accepted);
+  const torch::Tensor values = crf->log_prob(random_emissions(), tags);
+  EXPECT_LT(values[0].item<double>(), 0);
+  EXPECT_EQ(values[1].item<double>(), 0);
+}
+
 TEST(TorchRegCCRF, ParametersSaveAndLoad) {
   RegCCRF crf = module(), other = module();
   torch::nn::init::zeros_(other->transitions);

@@ -6,7 +6,7 @@
 //
 // Constraint::unconstrained(labels) makes it an ordinary CRF. Parameters are named as in regccrf.torch and pytorch-crf. Tensors
 // of half precision are computed in float32, tensors on another device on the CPU. Gradients are closed form. A masked position is
-// as if it were absent. Gold outside the language is an Error that names the place.
+// as if it were absent. Gold outside the language is an Error that names the place, unless the options say skip.
 #pragma once
 
 #include <torch/torch.h>
@@ -25,6 +25,7 @@ struct RegCCRFOptions {
   bool batch_first = false;  // emissions are [B, T, K] and not [T, B, K]
   bool start_end = true;     // false: no start and end scores, the form of the paper
   int threads = 0;           // 0: as many as LibTorch uses
+  OutsideGold outside = OutsideGold::error;  // skip: gold that is not in the language counts for nothing
 };
 
 namespace torch_layer {
@@ -179,6 +180,21 @@ class RegCCRFImpl : public ::torch::nn::Module {
     return -differentiable(torch_layer::Kind::nll, emissions, mask, tags.to(::torch::kInt).cpu().contiguous());
   }
 
+  // For each sequence, whether it is in the language, and where it leaves it (positions as if masked ones were absent). [B]
+  std::vector<Membership> check(const ::torch::Tensor& tags, const ::torch::Tensor& mask = {}) const {
+    const auto rows = [&](const ::torch::Tensor& x) { return (options_.batch_first ? x : x.t()).to(::torch::kInt).cpu().contiguous(); };
+    const ::torch::Tensor labels = rows(tags), present = rows(mask.defined() ? mask.ne(0) : ::torch::ones_like(tags));
+    std::vector<Membership> result;
+    for (std::int64_t i = 0; i < labels.size(0); ++i) {
+      std::vector<Label> sequence;
+      for (std::int64_t t = 0; t < labels.size(1); ++t) {
+        if (present[i][t].item<int>()) sequence.push_back(labels[i][t].item<int>());
+      }
+      result.push_back(constraint_.accepts(sequence));
+    }
+    return result;
+  }
+
   // log_z: [B]
   ::torch::Tensor log_partition(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
     return differentiable(torch_layer::Kind::log_z, emissions, mask, {});
@@ -259,6 +275,7 @@ class RegCCRFImpl : public ::torch::nn::Module {
     if (mask.defined()) check_shape("mask", mask, emissions);
     torch_layer::Question q{kind, constraint_, mask.defined() ? mask.ne(0).to(::torch::kByte) : ::torch::empty({0}, ::torch::kByte), gold,
                             options_.batch_first, {}};
+    q.options.outside = options_.outside;
     q.options.threads = options_.threads > 0 ? options_.threads : ::torch::get_num_threads();
     return q;
   }
