@@ -1,0 +1,71 @@
+// Model: a trained tagger. Labels, which attributes have weights for which labels, transitions, and the constraint that
+// its output obeys. Immutable, cheap to copy, safe to share between threads; a file is read by memory map.
+//
+//   score(y) = Σ_t Σ_{attributes i at t} value_i · weight[i, y_t] + Σ_t transitions[y_t, y_{t+1}]
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "regccrf/constraint.h"
+#include "regccrf/dataset.h"
+#include "regccrf/labels.h"
+
+namespace regccrf {
+
+// When the constraint counts: in training and decoding, in decoding alone, or never.
+enum class Constrain { train, decode, none };
+
+// What a model is made of, as the trainer or an import hands it over.
+struct ModelParts {
+  Labels labels;
+  std::string extractor;             // how input becomes attributes: see extract.h
+  Names attributes;
+  std::vector<std::int64_t> begin;   // [attributes + 1] into label and weight; a run's labels ascend
+  std::vector<Label> label;          // [features]
+  std::vector<double> weight;        // [features]
+  std::vector<double> transitions;   // [K, K] from, to
+  std::optional<Constraint> constraint;
+  Constrain constrain = Constrain::none;
+  std::string facts;                 // how it was trained, a JSON object
+};
+
+class Model {
+ public:
+  explicit Model(ModelParts parts);  // Error where shapes disagree or a weight is not finite
+
+  const Labels& labels() const;
+  const std::string& extractor() const;
+  std::int32_t attributes() const;
+  std::string_view attribute(std::int32_t number) const;
+  std::optional<std::int32_t> find_attribute(std::string_view name) const;
+  std::span<const std::int64_t> begin() const;
+  std::span<const Label> label() const;
+  std::span<const double> weight() const;
+  std::span<const double> transitions() const;
+  const std::optional<Constraint>& constraint() const;
+  Constrain constrain() const;
+  const std::string& facts() const;
+
+  // The same weights under another constraint, or none.
+  Model with_constraint(std::optional<Constraint> constraint, Constrain constrain) const;
+
+  void save(const std::string& path) const;     // whole or not at all
+  static Model load(const std::string& path);   // Error for a file that is damaged, foreign or of a newer version
+
+ private:
+  struct Impl;
+  explicit Model(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
+};
+
+// h[t, a] of the positions `first` … `last` - 1 of `data`, whose attributes are numbered as the model's. `out`: [last - first, K]
+template <class Real>
+void emissions(const Model& model, const Dataset& data, std::int64_t first, std::int64_t last, std::span<Real> out);
+
+}  // namespace regccrf
