@@ -2,12 +2,17 @@
 //
 //   objective(w) = Σ_i −log P(gold_i | x_i, L) + l2 · ‖w‖² + l1 · ‖w‖₁
 //
-// Deterministic for a seed and a number of threads. Interrupted work loses nothing: a checkpoint resumes to the same result.
+//   Training task{.labels = labels, .attributes = &names, .data = &data, .constraint = bio, .constrain = Constrain::train};
+//   Model model = train(task, {.l2 = 1}).model;
+//
+// The result depends on the data, the options and the seed, not on the number of threads. Interrupted work loses nothing: a
+// checkpoint resumes to the same result.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,37 +22,77 @@
 
 namespace regccrf {
 
+// What is learnt. Everything pointed to must outlive the call.
+struct Training {
+  Labels labels;                         // what gold's numbers mean
+  const Names* attributes = nullptr;     // what the data's attribute numbers mean
+  const Dataset* data = nullptr;         // with gold; kUnknownLabel where it is not known
+  std::optional<Constraint> constraint;  // over the same labels
+  Constrain constrain = Constrain::none;
+  std::string extractor;                 // goes into the model: see extract.h
+  std::string facts;                     // a JSON object that goes into the model's facts, or empty
+
+  // Development set: decoded as the model would after every iteration, and scored; larger is better.
+  const Dataset* development = nullptr;
+  std::function<double(std::span<const Label> predicted)> score;  // predicted: [positions]
+};
+
 enum class Optimizer { lbfgs, adagrad };  // lbfgs with l1 > 0 is OWL-QN
 
 struct TrainOptions {
   Optimizer optimizer = Optimizer::lbfgs;
   double l1 = 0, l2 = 1;
-  int min_count = 1;               // attributes seen less often are left out
-  bool all_features = false;       // a weight for every (attribute, label), not only for those seen in gold
-  bool all_transitions = false;    // likewise for transitions
-  int max_iterations = 0;          // 0: until converged
-  double tolerance = 1e-5;         // stop when the objective's relative improvement over `period` iterations is below it
+  int min_count = 1;             // attributes seen less often are left out
+  bool all_features = false;     // a weight for every (attribute, label), not only for those seen in gold
+  bool all_transitions = false;  // likewise for transitions
+  int max_iterations = 0;        // 0: until converged. Iterations of adagrad are passes over the data
+  double tolerance = 1e-5;       // stop when the objective's relative improvement over `period` iterations is below it
   int period = 10;
-  int patience = 0;                // stop when the development score has not risen for this many iterations; 0: never
-  double rate = 0.1;               // adagrad
-  int batch = 8;                   // adagrad: sequences a step
-  std::uint64_t seed = 1;
-  int threads = 0;                 // 0: as many as the machine has
-  std::string checkpoint;          // path; empty: none
+  int patience = 0;              // stop when the development score has not risen for this many iterations; 0: never
+  double rate = 0.1;             // adagrad: the step's size
+  int batch = 8;                 // adagrad: sequences a step
+  bool average = true;           // adagrad: the mean of the weights after the first pass, not the last
+  std::uint64_t seed = 1;        // adagrad: the order of the sequences
+  int threads = 0;               // 0: as many as the machine has
+  std::string checkpoint;        // path; empty: none
+  int every = 50;                // iterations from one checkpoint to the next
+  bool resume = false;           // go on from the checkpoint, if there is one
 };
 
 struct Progress {
   int iteration = 0;
   double objective = 0, gradient_norm = 0;
-  double seconds = 0;                      // since the start
-  std::optional<double> development;       // the development score, where there is a development set
-  bool best = false;                       // the best so far
+  double seconds = 0;                 // since the start
+  std::optional<double> development;  // the development score, where there is a development set
+  bool best = false;                  // the best so far
 };
 
-// Called after every iteration with the weights so far, as a model; return false to stop (the best so far is returned).
-using OnProgress = std::function<bool(const Progress&, const std::function<Model()>& model_so_far)>;
+// Called after every iteration; false stops.
+using OnProgress = std::function<bool(const Progress& progress)>;
 
-// Scores a model on the development set; larger is better.
-using Development = std::function<double(const Model&)>;
+struct Trained {
+  Model model;          // the best: by the development score if there is one, else by the objective
+  Progress best, last;  // the iteration that the model is from, and the last one
+  std::string stopped;  // why it ended: "converged", "max_iterations", "patience", "asked to"
+};
+
+// Error where the data has no gold, gold lies outside the constraint's language (with Constrain::train), numbers and names do
+// not fit together, or a checkpoint belongs to other data or options.
+Trained train(const Training& training, const TrainOptions& options = {}, const OnProgress& on_progress = {});
+
+// A sequence whose gold is not in a language, or has no completion in it.
+struct OutsideSequence {
+  std::int64_t sequence;
+  std::int64_t position;        // where it leaves the language; its length where it ends too early
+  std::vector<Label> possible;  // there
+};
+std::vector<OutsideSequence> find_outside(const Constraint& constraint, const Dataset& data);
+
+// The data without some sequences, which ascend.
+Dataset without(const Dataset& data, std::span<const std::int64_t> sequences);
+
+// Gold made legal: the fewest labels are changed that bring each sequence into the language. Gives how many were changed.
+// Error where the language has no sequence of that length.
+std::int64_t repair(const Constraint& constraint, Dataset& data, std::span<const std::int64_t> sequences);
 
 }  // namespace regccrf
