@@ -44,6 +44,7 @@ int run(int argc, char** argv) {
                                                {"accept", add_accept(app)},
                                                {"count", add_count(app)},
                                                {"random", add_random(app)},
+                                               {"eval", add_eval(app)},
                                                {"reproduce", add_reproduce(app)}};
   try {
     app.parse(argc, argv);

@@ -6,6 +6,7 @@
 #include "regccrf/constraint.h"  // IWYU pragma: export
 #include "regccrf/curvature.h"   // IWYU pragma: export
 #include "regccrf/error.h"       // IWYU pragma: export
+#include "regccrf/evaluate.h"    // IWYU pragma: export
 #include "regccrf/inference.h"   // IWYU pragma: export
 #include "regccrf/labels.h"      // IWYU pragma: export
 #include "regccrf/language.h"    // IWYU pragma: export

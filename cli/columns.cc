@@ -1,0 +1,68 @@
+#include "cli/columns.h"
+
+#include <fstream>
+#include <iostream>
+#include <string_view>
+
+#include "regccrf/error.h"
+
+namespace regccrf::cli {
+namespace {
+
+std::vector<std::string_view> split(std::string_view line) {
+  const char* separators = " \t\r";
+  std::vector<std::string_view> cells;
+  for (std::size_t begin = line.find_first_not_of(separators); begin != std::string_view::npos;) {
+    const std::size_t end = std::min(line.find_first_of(separators, begin), line.size());
+    cells.push_back(line.substr(begin, end - begin));
+    begin = line.find_first_not_of(separators, end);
+  }
+  return cells;
+}
+
+std::string_view pick(const std::vector<std::string_view>& cells, int column, const std::string& where) {
+  const int count = static_cast<int>(cells.size()), index = column < 0 ? count + column : column - 1;
+  if (index >= 0 && index < count) return cells[static_cast<std::size_t>(index)];
+  const std::string asked = column < 0 ? std::to_string(-column) + " or more were expected"
+                                       : "column " + std::to_string(column) + " was asked for";
+  throw Error(where + ": " + std::to_string(count) + (count == 1 ? " column, and " : " columns, and ") + asked);
+}
+
+}  // namespace
+
+Columns read_columns(const std::string& path, const std::vector<int>& wanted) {
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path);
+    if (!file) throw Error("cannot open '" + path + "'");
+  }
+  std::istream& in = path == "-" ? std::cin : file;
+
+  Columns result;
+  result.columns.resize(wanted.size());
+  bool in_sequence = false;
+  std::size_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    const std::vector<std::string_view> cells = split(line);
+    const bool is_boundary = cells.empty() || cells[0] == "-X-";
+    if (is_boundary) {
+      in_sequence = false;
+      continue;
+    }
+    if (!in_sequence) {
+      for (auto& column : result.columns) column.emplace_back();
+      result.lines.push_back(number);
+      in_sequence = true;
+    }
+    result.most_columns = std::max(result.most_columns, cells.size());
+    const std::string where = "'" + path + "', line " + std::to_string(number);
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      result.columns[i].back().emplace_back(pick(cells, wanted[i], where));
+  }
+  if (in.bad()) throw Error("cannot read '" + path + "'");
+  result.ends_with_empty_line = !in_sequence;
+  return result;
+}
+
+}  // namespace regccrf::cli

@@ -1,0 +1,24 @@
+// Labels from files of columns: one token a line, columns separated by white space, an empty line behind a sequence.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "regccrf/evaluate.h"
+
+namespace regccrf::cli {
+
+// Columns count from 1; -1 is the last one.
+struct Columns {
+  std::vector<std::vector<LabelNames>>
+      columns;                     // [columns][sequences][tokens], in the order in which they were asked for
+  std::vector<std::size_t> lines;  // [sequences] the line at which each begins, from 1
+  std::size_t most_columns = 0;    // of any line
+  bool ends_with_empty_line = true;
+};
+
+// As conlleval reads them: a line whose first column is -X- is an empty line, too. "-" is standard input. Error for a
+// line that has too few columns.
+Columns read_columns(const std::string& path, const std::vector<int>& wanted);
+
+}  // namespace regccrf::cli

@@ -1,0 +1,42 @@
+#include "cli/constraint_options.h"
+
+#include <filesystem>
+
+namespace regccrf::cli {
+
+void ConstraintOptions::add_to(CLI::App& command) {
+  CLI::Option* from_file =
+      command
+          .add_option("-c,--constraint", file,
+                      "the language: .lang, OpenFst binary, AT&T text (.att), or a compiled constraint")
+          ->type_name("FILE");
+  command.add_option("-e,--expression", pattern, "the language as a pattern: -e '(O | B-PER I-PER*)*'")
+      ->type_name("PATTERN")
+      ->excludes(from_file);
+  command.add_option("--max-states", limits.states, "stop a construction that grows past this many states")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--max-arcs", limits.arcs, "… or this many arcs")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--max-seconds", limits.seconds, "… or takes longer than this")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+Constraint ConstraintOptions::constraint(const Labels& of_data) const {
+  std::error_code code;
+  if (!file.empty() && !std::filesystem::exists(file, code))
+    throw Error("there is no file '" + file + "'; a pattern is given with -e");
+  const auto language = [&](const std::optional<Labels>& labels) {
+    return file.empty() ? Language::parse(pattern, labels) : Language::load(file, labels, "", limits);
+  };
+  std::vector<std::string> names = language({}).labels().names();
+  const Labels own(names);
+  for (const std::string& name : of_data.names()) {
+    if (!own.find(name)) names.push_back(name);
+  }
+  return compile(language(Labels(names)), limits);
+}
+
+}  // namespace regccrf::cli

@@ -1,0 +1,173 @@
+// regccrf eval: predicted labels against gold ones, from files of columns.
+#include <iostream>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "cli/columns.h"
+#include "cli/commands.h"
+#include "cli/constraint_options.h"
+#include "cli/evaluation_report.h"
+#include "regccrf/error.h"
+
+namespace regccrf::cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> files;
+  int gold_column = 0, predicted_column = 0;  // 0: the usual one
+  ConstraintOptions constraint;
+  std::string scheme = "auto", unknown;
+  Resampling resampling;
+  std::size_t show = 0;
+  bool json = false, conlleval = false;
+};
+
+void check_alignment(const Columns& gold, const std::string& gold_path, const Columns& predicted,
+                     const std::string& predicted_path) {
+  const auto& golds = gold.columns[0];
+  const auto& predictions = predicted.columns[0];
+  for (std::size_t i = 0; i < std::min(golds.size(), predictions.size()); ++i) {
+    if (golds[i].size() == predictions[i].size()) continue;
+    const auto at = [&](const std::string& path, const Columns& c) {
+      return std::to_string(c.columns[0][i].size()) + " tokens in '" + path + "' (line " + std::to_string(c.lines[i]) +
+             ")";
+    };
+    throw Error("sequence " + std::to_string(i + 1) + " has " + at(gold_path, gold) + " and " +
+                at(predicted_path, predicted) + "; both files must hold the same sequences");
+  }
+  if (golds.size() == predictions.size()) return;
+  throw Error("'" + gold_path + "' has " + std::to_string(golds.size()) + " sequences and '" + predicted_path +
+              "' has " + std::to_string(predictions.size()) + "; both files must hold the same sequences");
+}
+
+int or_else(int column, int usual) { return column == 0 ? usual : column; }
+
+std::set<std::string> names_of(const std::vector<LabelNames>& sequences) {
+  std::set<std::string> names;
+  for (const LabelNames& sequence : sequences) names.insert(sequence.begin(), sequence.end());
+  return names;
+}
+
+// Two columns may be gold and prediction, but more often they are words and labels.
+void check_not_words(const Report& report) {
+  const std::set<std::string> gold = names_of(report.gold), predicted = names_of(report.systems[0].predicted);
+  const bool disjoint =
+      std::none_of(gold.begin(), gold.end(), [&](const std::string& name) { return predicted.contains(name); });
+  if (!disjoint || gold.empty()) return;
+  throw Error(
+      "'" + report.systems[0].name +
+      "' has two columns, which have no label in common. One file must hold gold and predicted labels as its last "
+      "two columns; labels of two files are compared with regccrf eval GOLD PRED");
+}
+
+// Gold and prediction as two columns of one file.
+Report read_one(const Options& options) {
+  const int gold = or_else(options.gold_column, -2), predicted = or_else(options.predicted_column, -1);
+  Columns file = read_columns(options.files[0], {1, gold, predicted});
+  Report report;
+  report.words = std::move(file.columns[0]);
+  report.gold = std::move(file.columns[1]);
+  report.systems.push_back({options.files[0], std::move(file.columns[2]), {}});
+  report.options.last_is_followed_by_empty_line = file.ends_with_empty_line;
+  if (file.most_columns == 2 && !options.conlleval) check_not_words(report);
+  return report;
+}
+
+Report read_several(const Options& options) {
+  Columns gold = read_columns(options.files[0], {or_else(options.gold_column, -1), 1});
+  Report report;
+  for (std::size_t i = 1; i < options.files.size(); ++i) {
+    Columns predicted = read_columns(options.files[i], {or_else(options.predicted_column, -1)});
+    check_alignment(gold, options.files[0], predicted, options.files[i]);
+    report.systems.push_back({options.files[i], std::move(predicted.columns[0]), {}});
+  }
+  report.gold = std::move(gold.columns[0]);
+  report.words = std::move(gold.columns[1]);
+  report.options.last_is_followed_by_empty_line = gold.ends_with_empty_line;
+  return report;
+}
+
+Labels labels_of(const Report& report, const std::string& unknown) {
+  std::set<std::string> names = names_of(report.gold);
+  names.erase(unknown);
+  for (const System& system : report.systems) names.merge(names_of(system.predicted));
+  return Labels({names.begin(), names.end()});
+}
+
+SpanScheme scheme_of(const std::string& name, const std::vector<LabelNames>& gold) {
+  static const std::map<std::string, SpanScheme> schemes = {{"prefixed", SpanScheme::prefixed},
+                                                            {"bioes", SpanScheme::bioes},
+                                                            {"runs", SpanScheme::runs},
+                                                            {"tokens", SpanScheme::tokens}};
+  return name == "auto" ? guess_scheme(gold) : schemes.at(name);
+}
+
+int eval_command(const Options& options) {
+  Report report = options.files.size() == 1 ? read_one(options) : read_several(options);
+  report.resampling = options.resampling;
+  report.options.scheme =
+      options.conlleval && options.scheme == "auto" ? SpanScheme::prefixed : scheme_of(options.scheme, report.gold);
+  if (!options.unknown.empty()) report.options.unknown = options.unknown;
+  if (options.constraint.given())
+    report.options.constraint = options.constraint.constraint(labels_of(report, options.unknown));
+  for (System& system : report.systems) system.evaluation = evaluate(report.gold, system.predicted, report.options);
+
+  if (options.conlleval) {
+    for (const System& system : report.systems) std::cout << conlleval_report(system.evaluation);
+    return 0;
+  }
+  std::cout << (options.json ? json_report(report) : text_report(report));
+  if (options.show > 0 && !options.json) std::cout << differences(report, options.show);
+  return 0;
+}
+
+}  // namespace
+
+Run add_eval(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "eval", "Compare predicted labels with gold ones: accuracy, span F1, exact sequences, violations.");
+  command->footer(
+      "Files hold a token a line, columns separated by white space, an empty line behind each sequence. The label is "
+      "the last\n"
+      "column; in a single FILE gold and prediction are the last two, as for conlleval, whose counts these are.\n\n"
+      "  regccrf eval gold.txt tagged.txt                              one system\n"
+      "  regccrf eval gold.txt plain.txt constrained.txt --show 2      two, compared, with two sentences on which they "
+      "differ\n"
+      "  regccrf eval tagged.txt -e 'bio({PER LOC})'                   how many sequences are illegal\n"
+      "  regccrf eval tagged.txt --conlleval                           what conlleval prints\n\n"
+      "Spans: B-X, I-X, O and the like are read by conlleval's rules (prefixed); those take S-X S-X for one span, "
+      "bioes for two.\n"
+      "Labels without prefixes make a span of every run of the same label (runs), or of every token (tokens, conlleval "
+      "-r).\n"
+      "auto looks at the gold labels and takes prefixed or runs.");
+  auto options = std::make_shared<Options>();
+  command
+      ->add_option(
+          "files", options->files,
+          "GOLD PRED…: gold labels, and those of one or more systems; or one FILE with both; - is standard input")
+      ->required()
+      ->type_name("");
+  options->constraint.add_to(*command);
+  command->add_option("--scheme", options->scheme, "how labels make spans: auto, prefixed, bioes, runs or tokens")
+      ->check(CLI::IsMember({"auto", "prefixed", "bioes", "runs", "tokens"}))
+      ->capture_default_str();
+  command
+      ->add_option("--unknown", options->unknown,
+                   "gold of this name is not known: such tokens are left out, except for violations")
+      ->type_name("LABEL");
+  command->add_option("--gold-column", options->gold_column, "the column of gold labels, from 1; -1 is the last")
+      ->type_name("N");
+  command->add_option("--pred-column", options->predicted_column, "the column of predicted labels")->type_name("N");
+  command->add_option("--show", options->show, "print up to N sequences on which the systems differ, side by side")
+      ->type_name("N");
+  command->add_option("--samples", options->resampling.samples, "resamples for intervals and tests")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  command->add_option("--seed", options->resampling.seed, "of the resamples")->capture_default_str();
+  CLI::Option* json = command->add_flag("--json", options->json, "one JSON object: systems, comparisons");
+  command->add_flag("--conlleval", options->conlleval, "print conlleval's report")->excludes(json);
+  return [options] { return eval_command(*options); };
+}
+
+}  // namespace regccrf::cli

@@ -1,0 +1,110 @@
+// Evaluation: predicted label sequences against gold ones. What is counted is counted for each sequence, so that a
+// sum over any selection of sequences is an evaluation too; intervals and tests are built on that.
+//
+//   Evaluation e = evaluate(gold, predicted);
+//   e.total.spans.f1();                                           // as conlleval prints it: in percent
+//   interval(bootstrap(e.sequences), Measure::f1);                // 95% of the resamples lie there
+//   compare(e, evaluate(gold, other), Measure::f1).p;             // could the difference be chance?
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "regccrf/constraint.h"
+
+namespace regccrf {
+
+using LabelNames = std::vector<std::string>;  // of one sequence
+
+// How labels make spans.
+//   prefixed  B-X, I-X, E-X, O …: by conlleval's rules, which read IOB1, IOB2, IOE, brackets and any mixture of them
+//   bioes     the same with S and E understood: conlleval takes S-X S-X, or E-X B-X, for one span
+//   tokens    X, O: every token whose label is not O is a span of its own (conlleval -r)
+//   runs      X, O: neighbours with the same label are one span
+enum class SpanScheme { prefixed, bioes, tokens, runs };
+
+// What the labels look like: prefixed where one has a single character before its first hyphen, or where B, I or E
+// stands beside O; runs otherwise.
+SpanScheme guess_scheme(std::span<const LabelNames> gold);
+
+struct SpanCounts {
+  std::int64_t gold = 0, predicted = 0, correct = 0;
+
+  double precision() const;  // in percent; 0 where nothing was predicted
+  double recall() const;
+  double f1() const;
+  SpanCounts& operator+=(const SpanCounts& other);
+  friend bool operator==(const SpanCounts&, const SpanCounts&) = default;
+};
+
+// Of one sequence, or the sum over several.
+struct Counts {
+  std::int64_t sequences = 0, exact = 0;  // exact: every label is the gold one
+  std::int64_t tokens = 0, correct_tokens = 0;
+  std::int64_t violations = 0;  // sequences whose prediction is outside the language
+  SpanCounts spans;
+
+  double accuracy() const;        // of tokens, in percent
+  double exact_accuracy() const;  // of sequences, in percent
+  double violation_rate() const;  // of sequences, in percent
+  Counts& operator+=(const Counts& other);
+  friend bool operator==(const Counts&, const Counts&) = default;
+};
+
+struct EvaluateOptions {
+  SpanScheme scheme = SpanScheme::prefixed;
+  std::optional<Constraint> constraint;  // the language whose violations are counted; a label that it lacks violates it
+  std::optional<std::string> unknown;    // gold of this name is not known: such positions count for violations alone
+  // conlleval sees the empty line behind a sequence. It makes a difference to labels that conlleval does not know
+  // (`S` without a type); a file may lack it behind its last sequence.
+  bool last_is_followed_by_empty_line = true;
+};
+
+struct Evaluation {
+  std::vector<Counts> sequences;  // [sequences]
+  Counts total;
+  std::map<std::string, SpanCounts> types;  // every type with a span in gold or prediction
+};
+
+// Error where the two differ in shape.
+Evaluation evaluate(std::span<const LabelNames> gold, std::span<const LabelNames> predicted,
+                    const EvaluateOptions& options = {});
+
+// conlleval's report, letter for letter. (It prints the type without a name twice.)
+std::string conlleval_report(const Evaluation& evaluation);
+
+// --- how sure one can be ---------------------------------------------------------------------------------------------
+
+enum class Measure { accuracy, precision, recall, f1, exact_accuracy, violation_rate };
+double value(const Counts& counts, Measure measure);  // in percent
+
+struct Resampling {
+  int samples = 1000;
+  std::uint64_t seed = 1;
+};
+
+// As many sequences as there are, drawn with replacement, summed: one sum a sample. [samples]
+std::vector<Counts> bootstrap(std::span<const Counts> sequences, const Resampling& resampling = {});
+
+struct Interval {
+  double low = 0, high = 0;
+};
+
+// Where the measure lies for the middle `confidence` of the resamples (percentile interval).
+Interval interval(std::span<const Counts> resamples, Measure measure, double confidence = 0.95);
+
+// Two systems on the same sequences, second minus first.
+struct Comparison {
+  double difference = 0;
+  Interval interval;  // of the difference, over resamples of the sequences
+  double p = 1;  // approximate randomisation, two-sided: how often swapping the systems' answers at random, sequence
+                 // by sequence, gives at least this difference
+};
+Comparison compare(const Evaluation& first, const Evaluation& second, Measure measure,
+                   const Resampling& resampling = {}, double confidence = 0.95);
+
+}  // namespace regccrf

@@ -1,0 +1,129 @@
+"""`regccrf eval` on files: what it prints, and what it refuses.
+
+REGCCRF_PROGRAM names the program, build/regccrf by default.
+"""
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
+
+pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+
+GOLD = "Ada B-PER\nLovelace I-PER\nmet O\nBabbage B-PER\n\nin O\nLondon B-LOC\n"
+PREDICTED = GOLD.replace("Babbage B-PER", "Babbage O").replace("B-LOC", "I-LOC")
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "gold").write_text(GOLD)
+    (tmp_path / "predicted").write_text(PREDICTED)
+    joined = [f"{g} {p.split()[-1]}" if g else "" for g, p in zip(GOLD.split("\n"), PREDICTED.split("\n"))]
+    (tmp_path / "joined").write_text("\n".join(joined))
+    return tmp_path
+
+
+def run(folder, *arguments, text=None):
+    return subprocess.run([PROGRAM, "eval", *map(str, arguments)], cwd=folder, input=text, capture_output=True, text=True,
+                          timeout=60, check=False)
+
+
+def evaluate(folder, *arguments):
+    done = run(folder, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refused(folder, *arguments):
+    done = run(folder, *arguments)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.startswith("regccrf: error: ")
+    return done.stderr
+
+
+def test_two_files_and_one_file_say_the_same(files):
+    two, one = evaluate(files, "gold", "predicted"), evaluate(files, "joined")
+    del two["systems"][0]["name"], one["systems"][0]["name"]
+    assert two == one
+    system = two["systems"][0]
+    assert system["spans"] == {"gold": 3, "predicted": 2, "correct": 2}
+    assert system["types"]["PER"]["f1"] == pytest.approx(200 / 3)
+    assert (system["correct_tokens"], system["tokens"], system["exact_sequences"]) == (4, 6, 0)
+
+
+def test_crlf_tabs_and_a_missing_last_newline_change_nothing(files):
+    (files / "other").write_bytes(PREDICTED.rstrip("\n").replace(" ", "\t").replace("\n", "\r\n").encode())
+    assert evaluate(files, "gold", "other")["systems"][0]["f1"] == evaluate(files, "gold", "predicted")["systems"][0]["f1"]
+
+
+def test_conlleval_prints_its_report(files):
+    assert run(files, "joined", "--conlleval").stdout == (
+        "processed 6 tokens with 3 phrases; found: 2 phrases; correct: 2.\n"
+        "accuracy:  66.67%; precision: 100.00%; recall:  66.67%; FB1:  80.00\n"
+        "              LOC: precision: 100.00%; recall: 100.00%; FB1: 100.00  1\n"
+        "              PER: precision: 100.00%; recall:  50.00%; FB1:  66.67  1\n")
+
+
+def test_violations_are_counted(files):
+    system = evaluate(files, "gold", "predicted", "-e", "bio({PER LOC})")["systems"][0]
+    assert (system["violations"], system["violation_rate"]) == (1, 50)
+    assert "1 of 2 sequences are outside the language" in run(files, "gold", "predicted", "-e", "bio({PER LOC})").stdout
+
+
+def test_a_pattern_may_leave_labels_of_the_data_unsaid(files):
+    system = evaluate(files, "gold", "predicted", "-e", "at_most(0, I-LOC)")["systems"][0]
+    assert system["violations"] == 1
+
+
+def test_several_systems_are_compared_with_the_first(files):
+    result = evaluate(files, "gold", "predicted", "gold")
+    assert [system["name"] for system in result["systems"]] == ["predicted", "gold"]
+    comparison = result["comparisons"][0]
+    assert (comparison["first"], comparison["second"]) == ("predicted", "gold")
+    assert comparison["exact"]["difference"] == 100
+    assert 0 < comparison["f1"]["p"] <= 1
+
+
+def test_show_prints_sequences_side_by_side(files):
+    text = run(files, "gold", "predicted", "gold", "-e", "bio({PER LOC})", "--show", 1).stdout
+    rows = [line.split() for line in text[text.index("sequence 1"):].splitlines()]
+    assert rows[1] == ["gold", "predicted", "gold"]
+    assert ["Babbage", "B-PER", "O", "✗", "B-PER"] in rows
+    assert rows[-1] == ["in", "the", "language?", "yes", "yes"]
+
+
+def test_labels_without_prefixes_make_runs(files):
+    (files / "plain").write_text("1 street\nMain street\nSt street\nParis place\n")
+    result = evaluate(files, "plain", "plain")
+    assert result["scheme"] == "runs"
+    assert result["systems"][0]["spans"]["gold"] == 2
+    assert evaluate(files, "plain", "plain", "--scheme", "tokens")["systems"][0]["spans"]["gold"] == 4
+
+
+def test_unknown_gold_is_left_out(files):
+    (files / "partly").write_text("a 1\nb U\nc H\n")
+    (files / "tagged").write_text("a 1\nb 1\nc H\n")
+    system = evaluate(files, "partly", "tagged", "--unknown", "U", "-e", "1+ H")["systems"][0]
+    assert (system["tokens"], system["exact_sequences"], system["violations"]) == (2, 1, 0)
+
+
+def test_what_cannot_be_compared_is_refused(files):
+    (files / "short").write_text("Ada B-PER\n\nin O\nLondon B-LOC\n")
+    assert "sequence 1 has 4 tokens in 'gold' (line 1) and 1 tokens in 'short' (line 1)" in refused(files, "gold", "short")
+    (files / "fewer").write_text(GOLD.split("\n\n", maxsplit=1)[0] + "\n")
+    assert "'gold' has 2 sequences and 'fewer' has 1" in refused(files, "gold", "fewer")
+    assert "cannot open 'absent'" in refused(files, "gold", "absent")
+    assert "have no label in common" in refused(files, "gold")
+    assert "'gold', line 1: 2 columns, and column 5 was asked for" in refused(files, "gold", "gold", "--gold-column", 5)
+    (files / "broken").write_text("(((")
+    assert "error" in refused(files, "gold", "gold", "-c", "broken")
+    assert "there is no file 'bio(X)'" in refused(files, "gold", "gold", "-c", "bio(X)")
+
+
+def test_standard_input(files):
+    done = run(files, "-", "--json", text=(files / "joined").read_text())
+    assert json.loads(done.stdout)["systems"][0]["spans"]["gold"] == 3
