@@ -1,0 +1,540 @@
+#!/usr/bin/env python3
+"""Semantic role labelling with a neural encoder and our CRF layer: the four models of the paper's Table 2, and the rich language.
+
+An instance is a sentence with one predicate marked: a special token stands before it, and where the encoder knows two types of
+token it has the second. A linear projection of each word's first subtoken gives the emissions. All parameters are trained
+together by the negative log-likelihood, under the constraint or without.
+
+Each (model, seed) is a job; jobs run in `--workers` processes that share the device. Whatever has been finished stands in
+OUTPUT/neural.json, with every output in OUTPUT/predictions.npz, so that it can be scored again.
+
+    experiments/srl/neural.py --output build/srl                              our setting
+    experiments/srl/neural.py --configuration paper --data FOLDER …           the paper's, with RoBERTa and OntoNotes
+    experiments/srl/neural.py --limit 200 --epochs 1 --seeds 1 --output …     does it run?
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import multiprocessing
+import os
+import platform
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Sequence
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import corpus  # noqa: E402
+from configuration import CONFIGURATIONS, DATA, Configuration  # noqa: E402
+from models import MODELS, Languages, gold_labels, judge, outside  # noqa: E402
+
+GLOVE = "glove"
+
+
+# --- instances as arrays ---------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Arrays:
+    """Instances, padded. S subtokens, T words."""
+    ids: np.ndarray      # [N, S]
+    types: np.ndarray    # [N, S] 1 for the predicate
+    subtokens: np.ndarray  # [N]
+    first: np.ndarray    # [N, T] where each word's first subtoken stands
+    words: np.ndarray    # [N]
+
+    def subset(self, which: np.ndarray) -> "Arrays":
+        return Arrays(*(getattr(self, field.name)[which] for field in dataclasses.fields(self)))
+
+
+class TransformerText:
+    """Words to subtokens by the encoder's own tokeniser."""
+
+    def __init__(self, encoder: str) -> None:
+        from transformers import AutoTokenizer
+        self.tokenizer = AutoTokenizer.from_pretrained(encoder, use_fast=True, add_prefix_space=True)
+
+    def pieces(self, sentences: Sequence[corpus.Sentence]) -> List[List[List[int]]]:
+        """Of every sentence, of every word: its subtokens, at least one."""
+        encoded = self.tokenizer([s.forms for s in sentences], is_split_into_words=True, add_special_tokens=False, truncation=False,
+                                 return_attention_mask=False, return_token_type_ids=False, verbose=False)
+        result = []
+        for i, sentence in enumerate(sentences):
+            words: List[List[int]] = [[] for _ in sentence.forms]
+            for word, piece in zip(encoded.word_ids(i), encoded["input_ids"][i]):
+                words[word].append(piece)
+            result.append([word or [self.tokenizer.unk_token_id] for word in words])
+        return result
+
+    def instance(self, pieces: List[List[int]], predicate: int):
+        """Ids, types, and the words' first positions, the predicate prefixed by the unknown token as in the paper."""
+        ids, types, first = [self.tokenizer.cls_token_id], [0], []
+        for t, word in enumerate(pieces):
+            marked = t == predicate
+            if marked:
+                ids.append(self.tokenizer.unk_token_id)
+                types.append(0)
+            first.append(len(ids))
+            ids += word
+            types += [int(marked)] * len(word)
+        return ids + [self.tokenizer.sep_token_id], types + [0], first
+
+
+class GloveText:
+    """Words to rows of the word vectors: 0 is padding, 1 an unknown word."""
+
+    def __init__(self, folder: Path) -> None:
+        file = folder / "glove6B_100d_subset.words.txt"
+        if not file.is_file():
+            raise corpus.Absent(f"there are no word vectors at {file}")
+        self.rows = {word: i + 2 for i, word in enumerate(file.read_text(encoding="utf-8").split("\n"))}
+
+    def pieces(self, sentences):
+        return [[[self.rows.get(form.lower(), 1)] for form in s.forms] for s in sentences]
+
+    def instance(self, pieces, predicate):
+        return [word[0] for word in pieces], [int(t == predicate) for t in range(len(pieces))], list(range(len(pieces)))
+
+
+def arrays_of(instances: Sequence[corpus.Instance], text) -> Arrays:
+    sentences = list({id(i.sentence): i.sentence for i in instances}.values())
+    pieces = {id(s): p for s, p in zip(sentences, text.pieces(sentences))}
+    rows = [text.instance(pieces[id(i.sentence)], i.predicate) for i in instances]
+    subtokens, words = np.array([len(r[0]) for r in rows]), np.array([len(r[2]) for r in rows])
+    ids, types, first = (np.zeros((len(rows), n.max()), np.int64) for n in (subtokens, subtokens, words))
+    for n, row in enumerate(rows):
+        for array, values in zip((ids, types, first), row):
+            array[n, :len(values)] = values
+    return Arrays(ids, types, subtokens, first, words)
+
+
+# --- the model -------------------------------------------------------------------------------------------------------------
+
+
+def make_tagger(encoder: str, labels: Sequence[str], constraint, embeddings: Path):
+    import torch
+    from torch import nn
+    from regccrf import Constraint, Labels
+    from regccrf.torch import RegCCRF
+
+    class Transformer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            from transformers import AutoModel, logging
+            logging.set_verbosity_error()
+            logging.disable_progress_bar()
+            self.inner = AutoModel.from_pretrained(encoder, dtype=torch.float32, add_pooling_layer=False)
+            self.width = self.inner.config.hidden_size
+            self.two_types = getattr(self.inner.config, "type_vocab_size", 1) > 1
+
+        def forward(self, ids, types, present):
+            types = types if self.two_types else torch.zeros_like(types)
+            return self.inner(input_ids=ids, token_type_ids=types, attention_mask=present).last_hidden_state
+
+    class Recurrent(nn.Module):
+        """Word vectors, a mark for the predicate, two bidirectional LSTM layers."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            vectors = np.fromfile(embeddings / "glove6B_100d_subset.f16", "<f2").reshape(-1, 100).astype(np.float32)
+            self.words = nn.Embedding.from_pretrained(torch.from_numpy(np.vstack([np.zeros((2, 100), np.float32), vectors])), freeze=False)
+            self.mark = nn.Embedding(2, 100)
+            self.lstm = nn.LSTM(200, 256, num_layers=2, batch_first=True, bidirectional=True, dropout=0.2)
+            self.width = 512
+
+        def forward(self, ids, types, present):
+            return self.lstm(torch.cat([self.words(ids), self.mark(types)], -1))[0]
+
+    class Tagger(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = Recurrent() if encoder == GLOVE else Transformer()
+            self.emit = nn.Linear(self.encoder.width, len(labels))
+            names = Labels(list(labels))
+            self.crf = RegCCRF(names, constraint or Constraint.unconstrained(names), batch_first=True, start_end=False)
+            nn.init.normal_(self.crf.transitions, std=0.1)
+
+        def emissions(self, ids, types, present, first):
+            """[B, T, K]"""
+            half = torch.autocast("cuda", torch.bfloat16) if ids.is_cuda else contextlib.nullcontext()
+            with half:
+                hidden = self.encoder(ids, types, present)
+            words = hidden.gather(1, first.unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
+            return self.emit(words.float())
+
+    return Tagger()
+
+
+class OnDevice:
+    """Arrays on the device, and batches of them cut to their longest instance."""
+
+    def __init__(self, arrays: Arrays, device, labels: Optional[np.ndarray] = None) -> None:
+        import torch
+        move = lambda array: torch.from_numpy(array).to(device)  # noqa: E731
+        self.arrays, self.device = arrays, device
+        self.ids, self.types, self.first = move(arrays.ids), move(arrays.types), move(arrays.first)
+        self.subtokens, self.words = move(arrays.subtokens), move(arrays.words)
+        self.labels = None if labels is None else move(labels)
+
+    def batch(self, which: np.ndarray):
+        """Inputs of `Tagger.emissions`, the words' mask [B, T], gold [B, T] where there is one."""
+        import torch
+        S, T = int(self.arrays.subtokens[which].max()), int(self.arrays.words[which].max())
+        rows = torch.from_numpy(which).to(self.device, non_blocking=True)
+        present = torch.arange(S, device=self.device) < self.subtokens[rows, None]
+        mask = torch.arange(T, device=self.device) < self.words[rows, None]
+        inputs = self.ids[rows, :S], self.types[rows, :S], present.long(), self.first[rows, :T]
+        return inputs, mask, None if self.labels is None else self.labels[rows, :T]
+
+
+def shuffled_batches(lengths: np.ndarray, batch: int, random: np.random.Generator) -> List[np.ndarray]:
+    """Batches of instances of about the same length, in random order."""
+    order = random.permutation(len(lengths))
+    result = []
+    for pool in np.array_split(order, max(1, len(order) // (batch * 50))):
+        pool = pool[np.argsort(lengths[pool], kind="stable")]
+        result += [pool[i:i + batch] for i in range(0, len(pool), batch)]
+    return [result[i] for i in random.permutation(len(result))]
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------------
+
+
+class Experiment:
+    """What every job needs: the corpus as arrays, the languages, the options."""
+
+    def __init__(self, configuration: Configuration, options: argparse.Namespace) -> None:
+        self.configuration, self.options = configuration, options
+        self.languages = Languages(configuration)
+        self.instances, self.arrays = {}, {}
+        text = GloveText(options.embeddings) if options.encoder == GLOVE else TransformerText(options.encoder)
+        for part in corpus.PARTS:
+            self.instances[part] = corpus.read(options.data, configuration.corpus_format, part)[:options.limit or None]
+            self.arrays[part] = arrays_of(self.instances[part], text)
+        self.short = np.flatnonzero(self.arrays["train"].subtokens < configuration.longest)
+
+    def job(self, name: str, seed: int) -> Dict[str, object]:
+        """Trains one model and judges its systems on both parts. `predictions`: label ids by system and part."""
+        import torch
+        trained, device = MODELS[name], self.options.device
+        torch.manual_seed(seed)
+        random = np.random.default_rng(seed)
+        labels, data, left_out, tagger = self._prepare(name)
+        optimizer, schedule = self._optimizer(tagger, len(data.arrays.words))
+        best: Dict[str, object] = {"f1": -1.0, "state": None, "waited": 0}
+        step, total, begin = 0, torch.zeros((), device=device), time.perf_counter()
+        losses = []
+        for _ in range(self.options.epochs):
+            tagger.train()
+            batches = shuffled_batches(data.arrays.subtokens, self.options.batch, random)
+            total.zero_()
+            for which in batches:
+                total += train_step(tagger, data.batch(which), optimizer, schedule)
+                step += 1
+                if self.configuration.evaluate_every and step % self.configuration.evaluate_every == 0:
+                    self._look(tagger, labels, trained, best)
+            losses.append(float(total) / len(batches))
+            if self.configuration.patience and best["waited"] >= self.configuration.patience:
+                break
+        if best["state"] is not None:
+            tagger.load_state_dict(best["state"])
+        synchronize(device)
+        result = {"model": name, "seed": seed, "left_out": left_out, "steps": step, "losses": losses,
+                  "seconds": time.perf_counter() - begin, "systems": {}, "predictions": {}}
+        for system, language in trained.systems:
+            result["systems"][system] = {}
+            for part in ("dev", "test"):
+                start = time.perf_counter()
+                predicted = self.decode(tagger, part, language)
+                seconds = time.perf_counter() - start
+                judged_by = self.languages[language or (trained.roles if trained.roles != "full" else "reduced")]
+                names = [[labels[a] for a in row] for row in predicted]
+                result["systems"][system][part] = {**judge(self.instances[part], names, judged_by), "seconds": seconds}
+                result["predictions"][f"{system}/{part}"] = np.concatenate([np.array(row, np.uint8) for row in predicted])
+        return result
+
+    def _prepare(self, name: str):
+        """Labels, training data on the device, how many instances were left out for the language, and a new tagger."""
+        trained = MODELS[name]
+        labels = self.languages.labels(trained.roles, self.instances["train"])
+        constraint = self.languages[trained.language] if trained.language else None
+        gold = gold_labels(self.instances["train"], labels)
+        illegal = set(outside(constraint, gold)) if constraint else set()
+        keep = np.array([i for i in self.short if i not in illegal])
+        ids = {label: i for i, label in enumerate(labels)}
+        padded = np.zeros((len(keep), self.arrays["train"].first.shape[1]), np.int64)
+        for row, i in zip(padded, keep):
+            row[:len(gold[i])] = [ids[label] for label in gold[i]]
+        data = OnDevice(self.arrays["train"].subset(keep), self.options.device, padded)
+        tagger = make_tagger(self.options.encoder, labels, constraint, self.options.embeddings).to(self.options.device)
+        return labels, data, len(illegal), tagger
+
+    def _optimizer(self, tagger, instances: int):
+        import torch
+        c = self.configuration
+        groups = [{"params": list(tagger.encoder.parameters()), "lr": self.options.encoder_rate},
+                  {"params": [*tagger.emit.parameters(), *tagger.crf.parameters()], "lr": self.options.head_rate}]
+        fused = {"fused": True} if self.options.device.startswith("cuda") else {}
+        if c.optimizer == "adam":
+            return torch.optim.Adam(groups, **fused), None
+        optimizer = torch.optim.AdamW(groups, weight_decay=0.01, **fused)
+        steps = self.options.epochs * -(-instances // self.options.batch)
+        warm = max(1, steps // 10)
+        return optimizer, torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: min((step + 1) / warm, max(0.0, (steps - step) / max(1, steps - warm))))
+
+    def _look(self, tagger, labels, trained, best) -> None:
+        """Early stopping: keeps the weights that were best on a part of the development set."""
+        predicted = self.decode(tagger, "dev", trained.language, self.configuration.batch * 250)
+        names = [[labels[a] for a in row] for row in predicted]
+        judged_by = self.languages[trained.roles if trained.roles != "full" else "reduced"]
+        f1 = judge(self.instances["dev"][:len(names)], names, judged_by)["f1"]
+        tagger.train()
+        best["waited"] += 1
+        if f1 > best["f1"]:
+            best.update(f1=f1, waited=0, state={k: v.detach().clone() for k, v in tagger.state_dict().items()})
+
+    def decode(self, tagger, part: str, language: Optional[str], limit: Optional[int] = None) -> List[List[int]]:
+        """Label ids of every instance of a part."""
+        import torch
+        arrays = self.arrays[part].subset(np.arange(min(limit or len(self.instances[part]), len(self.instances[part]))))
+        crf = tagger.crf.with_constraint(self.languages[language] if language else None)
+        data = OnDevice(arrays, self.options.device)
+        order = np.argsort(arrays.subtokens, kind="stable")
+        result: List[List[int]] = [[] for _ in order]
+        tagger.eval()
+        with torch.no_grad():
+            for begin in range(0, len(order), 256):
+                which = order[begin:begin + 256]
+                inputs, mask, _ = data.batch(which)
+                for i, best in zip(which, crf.decode(tagger.emissions(*inputs), mask)):
+                    result[i] = best
+        return result
+
+    def timing(self, name: str, steps: int) -> Dict[str, object]:
+        """With nothing beside it on the device: a training step, the layer's share of it, and decoding the test part."""
+        import torch
+        device = self.options.device
+        torch.manual_seed(0)
+        labels, data, _, tagger = self._prepare(name)
+        optimizer, schedule = self._optimizer(tagger, len(data.arrays.words))
+        batches = [b for b in shuffled_batches(data.arrays.subtokens, self.options.batch, np.random.default_rng(0))
+                   if len(b) == self.options.batch or len(data.arrays.words) < self.options.batch]
+        batches = [batches[i % len(batches)] for i in range(steps + 5)]
+        tagger.train()
+        result: Dict[str, object] = {"model": name, "batch": self.options.batch, "steps": steps, "decoding": {}}
+        for i, which in enumerate(batches):
+            if i == 5:
+                synchronize(device)
+                begin = time.perf_counter()
+            train_step(tagger, data.batch(which), optimizer, schedule)
+        synchronize(device)
+        result["step_ms"] = (time.perf_counter() - begin) / steps * 1e3
+        result["layer_step_ms"] = self._layer_step_ms(tagger, data, batches[:steps])
+        for system, language in MODELS[name].systems:
+            self.decode(tagger, "test", language, 512)
+            synchronize(device)
+            begin = time.perf_counter()
+            self.decode(tagger, "test", language)
+            result["decoding"][system] = {"seconds": time.perf_counter() - begin,
+                                          "layer_seconds": self._layer_decode_seconds(tagger, language)}
+        return result
+
+    def _layer_step_ms(self, tagger, data, batches) -> float:
+        """Loss and gradient of the layer alone, on emissions that lie ready."""
+        import torch
+        ready = []
+        with torch.no_grad():
+            for which in batches:
+                inputs, mask, gold = data.batch(which)
+                ready.append((tagger.emissions(*inputs).detach().requires_grad_(), gold, mask))
+        synchronize(self.options.device)
+        begin = time.perf_counter()
+        for emissions, gold, mask in ready:
+            (-tagger.crf(emissions, gold, mask, reduction="mean")).backward()
+        synchronize(self.options.device)
+        return (time.perf_counter() - begin) / len(ready) * 1e3
+
+    def _layer_decode_seconds(self, tagger, language: Optional[str]) -> float:
+        import torch
+        crf = tagger.crf.with_constraint(self.languages[language] if language else None)
+        data = OnDevice(self.arrays["test"], self.options.device)
+        order = np.argsort(self.arrays["test"].subtokens, kind="stable")
+        with torch.no_grad():
+            ready = []
+            for begin in range(0, len(order), 256):
+                inputs, mask, _ = data.batch(order[begin:begin + 256])
+                ready.append((tagger.emissions(*inputs), mask))
+            synchronize(self.options.device)
+            begin = time.perf_counter()
+            for emissions, mask in ready:
+                crf.decode(emissions, mask)
+            return time.perf_counter() - begin
+
+
+def train_step(tagger, batch, optimizer, schedule):
+    """The loss, not yet fetched from the device."""
+    import torch
+    inputs, mask, gold = batch
+    loss = -tagger.crf(tagger.emissions(*inputs), gold, mask, reduction="mean")
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    if schedule is not None:
+        torch.nn.utils.clip_grad_norm_(tagger.parameters(), 5.0)
+    optimizer.step()
+    if schedule is not None:
+        schedule.step()
+    return loss.detach()
+
+
+def synchronize(device: str) -> None:
+    import torch
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+
+
+# --- processes -------------------------------------------------------------------------------------------------------------
+
+
+def work(experiment: Experiment, threads: int, jobs, done) -> None:
+    """Takes (what, model, seed) until there is None; answers with (what, model, seed, result or message)."""
+    import torch
+    torch.set_num_threads(threads)
+    for what, name, seed in iter(jobs.get, None):
+        try:
+            result = experiment.job(name, seed) if what == "job" else experiment.timing(name, seed)
+        except Exception:  # noqa: BLE001 one failed job does not take the others along
+            result = traceback.format_exc()
+        done.put((what, name, seed, result))
+
+
+def run_all(experiment: Experiment, todo: Sequence[tuple], workers: int, threads: int) -> Iterator[tuple]:
+    """Answers in the order in which they are finished. The device is first touched in the processes."""
+    context = multiprocessing.get_context("fork")
+    jobs, done = context.Queue(), context.Queue()
+    for job in todo:
+        jobs.put(job)
+    for _ in range(workers):
+        jobs.put(None)
+    processes = [context.Process(target=work, args=(experiment, threads, jobs, done), daemon=True) for _ in range(workers)]
+    for process in processes:
+        process.start()
+    try:
+        for _ in todo:
+            while True:
+                try:
+                    yield done.get(timeout=5)
+                    break
+                except multiprocessing.queues.Empty:
+                    if not any(process.is_alive() for process in processes):
+                        print("neural: error: all workers have ended before the jobs were done", file=sys.stderr)
+                        return
+    finally:
+        for process in processes:
+            process.terminate()
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Neural semantic role labelling with and without the constraint.")
+    parser.add_argument("--configuration", choices=CONFIGURATIONS, default="ewt")
+    parser.add_argument("--data", type=Path, help="folder of the corpus")
+    parser.add_argument("--encoder", help=f"a folder, a name at Hugging Face such as roberta-base, or {GLOVE}: "
+                                          "a BiLSTM over word vectors, which needs no weights")
+    parser.add_argument("--embeddings", type=Path, default=DATA / "embeddings", help=f"folder of the word vectors for {GLOVE}")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=["crf-full", "crf-reduced", "regccrf", "regccrf-rich"])
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--encoder-rate", type=float)
+    parser.add_argument("--head-rate", type=float)
+    parser.add_argument("--limit", type=int, default=0, help="so many instances of every part; 0 for all")
+    parser.add_argument("--device", help="cuda or cpu; by default what there is")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the device")
+    parser.add_argument("--threads", type=int, default=0, help="of each process; 0 shares the cores out")
+    parser.add_argument("--minutes", type=float, default=0, help="stop waiting for jobs after so long; 0: never")
+    parser.add_argument("--time-steps", type=int, default=0, help="first time so many steps of every model, alone on the device")
+    parser.add_argument("--output", type=Path, required=True, help="folder for neural.json and predictions.npz")
+    options = parser.parse_args()
+    configuration = CONFIGURATIONS[options.configuration]
+    options.data = options.data or configuration.folder
+    for name in ("encoder", "seeds", "epochs", "batch", "encoder_rate", "head_rate"):
+        if getattr(options, name) is None:
+            setattr(options, name, getattr(configuration, name))
+    return options
+
+
+def main() -> int:
+    options = parse_options()
+    begin = time.time()
+    if options.device is None:
+        options.device = "cuda" if Path("/dev/nvidia0").exists() else "cpu"  # asking PyTorch would start CUDA before the fork
+    try:
+        experiment = Experiment(CONFIGURATIONS[options.configuration], options)
+    except (corpus.Absent, OSError, ValueError) as error:
+        print(f"neural: error: {error}\n(an encoder is a folder or a name at Hugging Face; --encoder {GLOVE} needs none)", file=sys.stderr)
+        return 2
+    print(f"read and tokenised in {time.time() - begin:.1f} s", flush=True)
+    report = {"experiment": "srl, neural", "command": " ".join(sys.argv), "machine": {"python": platform.python_version(), "cores": os.cpu_count()},
+              "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()},
+              "instances": {part: len(instances) for part, instances in experiment.instances.items()},
+              "too_long": len(experiment.instances["train"]) - len(experiment.short), "timing": [], "jobs": [], "failed": []}
+    predictions: Dict[str, np.ndarray] = {}
+    options.output.mkdir(parents=True, exist_ok=True)
+    cores = os.cpu_count() or 1
+    phases = [([("time", name, options.time_steps) for name in options.models if options.time_steps], 1),
+              ([("job", name, seed) for seed in range(options.first_seed, options.first_seed + options.seeds) for name in options.models],
+               options.workers)]
+    for todo, workers in phases:
+        workers = min(workers, len(todo))
+        threads = options.threads or max(1, cores // max(1, workers))
+        for what, name, seed, result in run_all(experiment, todo, workers, threads):
+            record(report, predictions, what, name, seed, result)
+            save(options.output, report, predictions, begin)
+            if options.minutes and time.time() - begin > 60 * options.minutes:
+                print(f"neural: stopped after {options.minutes:g} minutes; what is finished is kept", flush=True)
+                return 1
+    print(f"{len(report['jobs'])} jobs, {len(report['failed'])} failed, {time.time() - begin:.0f} s")
+    return 1 if report["failed"] else 0
+
+
+def record(report, predictions, what, name, seed, result) -> None:
+    if isinstance(result, str):
+        report["failed"].append({"what": what, "model": name, "seed": seed, "error": result})
+        print(f"{what} {name} {seed} failed:\n{result}", flush=True)
+    elif what == "time":
+        report["timing"].append(result)
+        print(f"time {name}: {result['step_ms']:.2f} ms a step, layer {result['layer_step_ms']:.2f} ms; " + "; ".join(
+            f"{system} {t['seconds']:.2f} s, layer {t['layer_seconds']:.2f} s" for system, t in result["decoding"].items()), flush=True)
+    else:
+        for key, array in result.pop("predictions").items():
+            predictions[f"{name}/{seed}/{key}"] = array
+        report["jobs"].append(result)
+        for system, parts in result["systems"].items():
+            test = parts["test"]
+            print(f"seed {seed} {system}: test F1 {test['f1']:.2f} (P {test['precision']:.2f} R {test['recall']:.2f}), dev F1 "
+                  f"{parts['dev']['f1']:.2f}, outside {test['violations']} of {test['outputs']}; loss {result['losses'][-1]:.3f}, "
+                  f"{result['seconds']:.1f} s", flush=True)
+
+
+def save(folder: Path, report, predictions, begin: float) -> None:
+    report["wall_seconds"] = time.time() - begin
+    for name, write in (("neural.json", lambda f: f.write(json.dumps(report, indent=1).encode())),
+                        ("predictions.npz", lambda f: np.savez_compressed(f, **predictions))):
+        part = folder / (name + ".part")
+        with open(part, "wb") as file:
+            write(file)
+        part.replace(folder / name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
