@@ -21,6 +21,7 @@ import json
 import multiprocessing
 import os
 import platform
+import queue
 import sys
 import time
 import traceback
@@ -248,7 +249,7 @@ class Experiment:
         if best["state"] is not None:
             tagger.load_state_dict(best["state"])
         synchronize(device)
-        result = {"model": name, "seed": seed, "left_out": left_out, "steps": step, "losses": losses,
+        result = {"model": name, "seed": seed, "labels": labels, "left_out": left_out, "steps": step, "losses": losses,
                   "seconds": time.perf_counter() - begin, "systems": {}, "predictions": {}}
         for system, language in trained.systems:
             result["systems"][system] = {}
@@ -258,7 +259,7 @@ class Experiment:
                 seconds = time.perf_counter() - start
                 judged_by = self.languages[language or (trained.roles if trained.roles != "full" else "reduced")]
                 names = [[labels[a] for a in row] for row in predicted]
-                result["systems"][system][part] = {**judge(self.instances[part], names, judged_by), "seconds": seconds}
+                result["systems"][system][part] = {**judge(self.instances[part], names, judged_by), "decode_seconds": seconds}
                 result["predictions"][f"{system}/{part}"] = np.concatenate([np.array(row, np.uint8) for row in predicted])
         return result
 
@@ -417,8 +418,8 @@ def work(experiment: Experiment, threads: int, jobs, done) -> None:
         done.put((what, name, seed, result))
 
 
-def run_all(experiment: Experiment, todo: Sequence[tuple], workers: int, threads: int) -> Iterator[tuple]:
-    """Answers in the order in which they are finished. The device is first touched in the processes."""
+def run_all(experiment: Experiment, todo: Sequence[tuple], workers: int, threads: int, deadline: float) -> Iterator[tuple]:
+    """Answers in the order in which they are finished, until the deadline. The device is first touched in the processes."""
     context = multiprocessing.get_context("fork")
     jobs, done = context.Queue(), context.Queue()
     for job in todo:
@@ -432,9 +433,11 @@ def run_all(experiment: Experiment, todo: Sequence[tuple], workers: int, threads
         for _ in todo:
             while True:
                 try:
-                    yield done.get(timeout=5)
+                    yield done.get(timeout=2)
                     break
-                except multiprocessing.queues.Empty:
+                except queue.Empty:
+                    if time.time() > deadline:
+                        return
                     if not any(process.is_alive() for process in processes):
                         print("neural: error: all workers have ended before the jobs were done", file=sys.stderr)
                         return
@@ -461,7 +464,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--device", help="cuda or cpu; by default what there is")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the device")
     parser.add_argument("--threads", type=int, default=0, help="of each process; 0 shares the cores out")
-    parser.add_argument("--minutes", type=float, default=0, help="stop waiting for jobs after so long; 0: never")
+    parser.add_argument("--minutes", type=float, default=0, help="end after so long, with what is finished; 0: never")
     parser.add_argument("--time-steps", type=int, default=0, help="first time so many steps of every model, alone on the device")
     parser.add_argument("--output", type=Path, required=True, help="folder for neural.json and predictions.npz")
     options = parser.parse_args()
@@ -487,24 +490,23 @@ def main() -> int:
     report = {"experiment": "srl, neural", "command": " ".join(sys.argv), "machine": {"python": platform.python_version(), "cores": os.cpu_count()},
               "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()},
               "instances": {part: len(instances) for part, instances in experiment.instances.items()},
-              "too_long": len(experiment.instances["train"]) - len(experiment.short), "timing": [], "jobs": [], "failed": []}
+              "too_long": len(experiment.instances["train"]) - len(experiment.short), "labels": {}, "timing": [], "jobs": [], "failed": []}
     predictions: Dict[str, np.ndarray] = {}
     options.output.mkdir(parents=True, exist_ok=True)
     cores = os.cpu_count() or 1
+    deadline = begin + 60 * options.minutes if options.minutes else float("inf")
     phases = [([("time", name, options.time_steps) for name in options.models if options.time_steps], 1),
               ([("job", name, seed) for seed in range(options.first_seed, options.first_seed + options.seeds) for name in options.models],
                options.workers)]
     for todo, workers in phases:
         workers = min(workers, len(todo))
         threads = options.threads or max(1, cores // max(1, workers))
-        for what, name, seed, result in run_all(experiment, todo, workers, threads):
+        for what, name, seed, result in run_all(experiment, todo, workers, threads, deadline):
             record(report, predictions, what, name, seed, result)
             save(options.output, report, predictions, begin)
-            if options.minutes and time.time() - begin > 60 * options.minutes:
-                print(f"neural: stopped after {options.minutes:g} minutes; what is finished is kept", flush=True)
-                return 1
-    print(f"{len(report['jobs'])} jobs, {len(report['failed'])} failed, {time.time() - begin:.0f} s")
-    return 1 if report["failed"] else 0
+    wanted = options.seeds * len(options.models)
+    print(f"{len(report['jobs'])} of {wanted} jobs, {len(report['failed'])} failed, {time.time() - begin:.0f} s")
+    return 0 if len(report["jobs"]) == wanted and not report["failed"] else 1
 
 
 def record(report, predictions, what, name, seed, result) -> None:
@@ -516,6 +518,7 @@ def record(report, predictions, what, name, seed, result) -> None:
         print(f"time {name}: {result['step_ms']:.2f} ms a step, layer {result['layer_step_ms']:.2f} ms; " + "; ".join(
             f"{system} {t['seconds']:.2f} s, layer {t['layer_seconds']:.2f} s" for system, t in result["decoding"].items()), flush=True)
     else:
+        report["labels"][name] = result.pop("labels")
         for key, array in result.pop("predictions").items():
             predictions[f"{name}/{seed}/{key}"] = array
         report["jobs"].append(result)
