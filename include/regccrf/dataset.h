@@ -3,11 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "regccrf/labels.h"
@@ -16,17 +15,32 @@ namespace regccrf {
 
 constexpr Label kUnknownLabel = -1;  // gold that is not known: every label may stand here
 
-// Names numbered in the order in which they came.
+// Names numbered in the order in which they came. All names lie in one string, found by a hash table of numbers, so a
+// name costs its bytes and about 20 more.
 class Names {
  public:
+  Names();
+
   std::int32_t add(std::string_view name);  // its number, new or old
   std::optional<std::int32_t> find(std::string_view name) const;
-  std::string_view name(std::int32_t number) const { return names_[static_cast<std::size_t>(number)]; }
-  std::int32_t size() const { return static_cast<std::int32_t>(names_.size()); }
+  // Holds until the next add().
+  std::string_view name(std::int32_t number) const {
+    const auto i = static_cast<std::size_t>(number);
+    return std::string_view(text_).substr(begin_[i], begin_[i + 1] - begin_[i]);
+  }
+  std::int32_t size() const { return static_cast<std::int32_t>(begin_.size()) - 1; }
+
+  // As a model file holds them: names one after another, where each begins [size + 1], and the hash table.
+  std::string_view text() const { return text_; }
+  std::span<const std::int64_t> begin() const { return begin_; }
+  std::span<const std::int32_t> table() const { return table_; }
 
  private:
-  std::deque<std::string> names_;
-  std::unordered_map<std::string_view, std::int32_t> numbers_;
+  void grow();
+
+  std::string text_;
+  std::vector<std::int64_t> begin_;  // [size + 1]
+  std::vector<std::int32_t> table_;  // [a power of two] number, or -1 where nothing is; linear probing
 };
 
 struct Dataset {
@@ -35,9 +49,20 @@ struct Dataset {
   std::vector<std::int32_t> attribute;    // [items]
   std::vector<float> value;               // [items], or empty: every value is 1
   std::vector<Label> gold;                // [positions], or empty: nothing is known
+  std::vector<double> weight;             // [sequences] how often each counts, or empty: once
+
+  // Where each sequence came from, for messages; empty where it came from no file.
+  std::vector<std::string> files;
+  std::vector<std::int32_t> file;  // [sequences] into files
+  std::vector<std::int64_t> line;  // [sequences] of its first row, from 1
 
   std::int64_t sequences() const { return static_cast<std::int64_t>(position.size()) - 1; }
   std::int64_t positions() const { return position.back(); }
+  std::int64_t length(std::int64_t i) const {
+    const auto at = static_cast<std::size_t>(i);
+    return position[at + 1] - position[at];
+  }
+  std::string origin(std::int64_t i) const;  // "train.conll, line 12", or "sequence 3" (from 1)
 };
 
 }  // namespace regccrf

@@ -5,10 +5,13 @@
 #include "regccrf/bigram_fst.h"  // IWYU pragma: export
 #include "regccrf/constraint.h"  // IWYU pragma: export
 #include "regccrf/curvature.h"   // IWYU pragma: export
+#include "regccrf/dataset.h"     // IWYU pragma: export
 #include "regccrf/error.h"       // IWYU pragma: export
 #include "regccrf/evaluate.h"    // IWYU pragma: export
+#include "regccrf/extract.h"     // IWYU pragma: export
 #include "regccrf/inference.h"   // IWYU pragma: export
 #include "regccrf/labels.h"      // IWYU pragma: export
 #include "regccrf/language.h"    // IWYU pragma: export
 #include "regccrf/loss.h"        // IWYU pragma: export
 #include "regccrf/scores.h"      // IWYU pragma: export
+#include "regccrf/sentences.h"   // IWYU pragma: export

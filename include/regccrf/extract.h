@@ -1,0 +1,106 @@
+// Extractor: how a sentence becomes attributes. Three kinds:
+//   template    CRF++ feature templates over columns: `U01:%x[-1,0]/%x[0,0]`, `B`
+//   words       built-in features of words: the word, its lower case, shape, affixes, neighbours, other columns, lists,
+//   vectors attributes  what CRFsuite's format gives, as it is
+// Immutable and safe to share between threads. Its text goes into the model, so that tagging does what training did.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "regccrf/dataset.h"
+#include "regccrf/sentences.h"
+
+namespace regccrf {
+
+// Takes a sentence's attributes, position after position.
+class AttributeSink {
+ public:
+  virtual ~AttributeSink() = default;
+  virtual void attribute(std::string_view name, float value) = 0;  // one more, at the present position
+  virtual void next() = 0;                                         // the present position has all its attributes
+};
+
+// A list of words, matched without regard to case: `list=NAME` holds where the word is in it.
+struct WordList {
+  std::string name;
+  std::vector<std::string> words;
+  static WordList load(const std::string& name, const std::string& path);  // one word a line
+};
+
+struct WordFeatures {
+  int word = 0;              // the column that holds the word, from 0
+  std::vector<int> columns;  // further columns that are taken as they are
+  std::vector<WordList> lists;
+  // Lines `word v1 v2 …` (GloVe; word2vec's text, whose first line is `words dimensions`, too): attributes e0, e1, …
+  // with the vector's numbers as their values. The model keeps the file's path and a checksum, not its content.
+  std::string embeddings;
+};
+
+class Extractor {
+ public:
+  static Extractor attributes();
+  static Extractor words(const WordFeatures& features);
+  static Extractor from_template(const std::string& text, const std::string& origin = "template");
+
+  std::string text() const;
+  // What text() gave. `embeddings`: the file's path, where it is no longer what it was in training.
+  static Extractor from_text(const std::string& text, const std::string& embeddings = "");
+
+  Format format() const;        // what it reads
+  int columns() const;          // the least number of columns that it needs
+  bool uses(int column) const;  // that column, from 0, is looked at
+  bool transitions() const;     // neighbouring labels are seen: not so for a template without `B`
+  std::string summary() const;  // one line for people
+
+  // `sentence` has been split. Error where a row has fewer columns than needed, or a CRFsuite value is not a number.
+  void extract(const Sentence& sentence, AttributeSink& sink) const;
+
+  struct Impl;
+
+ private:
+  explicit Extractor(std::shared_ptr<const Impl> impl);
+  std::shared_ptr<const Impl> impl_;
+};
+
+struct ReadOptions {
+  bool gold = true;       // there is gold: in CRFsuite's format the first field, in columns `label_column`
+  int label_column = -1;  // from 0; -1: the last
+  std::string unknown;    // gold spelled so is unknown; empty: there is none
+  bool grow = true;       // attributes that are new get a number; else they are left out
+};
+
+// Collects sequences. Labels always grow: a label that the caller did not expect has a number past those that it did.
+class DatasetBuilder : public AttributeSink {
+ public:
+  DatasetBuilder(Names& attributes, Names& labels, ReadOptions options = {});
+
+  void read(SentenceReader& reader, const Extractor& extractor);  // everything that is left in the file
+  void add(Sentence& sentence, const Extractor& extractor);
+
+  // Piece by piece: attributes, then next() or next(label); end() after a sequence's last position.
+  void attribute(std::string_view name, float value) override;
+  void next() override;
+  void next(std::string_view label);
+  void end(double weight = 1);
+
+  Dataset take();  // all that was collected
+
+ private:
+  void add_gold(const Sentence& sentence, const Extractor& extractor);
+  Label gold(std::string_view label) const;
+
+  Names& attributes_;
+  Names& labels_;
+  ReadOptions options_;
+  Dataset data_;
+};
+
+Dataset read_dataset(const std::vector<std::string>& paths, Format format, const Extractor& extractor,
+                     Names& attributes, Names& labels, const ReadOptions& options = {});
+
+}  // namespace regccrf
