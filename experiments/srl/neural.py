@@ -406,10 +406,11 @@ def synchronize(device: str) -> None:
 # --- processes -------------------------------------------------------------------------------------------------------------
 
 
-def work(experiment: Experiment, threads: int, jobs, done) -> None:
+def work(options: argparse.Namespace, threads: int, jobs, done) -> None:
     """Takes (what, model, seed) until there is None; answers with (what, model, seed, result or message)."""
     import torch
     torch.set_num_threads(threads)
+    experiment = Experiment(CONFIGURATIONS[options.configuration], options)
     for what, name, seed in iter(jobs.get, None):
         try:
             result = experiment.job(name, seed) if what == "job" else experiment.timing(name, seed)
@@ -418,31 +419,35 @@ def work(experiment: Experiment, threads: int, jobs, done) -> None:
         done.put((what, name, seed, result))
 
 
-def run_all(experiment: Experiment, todo: Sequence[tuple], workers: int, threads: int, deadline: float) -> Iterator[tuple]:
-    """Answers in the order in which they are finished, until the deadline. The device is first touched in the processes."""
-    context = multiprocessing.get_context("fork")
-    jobs, done = context.Queue(), context.Queue()
-    for job in todo:
-        jobs.put(job)
-    for _ in range(workers):
-        jobs.put(None)
-    processes = [context.Process(target=work, args=(experiment, threads, jobs, done), daemon=True) for _ in range(workers)]
-    for process in processes:
-        process.start()
-    try:
+class Workers:
+    """Processes that share the device. They are started afresh, not forked: CUDA does not outlive a fork."""
+
+    def __init__(self, options: argparse.Namespace, count: int, threads: int, deadline: float) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.deadline = deadline
+        self.jobs, self.done = context.Queue(), context.Queue()
+        self.processes = [context.Process(target=work, args=(options, threads, self.jobs, self.done), daemon=True) for _ in range(count)]
+        for process in self.processes:
+            process.start()
+
+    def run(self, todo: Sequence[tuple]) -> Iterator[tuple]:
+        """Answers in the order in which they are finished, until the deadline."""
+        for job in todo:
+            self.jobs.put(job)
         for _ in todo:
             while True:
                 try:
-                    yield done.get(timeout=2)
+                    yield self.done.get(timeout=2)
                     break
                 except queue.Empty:
-                    if time.time() > deadline:
+                    if time.time() > self.deadline:
                         return
-                    if not any(process.is_alive() for process in processes):
-                        print("neural: error: all workers have ended before the jobs were done", file=sys.stderr)
+                    if not all(process.is_alive() for process in self.processes):
+                        print("neural: error: a process has ended before the jobs were done", file=sys.stderr)
                         return
-    finally:
-        for process in processes:
+
+    def end(self) -> None:
+        for process in self.processes:
             process.terminate()
 
 
@@ -480,7 +485,8 @@ def main() -> int:
     options = parse_options()
     begin = time.time()
     if options.device is None:
-        options.device = "cuda" if Path("/dev/nvidia0").exists() else "cpu"  # asking PyTorch would start CUDA before the fork
+        import torch
+        options.device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         experiment = Experiment(CONFIGURATIONS[options.configuration], options)
     except (corpus.Absent, OSError, ValueError) as error:
@@ -493,17 +499,17 @@ def main() -> int:
               "too_long": len(experiment.instances["train"]) - len(experiment.short), "labels": {}, "timing": [], "jobs": [], "failed": []}
     predictions: Dict[str, np.ndarray] = {}
     options.output.mkdir(parents=True, exist_ok=True)
-    cores = os.cpu_count() or 1
-    deadline = begin + 60 * options.minutes if options.minutes else float("inf")
-    phases = [([("time", name, options.time_steps) for name in options.models if options.time_steps], 1),
-              ([("job", name, seed) for seed in range(options.first_seed, options.first_seed + options.seeds) for name in options.models],
-               options.workers)]
-    for todo, workers in phases:
-        workers = min(workers, len(todo))
-        threads = options.threads or max(1, cores // max(1, workers))
-        for what, name, seed, result in run_all(experiment, todo, workers, threads, deadline):
-            record(report, predictions, what, name, seed, result)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    timings = [[("time", name, options.time_steps)] for name in options.models if options.time_steps]  # one at a time
+    jobs = [("job", name, seed) for seed in seeds for name in options.models]
+    count = max(1, min(options.workers, len(jobs)))
+    threads = options.threads or max(1, (os.cpu_count() or 1) // count)
+    workers = Workers(options, count, threads, begin + 60 * options.minutes if options.minutes else float("inf"))
+    for todo in [*timings, jobs]:
+        for answer in workers.run(todo):
+            record(report, predictions, *answer)
             save(options.output, report, predictions, begin)
+    workers.end()
     wanted = options.seeds * len(options.models)
     print(f"{len(report['jobs'])} of {wanted} jobs, {len(report['failed'])} failed, {time.time() - begin:.0f} s")
     return 0 if len(report["jobs"]) == wanted and not report["failed"] else 1
