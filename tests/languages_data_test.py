@@ -1,6 +1,6 @@
 """The shipped languages: that they compile, what they promise, and how many gold sequences of real corpora they accept.
 
-The corpora lie beside the repository (tests/corpora.py says where and how each becomes label sequences); where one is
+The corpora lie beside the repository (experiments/corpora.py says where and how each becomes label sequences); where one is
 absent its test is skipped. For every corpus a line of a table is printed: sequences, those all of whose labels the
 language knows, and those that it accepts.
 
@@ -10,12 +10,14 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-import corpora
-from corpora import ROOT
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "experiments"))
+import corpora  # noqa: E402
 
 PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
 LANGUAGES = sorted((ROOT / "languages").glob("*.lang"))
@@ -147,7 +149,7 @@ def report(capsys, name, path, sequences):
 
 def gold(read, *arguments):
     try:
-        return read(*arguments)
+        return corpora.labels(read(*arguments))
     except corpora.Absent as absent:
         pytest.skip(str(absent))
 

@@ -1,4 +1,4 @@
-"""How each corpus of the data folder becomes label sequences: one function a corpus, each a list of lists of labels.
+"""How each corpus of the data folder becomes labelled sequences: one function a corpus, each a list of lists of (token, label).
 
 The folder is ../shared/data beside the repository, or $REGCCRF_DATA. A corpus that is absent raises Absent, which names
 the file that was looked for.
@@ -53,40 +53,46 @@ def bio_of_brackets(cells):
     return labels
 
 
+def labels(sequences):
+    return [[label for _, label in sequence] for sequence in sequences]
+
+
 def srl(split):
     """One sequence a predicate: BIO over its roles."""
     sequences = []
     for block in blocks(read(f"srl_ewt/ewt_srl.{split}.conll")):
         rows = [line.split("\t") for line in block]
+        words = [row[1] for row in rows]
         for column in range(9, len(rows[0])):
-            sequences.append(bio_of_brackets([row[column] for row in rows]))
+            sequences.append(list(zip(words, bio_of_brackets([row[column] for row in rows]))))
     return sequences
 
 
 def ner(name):
-    """One sequence a sentence: the second column."""
-    return [[line.split("\t")[-1].strip() for line in block] for block in blocks(read(f"ner/{name}"))]
+    """One sequence a sentence: the first and the last column."""
+    cells = [[line.split("\t") for line in block] for block in blocks(read(f"ner/{name}"))]
+    return [[(row[0].strip(), row[-1].strip()) for row in rows] for rows in cells]
 
 
 def citations(name):
     """One label a token, the name of the field that it stands in. A field's tokens are its words between white space."""
     dataset = ElementTree.fromstring(read(f"citations/anystyle_{name}.xml"))
-    return [[field.tag for field in entry for _ in "".join(field.itertext()).split()] for entry in dataset]
+    return [[(word, field.tag) for field in entry for word in "".join(field.itertext()).split()] for entry in dataset]
 
 
 def addresses(name):
     """One label a token."""
     collection = ElementTree.fromstring(read(f"addresses/usaddress_{name}_labeled.xml"))
-    return [[token.tag for token in address] for address in collection]
+    return [[((token.text or "").strip(), token.tag) for token in address] for address in collection]
 
 
 def proteins(name):
     """One label a residue. U, unknown, stays as it is."""
     lines = read(f"protein/tmbed_{name}.fasta").split()
-    return [list(labels) for labels in lines[2::3]]
+    return [list(zip(residues, labels)) for residues, labels in zip(lines[1::3], lines[2::3])]
 
 
 def genes():
     """One label a base."""
     lines = read("genes/celegans_smallgenes.labels.txt").splitlines()
-    return [list(lines[i + 2]) for i in range(0, len(lines), 3) if lines[i].startswith(">")]
+    return [list(zip(lines[i + 1], lines[i + 2])) for i in range(0, len(lines), 3) if lines[i].startswith(">")]
