@@ -1,0 +1,92 @@
+"""What the experiments rest on: the demo's corpus, the splits, the topology of a protein, and that README shows the results.
+
+REGCCRF_PROGRAM names the program, build/regccrf by default.
+"""
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "experiments"))
+import corpora  # noqa: E402
+import membrane  # noqa: E402
+import run  # noqa: E402
+
+PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
+needs_program = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+
+
+# --- the demo's corpus -----------------------------------------------------------------------------------------------------
+
+
+def make_corpus(folder, *options):
+    script = ROOT / "experiments" / "demo" / "corpus.py"
+    subprocess.run([sys.executable, script, folder, *map(str, options)], check=True)
+    return (folder / "train.txt").read_text(), (folder / "test.txt").read_text()
+
+
+def test_the_same_seed_makes_the_same_corpus(tmp_path):
+    one = make_corpus(tmp_path / "one", "--seed", 3)
+    assert one == make_corpus(tmp_path / "two", "--seed", 3)
+    assert one != make_corpus(tmp_path / "three", "--seed", 4)
+    assert one[0].count("\n\n") == 200
+
+
+@needs_program
+def test_every_reference_is_in_the_language(tmp_path):
+    make_corpus(tmp_path, "--train", 300, "--test", 300)
+    sequences = membrane.label_sequences(tmp_path / "train.txt") + membrane.label_sequences(tmp_path / "test.txt")
+    lines = "".join(" ".join(sequence) + "\n" for sequence in sequences)
+    done = subprocess.run([PROGRAM, "accept", ROOT / "experiments" / "demo" / "reference.lang"], input=lines, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["yes"] * 600
+
+
+# --- proteins --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gold, predicted, right", [
+    ("111HHHHHH222", "111HHHHHH222", True),
+    ("111HHHHHH222", "11HHHHHHH222", True),      # ends may differ
+    ("111HHHHHH222", "111hhhhhh222", True),      # both letters are helices
+    ("111HHHHHH222", "222HHHHHH111", False),     # upside down
+    ("111HHHHHH222", "111111111111", False),     # a helix too few
+    ("111HHHHHH222222222222", "111HHHHHH222HHHHHH111", False),
+    ("111HHHHHH222222222", "111111111HHHHHH222", False),  # elsewhere
+    ("111UUUUUU222", "111HHHHHH222", True),      # what is not known cannot be wrong
+    ("UUUHHHHHH222", "222HHHHHH222", True),
+    ("SS1HHHHHH222", "111HHHHHH222", False),
+])
+def test_topology(gold, predicted, right):
+    assert membrane.is_right(list(gold), list(predicted)) == right
+
+
+def test_a_residue_sees_its_surroundings():
+    rows = membrane.rows([("I", "H")] * 30 + [("K", "1")] * 30)
+    assert [row[3] for row in rows[:20]] == ["9"] * 20
+    assert [row[3] for row in rows[-20:]] == ["-8"] * 20
+    assert rows[0] == ("I", "aliphatic", "9", "9", "H")
+    assert len({row[3] for row in rows}) > 5
+
+
+# --- splits and results ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", run.EXPERIMENTS)
+def test_training_and_test_share_nothing(name):
+    try:
+        training, test = run.EXPERIMENTS[name]["data"]()
+    except corpora.Absent as absent:
+        pytest.skip(str(absent))
+    again, _ = run.EXPERIMENTS[name]["data"]()
+    assert training == again
+    assert not set(map(run.tokens, training)) & set(map(run.tokens, test))
+
+
+@pytest.mark.parametrize("path", sorted(run.RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_readme_shows_the_results(path):
+    readme = (ROOT / "experiments" / "README.md").read_text()
+    assert run.table(json.loads(path.read_text())) in readme
