@@ -9,13 +9,17 @@
 namespace regccrf::cli {
 namespace {
 
+// At every tab where there is one, at blanks otherwise. Empty cells at the end do not count.
 std::vector<std::string_view> split(std::string_view line) {
-  const char* separators = " \t\r";
+  line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
+  if (line.empty()) return {};
+  const bool has_tab = line.find('\t') != std::string_view::npos;
   std::vector<std::string_view> cells;
-  for (std::size_t begin = line.find_first_not_of(separators); begin != std::string_view::npos;) {
-    const std::size_t end = std::min(line.find_first_of(separators, begin), line.size());
-    cells.push_back(line.substr(begin, end - begin));
-    begin = line.find_first_not_of(separators, end);
+  for (std::size_t begin = 0; begin <= line.size();) {
+    const std::size_t end = std::min(line.find(has_tab ? '\t' : ' ', begin), line.size());
+    const bool is_extra_blank = !has_tab && end == begin;
+    if (!is_extra_blank) cells.push_back(line.substr(begin, end - begin));
+    begin = end + 1;
   }
   return cells;
 }

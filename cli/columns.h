@@ -1,4 +1,4 @@
-// Labels from files of columns: one token a line, columns separated by white space, an empty line behind a sequence.
+// Labels from files of columns: one token a line, columns separated by tabs or blanks, an empty line behind a sequence.
 #pragma once
 
 #include <string>

@@ -128,7 +128,8 @@ Run add_eval(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "eval", "Compare predicted labels with gold ones: accuracy, span F1, exact sequences, violations.");
   command->footer(
-      "Files hold a token a line, columns separated by white space, an empty line behind each sequence. The label is "
+      "Files hold a token a line, columns separated by tabs or blanks, an empty line behind each sequence. The label "
+      "is "
       "the last\n"
       "column; in a single FILE gold and prediction are the last two, as for conlleval, whose counts these are.\n\n"
       "  regccrf eval gold.txt tagged.txt                              one system\n"

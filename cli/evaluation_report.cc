@@ -174,16 +174,15 @@ Json as_json(const System& system, const Report& report) {
 // --- sequences side by side
 // ------------------------------------------------------------------------------------------------
 
-bool systems_differ(const Report& report, std::size_t sequence) {
-  const auto& systems = report.systems;
-  return std::any_of(systems.begin(), systems.end(),
-                     [&](const System& s) { return s.predicted[sequence] != systems[0].predicted[sequence]; });
-}
-
-bool one_is_right(const Report& report, std::size_t sequence) {
-  const auto& systems = report.systems;
-  return std::any_of(systems.begin(), systems.end(),
-                     [&](const System& s) { return s.evaluation.sequences[sequence].exact > 0; });
+// How much a sequence tells about the systems: 0 where they agree.
+int interest(const Report& report, std::size_t sequence) {
+  bool differ = false, one_is_right = false, one_is_illegal = false;
+  for (const System& system : report.systems) {
+    differ = differ || system.predicted[sequence] != report.systems[0].predicted[sequence];
+    one_is_right = one_is_right || system.evaluation.sequences[sequence].exact > 0;
+    one_is_illegal = one_is_illegal || system.evaluation.sequences[sequence].violations > 0;
+  }
+  return !differ ? 0 : 1 + (one_is_right ? 2 : 0) + (one_is_illegal ? 1 : 0);
 }
 
 std::string side_by_side(const Report& report, std::size_t sequence) {
@@ -230,15 +229,15 @@ std::string json_report(const Report& report) {
 }
 
 std::string differences(const Report& report, std::size_t many) {
-  std::vector<std::size_t> chosen;
-  for (const bool right_first : {true, false}) {
-    for (std::size_t i = 0; i < report.gold.size() && chosen.size() < many; ++i) {
-      if (systems_differ(report, i) && one_is_right(report, i) == right_first) chosen.push_back(i);
+  std::string text;
+  for (int wanted = 4; wanted > 0; --wanted) {
+    for (std::size_t i = 0; i < report.gold.size() && many > 0; ++i) {
+      if (interest(report, i) != wanted) continue;
+      text += "\n" + side_by_side(report, i);
+      --many;
     }
   }
-  std::string text;
-  for (std::size_t i : chosen) text += "\n" + side_by_side(report, i);
-  return chosen.empty() ? "\nthe systems give the same answers\n" : text;
+  return text.empty() ? "\nthe systems give the same answers\n" : text;
 }
 
 }  // namespace regccrf::cli

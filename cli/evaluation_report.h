@@ -26,7 +26,7 @@ std::string text_report(const Report& report);
 std::string json_report(const Report& report);
 
 // Up to `many` sequences on which the systems differ: a line a token, a column a system. Those come first on which one
-// system is right and another one is not.
+// system is right, and among them those on which another one is outside the language.
 std::string differences(const Report& report, std::size_t many);
 
 }  // namespace regccrf::cli

@@ -88,12 +88,17 @@ def test_several_systems_are_compared_with_the_first(files):
     assert 0 < comparison["f1"]["p"] <= 1
 
 
-def test_show_prints_sequences_side_by_side(files):
-    text = run(files, "gold", "predicted", "gold", "-e", "bio({PER LOC})", "--show", 1).stdout
-    rows = [line.split() for line in text[text.index("sequence 1"):].splitlines()]
+def test_show_prints_sequences_side_by_side_the_illegal_ones_first(files):
+    text = run(files, "gold", "predicted", "gold", "-e", "bio({PER LOC})", "--show", 2).stdout
+    rows = [line.split() for line in text[text.index("sequence 2"):].splitlines()]
     assert rows[1] == ["gold", "predicted", "gold"]
+    assert rows[3:5] == [["London", "B-LOC", "I-LOC", "✗", "B-LOC"], ["in", "the", "language?", "no", "yes"]]
     assert ["Babbage", "B-PER", "O", "✗", "B-PER"] in rows
-    assert rows[-1] == ["in", "the", "language?", "yes", "yes"]
+
+
+def test_tabs_keep_blanks_in_labels(files):
+    (files / "blanks").write_text("New York\tplace name\nis\tother\n")
+    assert list(evaluate(files, "blanks", "blanks")["systems"][0]["types"]) == ["other", "place name"]
 
 
 def test_labels_without_prefixes_make_runs(files):
