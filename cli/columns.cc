@@ -1,9 +1,9 @@
 #include "cli/columns.h"
 
-#include <fstream>
-#include <iostream>
+#include <algorithm>
 #include <string_view>
 
+#include "io/lines.h"
 #include "regccrf/error.h"
 
 namespace regccrf::cli {
@@ -11,7 +11,7 @@ namespace {
 
 // At every tab where there is one, at blanks otherwise. Empty cells at the end do not count.
 std::vector<std::string_view> split(std::string_view line) {
-  line = line.substr(0, line.find_last_not_of(" \t\r") + 1);
+  line = line.substr(0, line.find_last_not_of(" \t") + 1);
   if (line.empty()) return {};
   const bool has_tab = line.find('\t') != std::string_view::npos;
   std::vector<std::string_view> cells;
@@ -35,20 +35,12 @@ std::string_view pick(const std::vector<std::string_view>& cells, int column, co
 }  // namespace
 
 Columns read_columns(const std::string& path, const std::vector<int>& wanted) {
-  std::ifstream file;
-  if (path != "-") {
-    file.open(path);
-    if (!file) throw Error("cannot open '" + path + "'");
-  }
-  std::istream& in = path == "-" ? std::cin : file;
-
   Columns result;
   result.columns.resize(wanted.size());
   bool in_sequence = false;
-  std::size_t number = 0;
-  for (std::string line; std::getline(in, line);) {
-    ++number;
-    const std::vector<std::string_view> cells = split(line);
+  LineReader reader(path);
+  for (Line line; reader.next(line);) {
+    const std::vector<std::string_view> cells = split(line.text);
     const bool is_boundary = cells.empty() || cells[0] == "-X-";
     if (is_boundary) {
       in_sequence = false;
@@ -56,15 +48,14 @@ Columns read_columns(const std::string& path, const std::vector<int>& wanted) {
     }
     if (!in_sequence) {
       for (auto& column : result.columns) column.emplace_back();
-      result.lines.push_back(number);
+      result.lines.push_back(static_cast<std::size_t>(reader.number()));
       in_sequence = true;
     }
     result.most_columns = std::max(result.most_columns, cells.size());
-    const std::string where = "'" + path + "', line " + std::to_string(number);
+    const std::string where = "'" + path + "', line " + std::to_string(reader.number());
     for (std::size_t i = 0; i < wanted.size(); ++i)
       result.columns[i].back().emplace_back(pick(cells, wanted[i], where));
   }
-  if (in.bad()) throw Error("cannot read '" + path + "'");
   result.ends_with_empty_line = !in_sequence;
   return result;
 }

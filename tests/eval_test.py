@@ -2,6 +2,7 @@
 
 REGCCRF_PROGRAM names the program, build/regccrf by default.
 """
+import gzip
 import json
 import os
 import subprocess
@@ -58,6 +59,11 @@ def test_two_files_and_one_file_say_the_same(files):
 def test_crlf_tabs_and_a_missing_last_newline_change_nothing(files):
     (files / "other").write_bytes(PREDICTED.rstrip("\n").replace(" ", "\t").replace("\n", "\r\n").encode())
     assert evaluate(files, "gold", "other")["systems"][0]["f1"] == evaluate(files, "gold", "predicted")["systems"][0]["f1"]
+
+
+def test_gzip_is_read_as_it_is(files):
+    (files / "zipped.gz").write_bytes(gzip.compress(PREDICTED.encode()))
+    assert evaluate(files, "gold", "zipped.gz")["systems"][0]["f1"] == evaluate(files, "gold", "predicted")["systems"][0]["f1"]
 
 
 def test_conlleval_prints_its_report(files):
@@ -121,7 +127,7 @@ def test_what_cannot_be_compared_is_refused(files):
     assert "sequence 1 has 4 tokens in 'gold' (line 1) and 1 tokens in 'short' (line 1)" in refused(files, "gold", "short")
     (files / "fewer").write_text(GOLD.split("\n\n", maxsplit=1)[0] + "\n")
     assert "'gold' has 2 sequences and 'fewer' has 1" in refused(files, "gold", "fewer")
-    assert "cannot open 'absent'" in refused(files, "gold", "absent")
+    assert "cannot open absent" in refused(files, "gold", "absent")
     assert "have no label in common" in refused(files, "gold")
     assert "'gold', line 1: 2 columns, and column 5 was asked for" in refused(files, "gold", "gold", "--gold-column", 5)
     (files / "broken").write_text("(((")

@@ -10,14 +10,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "experiments"))
-import corpora  # noqa: E402
+import corpora
+from corpora import ROOT
 
 PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
 LANGUAGES = sorted((ROOT / "languages").glob("*.lang"))
