@@ -85,7 +85,9 @@ def test_training_and_test_share_nothing(name):
     assert not set(map(run.tokens, training)) & set(map(run.tokens, test))
 
 
-@pytest.mark.parametrize("path", sorted(run.RESULTS.glob("*.json")), ids=lambda path: path.stem)
-def test_readme_shows_the_results(path):
-    readme = (ROOT / "experiments" / "README.md").read_text()
-    assert run.table(json.loads(path.read_text())) in readme
+@pytest.mark.parametrize("name", run.EXPERIMENTS)
+def test_readme_shows_the_results(name):
+    path = run.RESULTS / f"{name}.json"
+    if not path.is_file():
+        pytest.skip(f"there are no results at {path}")
+    assert run.table(json.loads(path.read_text())) in (ROOT / "experiments" / "README.md").read_text()
