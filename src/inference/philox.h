@@ -5,9 +5,11 @@
 #include <array>
 #include <cstdint>
 
+#include "inference/wide.h"  // REGCCRF_BOTH
+
 namespace regccrf {
 
-inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
+REGCCRF_BOTH inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53} * counter[0], p1 = std::uint64_t{0xCD9E8D57} * counter[2];
     counter = {static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(p1),
@@ -19,7 +21,7 @@ inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
 }
 
 // In [0, 1), 53 bits: the draw of (seed, id, sample, position). Ids and positions count up to 2^48.
-inline double uniform(std::uint64_t seed, std::uint64_t id, std::uint32_t sample, std::uint64_t position) {
+REGCCRF_BOTH inline double uniform(std::uint64_t seed, std::uint64_t id, std::uint32_t sample, std::uint64_t position) {
   const std::array<std::uint32_t, 4> counter{
       static_cast<std::uint32_t>(position), sample, static_cast<std::uint32_t>(id),
       static_cast<std::uint32_t>(id >> 32 << 16) ^ static_cast<std::uint32_t>(position >> 32)};

@@ -9,6 +9,13 @@
 #include <cstdint>
 #include <limits>
 
+// The same code serves kernels.
+#if defined(__CUDACC__)
+#define REGCCRF_BOTH __host__ __device__
+#else
+#define REGCCRF_BOTH
+#endif
+
 namespace regccrf {
 
 struct Wide {
@@ -21,32 +28,32 @@ constexpr Wide kWideZero{0, kZeroExponent};
 constexpr double kLn2 = 0.693147180559945309417232121458;
 
 // 2^-d, d ≥ 0; 0 where that is below the normal range.
-inline double exp2_down(std::int64_t d) {
+REGCCRF_BOTH inline double exp2_down(std::int64_t d) {
   return d > 1022 ? 0.0 : std::bit_cast<double>(static_cast<std::uint64_t>(1023 - d) << 52);
 }
 
 // x · 2^e for a normal or zero x ≥ 0.
-inline Wide to_wide(double x, std::int64_t e = 0) {
+REGCCRF_BOTH inline Wide to_wide(double x, std::int64_t e = 0) {
   if (!(x > 0)) return kWideZero;
   const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
   const std::int64_t exponent = static_cast<std::int64_t>(bits >> 52) - 1023;
   return {std::bit_cast<double>((bits & 0x000FFFFFFFFFFFFFULL) | 0x3FF0000000000000ULL), exponent + e};
 }
 
-inline Wide operator*(Wide x, Wide y) {
+REGCCRF_BOTH inline Wide operator*(Wide x, Wide y) {
   const double m = x.m * y.m;
   if (m == 0) return kWideZero;
   return m >= 2 ? Wide{m * 0.5, x.e + y.e + 1} : Wide{m, x.e + y.e};
 }
 
-inline Wide operator+(Wide x, Wide y) {
+REGCCRF_BOTH inline Wide operator+(Wide x, Wide y) {
   if (x.e < y.e) return y + x;
   const double m = x.m + y.m * exp2_down(x.e - y.e);
   return m >= 2 ? Wide{m * 0.5, x.e + 1} : Wide{m, x.e};
 }
 
 // exp(score) to one rounding: the score's integer part in units of log 2 is taken off exactly.
-inline Wide wide_exp(double score) {
+REGCCRF_BOTH inline Wide wide_exp(double score) {
   if (score == -std::numeric_limits<double>::infinity()) return kWideZero;
   constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;  // fdlibm's split
   score = std::fmin(std::fmax(score, -1e10), 1e10);  // exponents of a million such steps still fit
@@ -55,13 +62,13 @@ inline Wide wide_exp(double score) {
   return to_wide(std::exp(rest), static_cast<std::int64_t>(k));
 }
 
-inline double log(Wide x) {
+REGCCRF_BOTH inline double log(Wide x) {
   if (x.m == 0) return -std::numeric_limits<double>::infinity();
   return static_cast<double>(x.e) * kLn2 + std::log(x.m);
 }
 
 // x / y as a double; y is not zero.
-inline double ratio(Wide x, Wide y) {
+REGCCRF_BOTH inline double ratio(Wide x, Wide y) {
   if (x.m == 0) return 0;
   const std::int64_t d = x.e - y.e;
   if (d < -1000) return 0;

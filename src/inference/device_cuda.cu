@@ -1,0 +1,200 @@
+// A constraint goes to the device: everything packed into one piece of memory, copied once.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "inference/batch.h"
+#include "inference/device_cuda.h"
+
+namespace regccrf::cuda {
+
+namespace {
+
+constexpr std::int32_t kMostWarps = 32;
+
+// Host bytes with device addresses: add() says where a copy of an array will lie.
+class Packer {
+ public:
+  std::size_t align(std::size_t unit) {
+    bytes_.resize((bytes_.size() + unit - 1) / unit * unit);
+    return bytes_.size();
+  }
+  template <class T>
+  std::size_t add(const T* data, std::size_t count) {
+    const std::size_t at = align(16);
+    bytes_.resize(at + count * sizeof(T));
+    if (count) std::memcpy(bytes_.data() + at, data, count * sizeof(T));
+    return at;
+  }
+  template <class T>
+  std::size_t add(const std::vector<T>& data) {
+    return add(data.data(), data.size());
+  }
+  template <class Narrow>
+  std::size_t add_as(const std::vector<std::int32_t>& data) {
+    return add(std::vector<Narrow>(data.begin(), data.end()));
+  }
+  const std::vector<char>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<char> bytes_;
+};
+
+std::vector<std::int32_t> flat(const std::vector<Source>& sources) {
+  std::vector<std::int32_t> numbers;
+  for (const Source& s : sources) {
+    numbers.push_back(s.x);
+    numbers.push_back(s.y);
+  }
+  return numbers;
+}
+
+struct At {
+  std::size_t hot, entry, thin_entry, begins, label;
+};
+
+template <class Index>
+At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
+  d.K = sweep.K;
+  d.cells = sweep.cells;
+  d.all_cells = sweep.all_cells();
+  d.extras = sweep.extras;
+  d.thin = sweep.thin;
+  d.first_thin = sweep.first_thin;
+  d.thin_slots = sweep.thin_slots;
+  d.warps = sweep.warps;
+  d.entries = static_cast<std::int32_t>(sweep.entry.size());
+  d.two = sweep.two;
+  d.narrow = sizeof(Index) == 2;
+  At at{};
+  at.hot = packer.align(256);
+  const auto offset = [&](std::size_t where) { return static_cast<std::int32_t>(where - at.hot); };
+  d.group_at = offset(packer.add(sweep.groups));
+  d.unit_at = offset(packer.add(sweep.units));
+  d.warp_at = offset(packer.add(sweep.warp_begin));
+  d.label_at = offset(packer.add_as<Index>(sweep.label));
+  d.source_at = offset(packer.add_as<Index>(flat(sweep.source)));
+  d.thin_source_at = offset(packer.add_as<Index>(flat(sweep.thin_source)));
+  d.extra_begin_at = offset(packer.add(sweep.extra_begin));
+  d.extra_source_at = offset(packer.add_as<Index>(sweep.extra_source));
+  d.hot_bytes = offset(packer.align(16));
+  at.entry = packer.add(sweep.entry);
+  at.thin_entry = packer.add(sweep.thin_entry);
+  at.begins = packer.add(sweep.begins);
+  at.label = packer.add(sweep.label);
+  return at;
+}
+
+// Arcs by label, as pairs of states.
+struct Arcs {
+  std::vector<std::int32_t> begin, from, to;
+};
+Arcs arcs_by_label(const Topology& t) {
+  std::vector<std::vector<std::int32_t>> from(static_cast<std::size_t>(t.K)), to(static_cast<std::size_t>(t.K));
+  for (std::int32_t m = 0; m < t.arrivals; ++m) {
+    for (std::int32_t i = t.into_begin[m]; i < t.into_begin[m + 1]; ++i) {
+      from[t.arrival_label[m]].push_back(t.node_state[t.into_node[i]]);
+      to[t.arrival_label[m]].push_back(t.arrival_state[m]);
+    }
+  }
+  Arcs arcs{{0}, {}, {}};
+  for (std::int32_t a = 0; a < t.K; ++a) {
+    arcs.from.insert(arcs.from.end(), from[a].begin(), from[a].end());
+    arcs.to.insert(arcs.to.end(), to[a].begin(), to[a].end());
+    arcs.begin.push_back(static_cast<std::int32_t>(arcs.from.size()));
+  }
+  return arcs;
+}
+
+}  // namespace
+
+void check_batch(const char* operation, const Batch& batch) {
+  if (batch.size <= 65534) return;
+  throw Error("[" + std::string(operation) + "] " + std::to_string(batch.size) +
+              " sequences in one batch; a device takes at most 65534: split it");
+}
+
+bool built() { return true; }
+
+bool available() {
+  int devices = 0;
+  const bool there = cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
+  cudaGetLastError();  // a machine without a driver is no error
+  return there;
+}
+
+DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
+  const auto impl = std::make_shared<Impl>(constraint);
+  const Topology& t = constraint.topology();
+  const Sweep forward = forward_sweep(t, kMostWarps), backward = backward_sweep(t, kMostWarps);
+  const Join join = make_join(t, forward, backward);
+  const Arcs arcs = arcs_by_label(t);
+  impl->products = t.products;
+
+  Packer p;
+  const bool narrow = std::max(forward.all_cells(), backward.all_cells()) < 65536;
+  const auto pack = narrow ? pack_sweep<std::uint16_t> : pack_sweep<std::int32_t>;
+  const At f = pack(p, forward, impl->forward), b = pack(p, backward, impl->backward);
+  std::vector<std::pair<const void**, std::size_t>> places;  // pointers to set once the device address is known
+  const auto place = [&](auto*& pointer, std::size_t at) { places.emplace_back(reinterpret_cast<const void**>(&pointer), at); };
+  const auto sweep_places = [&](DeviceSweep& d, const At& at) {
+    place(d.hot, at.hot);
+    place(d.entry, at.entry);
+    place(d.thin_entry, at.thin_entry);
+    place(d.begins, at.begins);
+    place(d.label, at.label);
+  };
+  sweep_places(impl->forward, f);
+  sweep_places(impl->backward, b);
+
+  DeviceJoin& j = impl->join;
+  j.dense = join.dense;
+  j.sparse = static_cast<std::int32_t>(join.sparse_begin.size()) - 1;
+  j.groups = static_cast<std::int32_t>(forward.groups.size());
+  place(j.label_begin, p.add(join.label_begin));
+  place(j.cell, p.add(join.cell));
+  place(j.begin, p.add(join.begin));
+  place(j.source, p.add(join.source));
+  place(j.node_begin, p.add(join.node_begin));
+  place(j.node_target, p.add(join.node_target));
+  place(j.slot_cell, p.add(join.slot_cell));
+  place(j.group, p.add(forward.groups));
+  place(j.sparse_begin, p.add(join.sparse_begin));
+  place(j.sparse_pair, p.add(join.sparse));
+  place(j.pair_begin, p.add(join.pair_begin));
+  place(j.pair_entry, p.add(join.pair_entry));
+
+  DeviceTopology& d = impl->topology;
+  d = {t.K, t.Q, t.nodes, t.arrivals, t.start, t.accepting[t.start] != 0};
+  const auto Q = static_cast<std::size_t>(t.Q), N = static_cast<std::size_t>(t.nodes), M = static_cast<std::size_t>(t.arrivals),
+             A = static_cast<std::size_t>(t.A);
+  place(d.node_begin, p.add(t.node_begin, Q + 1));
+  place(d.node_label, p.add(t.node_label, N));
+  place(d.node_state, p.add(t.node_state, N));
+  place(d.arrival_begin, p.add(t.arrival_begin, Q + 1));
+  place(d.arrival_label, p.add(t.arrival_label, M));
+  place(d.arrival_state, p.add(t.arrival_state, M));
+  place(d.into_begin, p.add(t.into_begin, M + 1));
+  place(d.into_node, p.add(t.into_node, A));
+  place(d.from_begin, p.add(t.from_begin, N + 1));
+  place(d.from_arrival, p.add(t.from_arrival, A));
+  place(d.accepting, p.add(t.accepting, Q));
+  place(d.node_accepts, p.add(t.node_accepts, N));
+  place(d.arc_begin, p.add(arcs.begin));
+  place(d.arc_from, p.add(arcs.from));
+  place(d.arc_to, p.add(arcs.to));
+  place(d.node_cell, p.add(forward.cell));
+
+  int device = 0;
+  check(cudaGetDevice(&device), "no device");
+  check(cudaDeviceGetAttribute(&impl->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "shared memory");
+  check(cudaDeviceGetAttribute(&impl->processors, cudaDevAttrMultiProcessorCount, device), "processors");
+  check(cudaMalloc(&impl->memory, p.bytes().size()), "memory for a constraint");
+  check(cudaMemcpy(impl->memory, p.bytes().data(), p.bytes().size(), cudaMemcpyHostToDevice), "copying a constraint");
+  for (const auto& [pointer, at] : places) *pointer = static_cast<const char*>(impl->memory) + at;
+  impl_ = impl;
+}
+
+const Constraint& DeviceConstraint::constraint() const { return impl_->constraint; }
+
+}  // namespace regccrf::cuda

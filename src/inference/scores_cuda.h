@@ -1,0 +1,88 @@
+// Reading the caller's scores in a kernel, one at a time, and sums of them that lose nothing.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "regccrf/cuda.h"
+
+namespace regccrf::cuda {
+
+// Finite scores count as at most 1e10 in size.
+__device__ inline double bounded(double x) { return isinf(x) ? x : fmin(fmax(x, -1e10), 1e10); }
+
+__device__ inline double score_at(const void* scores, Type type, std::int64_t i) {
+  switch (type) {
+    case Type::f16: return bounded(__half2float(static_cast<const __half*>(scores)[i]));
+    case Type::bf16: return bounded(__bfloat162float(static_cast<const __nv_bfloat16*>(scores)[i]));
+    case Type::f32: return bounded(static_cast<const float*>(scores)[i]);
+    default: return bounded(static_cast<const double*>(scores)[i]);
+  }
+}
+
+__device__ inline void write_score(void* scores, Type type, std::int64_t i, double x) {
+  if (type == Type::f64) {
+    static_cast<double*>(scores)[i] = x;
+  } else {
+    static_cast<float*>(scores)[i] = static_cast<float>(x);
+  }
+}
+
+// A sum that keeps what each addition loses.
+struct Exact {
+  double sum = 0, rest = 0;
+  __device__ void add(double x) {
+    const double next = sum + x;
+    if (isinf(next)) {
+      sum = next;
+      return;
+    }
+    rest += fabs(sum) >= fabs(x) ? (sum - next) + x : (x - next) + sum;
+    sum = next;
+  }
+  __device__ double value() const { return sum + rest; }
+};
+
+// The sum of all threads' sums, to all of them. `kThreads`: of the block.
+template <int kThreads>
+__device__ double block_sum(Exact mine) {
+  __shared__ double sums[kThreads / 32], rests[kThreads / 32];
+  for (int bit = 16; bit > 0; bit /= 2) {
+    const double sum = __shfl_xor_sync(0xffffffffu, mine.sum, bit), rest = __shfl_xor_sync(0xffffffffu, mine.rest, bit);
+    mine.add(sum);
+    mine.rest += rest;
+  }
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) {
+    sums[threadIdx.x / 32] = mine.sum;
+    rests[threadIdx.x / 32] = mine.rest;
+  }
+  __syncthreads();
+  Exact all;
+  for (int i = 0; i < kThreads / 32; ++i) {
+    all.add(sums[i]);
+    all.rest += rests[i];
+  }
+  return all.value();
+}
+
+// This thread's share of a path's score. `label(t)`: of position t; `row`: [T] of its emissions.
+template <class LabelAt>
+__device__ Exact path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row, const LabelAt& label) {
+  Exact sum;
+  for (std::int32_t t = threadIdx.x; t < T; t += blockDim.x) {
+    const std::int64_t a = label(t);
+    if (a < 0 || a >= K) continue;
+    sum.add(score_at(batch.emissions, batch.emissions_type, row[t] * K + a));
+    if (t == 0 && batch.start) sum.add(score_at(batch.start, batch.type, a));
+    if (t + 1 == T && batch.end) sum.add(score_at(batch.end, batch.type, a));
+    if (t == 0) continue;
+    const std::int64_t before = label(t - 1);
+    if (before >= 0 && before < K) sum.add(score_at(batch.transitions, batch.type, before * K + a));
+  }
+  return sum;
+}
+
+}  // namespace regccrf::cuda

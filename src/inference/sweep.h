@@ -1,0 +1,98 @@
+// Sweep: one direction of the dynamic programme, laid out for a GPU. Made on the host; plain numbers.
+//
+// Forwards and backwards are the same thing with the roles of nodes and arrivals exchanged (topology.h):
+//   forward   cell (r, b), a node:      next[r, b] = w[b] · Σ_a g[a, b] · Σ_{arcs (q, a, r)} now[q, a]
+//   backward  cell (r, a), an arrival:  next[r, a] = w[a] · Σ_b g[a, b] · Σ_{arcs (r, b, s)} now[s, b]
+// So a cell is a weight times a dot product over the slots of its state; a slot is a sum over a few cells of the step
+// before, and an entry of g stands between a slot and a cell.
+//
+// A slot names up to two cells, its sources; where it has more, their sum gets a cell of its own (an extra), made in a
+// round of its own before the step. States with few slots (thin) are done cell by cell. The others are put into groups
+// of alike states, padded to the union of their slots' labels and their cells' labels, so that a group is one dense
+// product with a matrix [slots, labels] that its states share.
+//
+// A unit is what a warp does at a time: 32 thin cells, or some tiles (one state, kTile neighbouring cells) of a group,
+// each by `lanes` threads that split the slots among them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "inference/topology.h"
+
+namespace regccrf {
+
+constexpr std::int32_t kTile = 8;
+constexpr std::int32_t kThinSlots = 4;  // a thin state has at most so many
+
+struct Source {
+  std::int32_t x, y;  // cells; Sweep::zero() where there is none
+};
+
+struct SweepGroup {
+  std::int32_t states, slots;
+  std::int32_t width;         // cells of a state, a multiple of 4
+  std::int32_t tiles;         // of a state
+  std::int32_t first_cell;    // cell = first_cell + state · width + o
+  std::int32_t first_source;  // source = first_source + state · slots + i
+  std::int32_t first_entry;   // entry = first_entry + i · width + o
+  std::int32_t lanes;         // 1, 2, 4 or 8
+};
+
+struct Unit {
+  std::int32_t group;  // -1: thin cells
+  std::int32_t first;  // first tile (tile-major: tile · states + state), or first thin cell
+};
+
+struct Sweep {
+  std::int32_t K = 0;
+  std::int32_t cells = 0, extras = 0;
+  std::int32_t zero() const { return cells; }                    // the cell that stays at the semiring's zero
+  std::int32_t all_cells() const { return cells + 1 + extras; }  // extras lie behind the zero
+  bool two = false;                                              // some slot has two sources
+
+  std::vector<std::int32_t> label;   // [cells] K for padding
+  std::vector<std::uint8_t> begins;  // [cells] where the direction's first step puts weight
+  std::vector<std::int32_t> cell;    // [nodes or arrivals] → cell
+
+  std::vector<SweepGroup> groups;
+  std::vector<Source> source;       // of the groups' slots
+  std::vector<std::int32_t> entry;  // [entries] index into g [K, K], or -1
+
+  std::int32_t thin = 0, first_thin = 0, thin_slots = 0;
+  std::vector<Source> thin_source;       // [thin_slots, thin]
+  std::vector<std::int32_t> thin_entry;  // [thin_slots, thin] index into g, or -1
+
+  std::vector<std::int32_t> extra_begin{0};  // [extras + 1]
+  std::vector<std::int32_t> extra_source;
+
+  std::int32_t warps = 0;
+  std::vector<std::int32_t> warp_begin;  // [warps + 1] into units
+  std::vector<Unit> units;
+};
+
+// `most_warps`: of the block that will run it.
+Sweep forward_sweep(const Topology& topology, std::int32_t most_warps);
+Sweep backward_sweep(const Topology& topology, std::int32_t most_warps);
+
+// What joins the two: an arrival's weight is alpha (a sum over forward cells) times x (its backward cell).
+struct Join {
+  std::vector<std::int32_t> label_begin;  // [K + 1] arrivals by label
+  std::vector<std::int32_t> cell;         // [arrivals] backward cell …
+  std::vector<std::int32_t> begin;        // [arrivals + 1] … and the forward cells that flow into it
+  std::vector<std::int32_t> source;
+
+  std::vector<std::int32_t> node_begin;  // [forward cells + 1] backward cells that a node flows into
+  std::vector<std::int32_t> node_target;
+
+  // Bigrams: dense in the forward groups' matrices, the rest as lists of (backward cell, forward cell).
+  std::vector<std::int32_t> slot_cell;     // [forward sources] backward cell of a group's slot, or the zero
+  std::int32_t dense = 0;                  // entries of the forward groups' matrices
+  std::vector<std::int32_t> sparse_begin;  // [sparse + 1]
+  std::vector<Source> sparse;              // x: backward cell, y: forward cell
+  std::vector<std::int32_t> pair_begin;  // [K·K + 1] the dense entries (below `dense`) and sparse ones of each (a, b)
+  std::vector<std::int32_t> pair_entry;
+};
+Join make_join(const Topology& topology, const Sweep& forward, const Sweep& backward);
+
+}  // namespace regccrf
