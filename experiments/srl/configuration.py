@@ -5,12 +5,14 @@ OntoNotes: RoBERTa, twelve trials, early stopping on a part of the development s
 """
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 DATA = ROOT.parent / "shared" / "data"
+sys.path.append(str(ROOT / "build" / "python"))  # where the build leaves the Python package, unless another is found first
 
 
 @dataclass(frozen=True)
