@@ -38,7 +38,7 @@ CONFIGURATIONS = {
     "ewt": Configuration(
         name="ewt", corpus_format="ewt", folder=DATA / "srl_ewt",
         reduced=HERE / "languages" / "reduced.lang", rich=HERE / "languages" / "rich.lang",
-        encoder="all-MiniLM-L6-v2", seeds=5, epochs=4, batch=64, encoder_rate=3e-4, head_rate=3e-3, optimizer="adamw", longest=120),
+        encoder="sentence-transformers/all-MiniLM-L6-v2", seeds=5, epochs=4, batch=64, encoder_rate=3e-4, head_rate=3e-3, optimizer="adamw", longest=120),
     "paper": Configuration(
         name="paper", corpus_format="conll2012", folder=DATA / "conll-2012",
         reduced=ROOT / "languages" / "srl.lang", rich=HERE / "languages" / "rich-ontonotes.lang",
