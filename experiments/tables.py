@@ -6,6 +6,7 @@ A table stands between `<!-- name -->` and `<!-- end name -->`. Where its file i
     experiments/tables.py            writes the page
     experiments/tables.py --check    status 1 if the page would change
 """
+
 from __future__ import annotations
 
 import argparse
@@ -28,8 +29,12 @@ RESULTS = HERE / "results"
 PAPER_DECODING_NLL = {1: 0.5623, 5: 1.3870, 10: 2.8289, 20: 5.4018}
 PAPER_TRAINING_NLL = {1: 0.5623, 5: 0.5623, 10: 0.5627, 20: 0.5624}
 PAPER_TABLE1 = {"acd": (0.32, 0.40), "bcd": (0.48, 0.30), "bce": (0.20, 0.30)}
-PAPER_TABLE2 = {"CRF-full": (86.89, 87.81, 87.35, "0.81%"), "CRF-reduced": (86.92, 87.35, 87.13, "0.84%"),
-                "RegCCRF, constrained decoding": (87.05, 87.38, 87.21, "0"), "RegCCRF, constrained training": (87.31, 87.76, 87.53, "0")}
+PAPER_TABLE2 = {
+    "CRF-full": (86.89, 87.81, 87.35, "0.81%"),
+    "CRF-reduced": (86.92, 87.35, 87.13, "0.84%"),
+    "RegCCRF, constrained decoding": (87.05, 87.38, 87.21, "0"),
+    "RegCCRF, constrained training": (87.31, 87.76, 87.53, "0"),
+}
 
 
 def load(name: str) -> Dict:
@@ -45,7 +50,7 @@ def thousands(number: int) -> str:
     return f"{number:,}"
 
 
-# --- the synthetic experiments ---------------------------------------------------------------------------------------------
+# --- the synthetic experiments ----------------------------------------------------------------------------------------
 
 
 def figure2() -> str:
@@ -54,12 +59,38 @@ def figure2() -> str:
     rows = []
     for row, other in zip(default["rows"], printed["rows"]):
         k = row["k"]
-        rows.append([k, spread(row, "decoding_nll", 3), spread(other, "decoding_nll", 3), f"{row['closed_form_nll']:.4f}",
-                     f"{PAPER_DECODING_NLL[k]:.4f}" if k in PAPER_DECODING_NLL else "",
-                     spread(row, "training_p", 3), spread(other, "training_p", 3), spread(row, "training_nll", 4), spread(other, "training_nll", 4),
-                     f"{PAPER_TRAINING_NLL[k]:.4f}" if k in PAPER_TRAINING_NLL else ""])
-    return markdown(["k", "decoding NLL, rate 0.1", "rate 1.0", "closed form", "paper", "training P((ac)^k), rate 0.1", "rate 1.0",
-                     "training NLL, rate 0.1", "rate 1.0", "paper"], rows) + f"\n{default['seeds']} seeds, mean ± standard deviation.\n"
+        rows.append(
+            [
+                k,
+                spread(row, "decoding_nll", 3),
+                spread(other, "decoding_nll", 3),
+                f"{row['closed_form_nll']:.4f}",
+                f"{PAPER_DECODING_NLL[k]:.4f}" if k in PAPER_DECODING_NLL else "",
+                spread(row, "training_p", 3),
+                spread(other, "training_p", 3),
+                spread(row, "training_nll", 4),
+                spread(other, "training_nll", 4),
+                f"{PAPER_TRAINING_NLL[k]:.4f}" if k in PAPER_TRAINING_NLL else "",
+            ]
+        )
+    return (
+        markdown(
+            [
+                "k",
+                "decoding NLL, rate 0.1",
+                "rate 1.0",
+                "closed form",
+                "paper",
+                "training P((ac)^k), rate 0.1",
+                "rate 1.0",
+                "training NLL, rate 0.1",
+                "rate 1.0",
+                "paper",
+            ],
+            rows,
+        )
+        + f"\n{default['seeds']} seeds, mean ± standard deviation.\n"
+    )
 
 
 def table1() -> str:
@@ -68,12 +99,24 @@ def table1() -> str:
     rows = []
     for row, other in zip(default["rows"], printed["rows"]):
         decoding, training = PAPER_TABLE1[row["y"]]
-        rows.append([row["y"], row["data"], spread(row, "decoding"), spread(other, "decoding"), f"{decoding:.2f}",
-                     spread(row, "training"), spread(other, "training"), f"{training:.2f}"])
-    return markdown(["y", "data", "decoding, rate 0.1", "rate 1.0", "paper", "training, rate 0.1", "rate 1.0", "paper"], rows)
+        rows.append(
+            [
+                row["y"],
+                row["data"],
+                spread(row, "decoding"),
+                spread(other, "decoding"),
+                f"{decoding:.2f}",
+                spread(row, "training"),
+                spread(other, "training"),
+                f"{training:.2f}",
+            ]
+        )
+    return markdown(
+        ["y", "data", "decoding, rate 0.1", "rate 1.0", "paper", "training, rate 0.1", "rate 1.0", "paper"], rows
+    )
 
 
-# --- semantic role labelling -----------------------------------------------------------------------------------------------
+# --- semantic role labelling ------------------------------------------------------------------------------------------
 
 
 def languages() -> str:
@@ -81,11 +124,33 @@ def languages() -> str:
     rows = []
     for name, entry in report["languages"].items():
         covered = "spans_dropped" in entry
-        rows.append([f"[{name}](../{entry['file']})", entry["labels"], thousands(entry["states"]), thousands(entry["arcs"]), thousands(entry["nodes"]),
-                     thousands(entry["products"]), thousands(entry["arcs"] ** 2), thousands(entry["spans_dropped"]) if covered else "",
-                     len(entry["outside"]) if covered else ""])
-    return markdown(["language", "labels", "states", "arcs", "nodes", "products a step", "the paper's construction: arcs²",
-                     "training spans dropped to O", "training instances outside"], rows)
+        rows.append(
+            [
+                f"[{name}](../{entry['file']})",
+                entry["labels"],
+                thousands(entry["states"]),
+                thousands(entry["arcs"]),
+                thousands(entry["nodes"]),
+                thousands(entry["products"]),
+                thousands(entry["arcs"] ** 2),
+                thousands(entry["spans_dropped"]) if covered else "",
+                len(entry["outside"]) if covered else "",
+            ]
+        )
+    return markdown(
+        [
+            "language",
+            "labels",
+            "states",
+            "arcs",
+            "nodes",
+            "products a step",
+            "the paper's construction: arcs²",
+            "training spans dropped to O",
+            "training instances outside",
+        ],
+        rows,
+    )
 
 
 def percent(part: int, whole: int) -> str:
@@ -97,10 +162,31 @@ def features() -> str:
     rows = []
     for system, figures in report["systems"].items():
         test = figures["test"]
-        rows.append([system, *(f"{test[key]:.2f}" for key in ("precision", "recall", "f1")), f"{figures['dev']['f1']:.2f}",
-                     percent(test["violations"], test["outputs"]), percent(test["malformed"], test["outputs"]),
-                     f"{figures['train_seconds']:.0f}", f"{figures['tag_seconds']:.1f}"])
-    return markdown(["system", "P", "R", "F1", "dev F1", "outside the language", "of which not BIO", "training s", "tagging test s"], rows)
+        rows.append(
+            [
+                system,
+                *(f"{test[key]:.2f}" for key in ("precision", "recall", "f1")),
+                f"{figures['dev']['f1']:.2f}",
+                percent(test["violations"], test["outputs"]),
+                percent(test["malformed"], test["outputs"]),
+                f"{figures['train_seconds']:.0f}",
+                f"{figures['tag_seconds']:.1f}",
+            ]
+        )
+    return markdown(
+        [
+            "system",
+            "P",
+            "R",
+            "F1",
+            "dev F1",
+            "outside the language",
+            "of which not BIO",
+            "training s",
+            "tagging test s",
+        ],
+        rows,
+    )
 
 
 def neural_systems(report: Dict) -> Dict[str, List[Dict]]:
@@ -121,17 +207,45 @@ def neural() -> str:
     rows = []
     for system, seeds in neural_systems(load("srl-neural.json")).items():
         paper = PAPER_TABLE2.get(system)
-        violations, malformed, outputs = (sum(seed[key] for seed in seeds) for key in ("violations", "malformed", "outputs"))
-        rows.append([system, len(seeds), *(mean_and_deviation([seed[key] for seed in seeds]) for key in ("precision", "recall", "f1")),
-                     percent(violations, outputs), percent(malformed, outputs), *(paper or ("", "", "", ""))])
-    return markdown(["system", "seeds", "P", "R", "F1", "outside the language", "of which not BIO", "paper P", "paper R", "paper F1", "paper outside"], rows)
+        violations, malformed, outputs = (
+            sum(seed[key] for seed in seeds) for key in ("violations", "malformed", "outputs")
+        )
+        rows.append(
+            [
+                system,
+                len(seeds),
+                *(mean_and_deviation([seed[key] for seed in seeds]) for key in ("precision", "recall", "f1")),
+                percent(violations, outputs),
+                percent(malformed, outputs),
+                *(paper or ("", "", "", "")),
+            ]
+        )
+    return markdown(
+        [
+            "system",
+            "seeds",
+            "P",
+            "R",
+            "F1",
+            "outside the language",
+            "of which not BIO",
+            "paper P",
+            "paper R",
+            "paper F1",
+            "paper outside",
+        ],
+        rows,
+    )
 
 
 def neural_seeds() -> str:
     systems = neural_systems(load("srl-neural.json"))
     seeds = sorted({seed["seed"] for values in systems.values() for seed in values})
-    rows = [[system, *(f"{f1[seed]:.2f}" if seed in f1 else "" for seed in seeds)]
-            for system, values in systems.items() for f1 in [{v["seed"]: v["f1"] for v in values}]]
+    rows = [
+        [system, *(f"{f1[seed]:.2f}" if seed in f1 else "" for seed in seeds)]
+        for system, values in systems.items()
+        for f1 in [{v["seed"]: v["f1"] for v in values}]
+    ]
     return markdown(["F1 on the test part", *(f"seed {seed}" for seed in seeds)], rows)
 
 
@@ -140,13 +254,18 @@ def neural_significance() -> str:
     names = list(systems)
     rows = []
     for i, a in enumerate(names):
-        for b in names[i + 1:]:
+        for b in names[i + 1 :]:
             row = [f"{a} – {b}"]
             for key in ("precision", "recall", "f1"):
                 first, second = ([seed[key] for seed in systems[name]] for name in (a, b))
                 p, _ = permutation_test(first, second)
-                row += [f"{statistics.mean(first) - statistics.mean(second):+.2f} (p = {p:.3f})" if p >= 0.05
-                        else f"**{statistics.mean(first) - statistics.mean(second):+.2f}** (p = {p:.3f})"]
+                row += [
+                    (
+                        f"{statistics.mean(first) - statistics.mean(second):+.2f} (p = {p:.3f})"
+                        if p >= 0.05
+                        else f"**{statistics.mean(first) - statistics.mean(second):+.2f}** (p = {p:.3f})"
+                    )
+                ]
             rows.append(row)
     return markdown(["systems", "ΔP", "ΔR", "ΔF1"], rows)
 
@@ -158,16 +277,42 @@ def neural_times() -> str:
     rows = []
     for timing in report["timing"]:
         for system, decoding in timing["decoding"].items():
-            rows.append([system, f"{timing['step_ms']:.2f}", f"{timing['step_ms'] / base['step_ms']:.2f}", f"{timing['layer_step_ms']:.2f}",
-                         f"{decoding['seconds']:.2f}", f"{decoding['seconds'] / free['seconds']:.2f}", f"{decoding['layer_seconds']:.2f}"])
+            rows.append(
+                [
+                    system,
+                    f"{timing['step_ms']:.2f}",
+                    f"{timing['step_ms'] / base['step_ms']:.2f}",
+                    f"{timing['layer_step_ms']:.2f}",
+                    f"{decoding['seconds']:.2f}",
+                    f"{decoding['seconds'] / free['seconds']:.2f}",
+                    f"{decoding['layer_seconds']:.2f}",
+                ]
+            )
     rows.append(["paper: constrained ÷ unconstrained", "", "3.8", "", "", "20.6", ""])
-    return markdown(["system", "training step, ms", "÷ CRF-reduced", "the layer's share, ms", "decoding the test part, s", "÷ CRF-reduced",
-                     "the layer's share, s"], rows)
+    return markdown(
+        [
+            "system",
+            "training step, ms",
+            "÷ CRF-reduced",
+            "the layer's share, ms",
+            "decoding the test part, s",
+            "÷ CRF-reduced",
+            "the layer's share, s",
+        ],
+        rows,
+    )
 
 
 TABLES: Dict[str, Callable[[], str]] = {
-    "figure2": figure2, "table1": table1, "languages": languages, "features": features, "neural": neural, "neural seeds": neural_seeds,
-    "neural significance": neural_significance, "neural times": neural_times}
+    "figure2": figure2,
+    "table1": table1,
+    "languages": languages,
+    "features": features,
+    "neural": neural,
+    "neural seeds": neural_seeds,
+    "neural significance": neural_significance,
+    "neural times": neural_times,
+}
 
 
 def filled(page: str) -> str:

@@ -1,4 +1,6 @@
-"""The SRL experiment's corpora, roles and languages: small files written here, and the English Web Treebank where it is."""
+"""The SRL experiment's corpora, roles and languages: small files written here, and the English Web Treebank where it
+is."""
+
 import gzip
 import json
 import os
@@ -31,10 +33,10 @@ EWT = """\
 
 CONLL2012 = """\
 #begin document (bc/small/00/small_0001); part 000
-bc/small/00/small_0001   0   0   What      WP    (TOP(S(NP(SBAR(WHNP*)   -      -    -   Speaker   *   (ARG1*         (R-ARG1*)   -
-bc/small/00/small_0001   0   1   we        PRP               (S(NP*)     -      -    -   Speaker   *        *          (ARG0*)   (1)
-bc/small/00/small_0001   0   2   want     VBP               (VP*))))   want    01    1   Speaker   *        *)             (V*)   -
-bc/small/00/small_0001   0   3   matters  VBZ            (VP*)))   matter    01    1   Speaker   *      (V*)             *    -
+bc/small/00/small_0001  0  0  What  WP  (TOP(S(NP(SBAR(WHNP*)  -  -  -  Speaker  *  (ARG1*  (R-ARG1*)  -
+bc/small/00/small_0001  0  1  we  PRP  (S(NP*)  -  -  -  Speaker  *  *  (ARG0*)  (1)
+bc/small/00/small_0001  0  2  want  VBP  (VP*))))  want  01  1  Speaker  *  *)  (V*)  -
+bc/small/00/small_0001  0  3  matters  VBZ  (VP*)))  matter  01  1  Speaker  *  (V*)  *  -
 
 #end document
 """
@@ -47,7 +49,7 @@ def write(folder, name, content):
     return path
 
 
-# --- files -----------------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def test_reads_the_web_treebank(tmp_path):
@@ -62,7 +64,10 @@ def test_reads_the_web_treebank(tmp_path):
 def test_reads_the_same_from_a_gzipped_file(tmp_path):
     with gzip.open(tmp_path / "ewt_srl.dev.conll.gz", "wt", encoding="utf-8") as file:
         file.write(EWT)
-    assert [i.spans for i in corpus.read(tmp_path, "ewt", "dev")] == [[(0, 0, "ARG0"), (2, 3, "ARG1")], [(0, 0, "ARG0")]]
+    assert [i.spans for i in corpus.read(tmp_path, "ewt", "dev")] == [
+        [(0, 0, "ARG0"), (2, 3, "ARG1")],
+        [(0, 0, "ARG0")],
+    ]
 
 
 @pytest.mark.parametrize("ending", ["gold_conll", "gold_skel"])
@@ -82,10 +87,14 @@ def test_skeletons_are_not_read_beside_the_same_files_with_words(tmp_path):
     assert len(corpus.read(tmp_path, "conll2012", "test")) == 2
 
 
-@pytest.mark.parametrize("change, message", [
-    (("(ARG1*\t", "(ARG1\t"), r"dev.conll:2: column 1 of the predicates: word 3"),
-    (("see\tsee.01", "-\t-"), r"dev.conll:2: 1 predicates, and 2 columns of spans"),
-    (("\t*)\t(V*)", "\t*)"), r"dev.conll:5: 10 columns, and 11 in the line before")])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (("(ARG1*\t", "(ARG1\t"), r"dev.conll:2: column 1 of the predicates: word 3"),
+        (("see\tsee.01", "-\t-"), r"dev.conll:2: 1 predicates, and 2 columns of spans"),
+        (("\t*)\t(V*)", "\t*)"), r"dev.conll:5: 10 columns, and 11 in the line before"),
+    ],
+)
 def test_says_where_a_file_is_wrong(tmp_path, change, message):
     assert change[0] in EWT
     write(tmp_path, "ewt_srl.dev.conll", EWT.replace(*change))
@@ -100,7 +109,7 @@ def test_says_what_is_absent(tmp_path):
         corpus.read(tmp_path, "conll2012", "train")
 
 
-# --- BIO -------------------------------------------------------------------------------------------------------------------
+# --- BIO --------------------------------------------------------------------------------------------------------------
 
 
 def test_spans_and_labels():
@@ -122,6 +131,7 @@ def test_of_embedded_spans_the_outer_one_stays():
 
 def test_props_can_be_scored(tmp_path):
     from score import score_files
+
     write(tmp_path, "ewt_srl.dev.conll", EWT)
     instances = corpus.read(tmp_path, "ewt", "dev")
     corpus.write_props(tmp_path / "gold", instances, [i.spans for i in instances])
@@ -132,14 +142,16 @@ def test_props_can_be_scored(tmp_path):
     assert (result.overall.correct, result.overall.excess, result.overall.missed) == (1, 1, 2)
 
 
-# --- languages ---------------------------------------------------------------------------------------------------------------
+# --- languages --------------------------------------------------------------------------------------------------------
 
 PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", corpora.ROOT / "build" / "regccrf"))
 needs_program = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
 
 
 def facts(path):
-    return json.loads(subprocess.run([PROGRAM, "compile", path, "--json"], capture_output=True, text=True, check=True).stdout)
+    return json.loads(
+        subprocess.run([PROGRAM, "compile", path, "--json"], capture_output=True, text=True, check=True).stdout
+    )
 
 
 @needs_program
@@ -149,7 +161,13 @@ def test_the_reduced_language_is_as_large_as_the_papers():
     assert (theirs["labels"], theirs["states"], theirs["arcs"]) == (47, 672, 2592)
 
 
-LEGAL = ["B-ARG0 I-ARG0 O B-ARG1", "B-ARG1 O B-C-ARG1", "B-R-ARG0 B-ARG0", "B-ARG0 O B-R-ARG0 I-R-ARG0", "B-ARGM-TMP B-ARGM-TMP"]
+LEGAL = [
+    "B-ARG0 I-ARG0 O B-ARG1",
+    "B-ARG1 O B-C-ARG1",
+    "B-R-ARG0 B-ARG0",
+    "B-ARG0 O B-R-ARG0 I-R-ARG0",
+    "B-ARGM-TMP B-ARGM-TMP",
+]
 ILLEGAL = ["B-ARG0 O B-ARG0", "B-C-ARG2 B-ARG2", "O I-ARG1", "B-R-ARG0 O", "B-ARG0 O B-R-ARG1"]
 
 
@@ -185,7 +203,7 @@ def test_every_language_of_a_configuration_compiles(languages):
     assert {t.roles for t in MODELS.values()} == {"full", "reduced", "rich"}
 
 
-# --- the corpus itself -------------------------------------------------------------------------------------------------------
+# --- the corpus itself ------------------------------------------------------------------------------------------------
 
 
 def test_the_web_treebank_obeys_the_languages(languages):

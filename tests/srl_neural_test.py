@@ -1,4 +1,5 @@
 """The neural SRL experiment, small: word vectors and a corpus written here, one epoch of every model on the CPU."""
+
 import json
 import subprocess
 import sys
@@ -11,7 +12,11 @@ pytest.importorskip("torch")
 pytest.importorskip("regccrf", reason="the Python package is not on the path (PYTHONPATH=build/python)")
 
 EXPERIMENT = Path(__file__).resolve().parent.parent / "experiments" / "srl"
-SENTENCES = [("Peter saw Paul", "ARG0 V ARG1"), ("Yesterday Paul saw Peter", "ARGM-TMP ARG0 V ARG1"), ("Peter left", "ARG0 V")]
+SENTENCES = [
+    ("Peter saw Paul", "ARG0 V ARG1"),
+    ("Yesterday Paul saw Peter", "ARGM-TMP ARG0 V ARG1"),
+    ("Peter left", "ARG0 V"),
+]
 
 
 def make_corpus(folder):
@@ -31,23 +36,69 @@ def make_corpus(folder):
 
 def test_all_models_run_and_their_outputs_can_be_scored_again(tmp_path):
     make_corpus(tmp_path)
-    command = [sys.executable, EXPERIMENT / "neural.py", "--data", tmp_path, "--embeddings", tmp_path, "--encoder", "glove", "--batch", "4",
-               "--epochs", "12", "--seeds", "1", "--device", "cpu", "--time-steps", "2", "--output", tmp_path / "out", "--threads", "1"]
+    command = [
+        sys.executable,
+        EXPERIMENT / "neural.py",
+        "--data",
+        tmp_path,
+        "--embeddings",
+        tmp_path,
+        "--encoder",
+        "glove",
+        "--batch",
+        "4",
+        "--epochs",
+        "12",
+        "--seeds",
+        "1",
+        "--device",
+        "cpu",
+        "--time-steps",
+        "2",
+        "--output",
+        tmp_path / "out",
+        "--threads",
+        "1",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "out" / "neural.json").read_text())
     systems = {system: parts["test"] for job in report["jobs"] for system, parts in job["systems"].items()}
-    assert set(systems) == {"CRF-full", "CRF-reduced", "RegCCRF, constrained decoding", "RegCCRF, constrained training",
-                            "RegCCRF-rich, constrained training"}
+    assert set(systems) == {
+        "CRF-full",
+        "CRF-reduced",
+        "RegCCRF, constrained decoding",
+        "RegCCRF, constrained training",
+        "RegCCRF-rich, constrained training",
+    }
     assert all(figures["violations"] == 0 for system, figures in systems.items() if system.startswith("RegCCRF"))
     assert systems["RegCCRF, constrained training"]["f1"] > 90
     assert len(report["timing"]) == 4 and not report["failed"]
-    again = subprocess.run([sys.executable, EXPERIMENT / "rescore.py", tmp_path / "out", "--data", tmp_path], capture_output=True,
-                           text=True, check=False)
+    again = subprocess.run(
+        [sys.executable, EXPERIMENT / "rescore.py", tmp_path / "out", "--data", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert again.returncode == 0 and again.stdout.endswith("0 different\n"), again.stdout + again.stderr
 
 
 def test_says_what_is_missing(tmp_path):
-    done = subprocess.run([sys.executable, EXPERIMENT / "neural.py", "--data", tmp_path, "--embeddings", tmp_path, "--encoder", "glove",
-                           "--output", tmp_path / "out"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [
+            sys.executable,
+            EXPERIMENT / "neural.py",
+            "--data",
+            tmp_path,
+            "--embeddings",
+            tmp_path,
+            "--encoder",
+            "glove",
+            "--output",
+            tmp_path / "out",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2 and done.stderr.startswith("neural: error: there are no word vectors at ")

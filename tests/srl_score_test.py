@@ -29,7 +29,7 @@ def columns(*cells):
     return "".join(" ".join(row) + "\n" for row in zip(*(cell.split() for cell in cells))) + "\n"
 
 
-# --- files as they come: continuations without heads, embedded spans, wrong predicates ---------------------------------------
+# --- files as they come: continuations without heads, embedded spans, wrong predicates --------------------------------
 
 ROLES = "A0 A1 A2 C-A0 C-A1 R-A0 AM-TMP V C-V C-AM-TMP C-C-A0".split()
 
@@ -150,7 +150,7 @@ Percentage of perfect props :   0.00
 """
 
 
-# --- the conventions, one by one -------------------------------------------------------------------------------------------
+# --- the conventions, one by one --------------------------------------------------------------------------------------
 
 
 def counts(gold, predicted):
@@ -182,7 +182,7 @@ def test_spans_and_files_agree():
         "(A0*) * (C-A0* *) (A1*)", "(A0*) * (C-A0*) * (A1*)") == (1, 1, 1)
 
 
-# --- bad files ---------------------------------------------------------------------------------------------------------------
+# --- bad files --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("column, message", [
@@ -205,7 +205,7 @@ def test_files_must_align(tmp_path):
     assert done.returncode == 2 and done.stderr.startswith("score: error: ")
 
 
-# --- significance ------------------------------------------------------------------------------------------------------------
+# --- significance -----------------------------------------------------------------------------------------------------
 
 
 def test_the_permutation_test_counts_the_ways():

@@ -1,15 +1,16 @@
 """Corpora with PropBank roles: sentences, and one instance per predicate, whose roles are BIO labels.
 
 Two formats, each with a column of bracketed spans per predicate:
-- `ewt`: the English Web Treebank as one token a line, tab-separated: index, form, lemma, UPOS, XPOS, PropBank POS, parse bit,
-  frame, roleset, then the predicates' columns; files ewt_srl.{train,dev,test}.conll, also gzipped;
-- `conll2012`: CoNLL-2012's files, `*gold_conll` or `*_skel`, anywhere below a folder named as the part (train, development,
-  test): document, part, index, form, POS, parse bit, lemma, frameset, sense, speaker, entities, predicates' columns,
-  coreference.
+- `ewt`: the English Web Treebank as one token a line, tab-separated: index, form, lemma, UPOS, XPOS, PropBank POS,
+  parse bit, frame, roleset, then the predicates' columns; files ewt_srl.{train,dev,test}.conll, also gzipped;
+- `conll2012`: CoNLL-2012's files, `*gold_conll` or `*_skel`, anywhere below a folder named as the part (train,
+  development, test): document, part, index, form, POS, parse bit, lemma, frameset, sense, speaker, entities,
+  predicates' columns, coreference.
 
-V, the predicate's own span, is given with the sentence: it is O. A span inside another one cannot be written as BIO: the
-outer one stays.
+V, the predicate's own span, is given with the sentence: it is O. A span inside another one cannot be written as BIO:
+the outer one stays.
 """
+
 from __future__ import annotations
 
 import gzip
@@ -32,21 +33,22 @@ class Sentence:
     name: str
     forms: List[str]
     lemmas: List[str]
-    pos: List[str]       # PropBank's part of speech
-    parse: List[str]     # bits of the tree: `(S(NP*`
+    pos: List[str]  # PropBank's part of speech
+    parse: List[str]  # bits of the tree: `(S(NP*`
     rolesets: List[str]  # `say.01`, or `-`
 
 
 @dataclass
 class Instance:
     """A predicate of a sentence, with its roles."""
+
     sentence: Sentence
-    predicate: int       # position
-    spans: List[Span]    # without V, none inside another, by start
-    name: str            # sentence and column, for messages
+    predicate: int  # position
+    spans: List[Span]  # without V, none inside another, by start
+    name: str  # sentence and column, for messages
 
 
-# --- BIO -----------------------------------------------------------------------------------------------------------------
+# --- BIO --------------------------------------------------------------------------------------------------------------
 
 
 def flat(spans: Iterable[Span]) -> List[Span]:
@@ -63,7 +65,7 @@ def bio_of_spans(spans: Iterable[Span], length: int, keep: Optional[Callable[[st
     labels = ["O"] * length
     for start, end, role in spans:
         if keep is None or keep(role):
-            labels[start:end + 1] = ["B-" + role] + ["I-" + role] * (end - start)
+            labels[start : end + 1] = ["B-" + role] + ["I-" + role] * (end - start)
     return labels
 
 
@@ -90,7 +92,7 @@ def brackets_of_spans(spans: Iterable[Span], length: int) -> List[str]:
     return cells
 
 
-# --- files -----------------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 def read(folder: Path, corpus_format: str, part: str) -> List[Instance]:
@@ -114,8 +116,13 @@ def _ewt_files(folder: Path, part: str) -> List[Path]:
 
 def _conll2012_files(folder: Path, part: str) -> List[Path]:
     name = {"train": "train", "dev": "development", "test": "test"}[part]
-    files = sorted(file for below in folder.rglob(name) if below.is_dir()
-                   for file in below.rglob("*") if file.is_file() and file.name.endswith(("gold_conll", "_skel")))
+    files = sorted(
+        file
+        for below in folder.rglob(name)
+        if below.is_dir()
+        for file in below.rglob("*")
+        if file.is_file() and file.name.endswith(("gold_conll", "_skel"))
+    )
     # A test part has gold twice where the words are there too: the skeletons are then the same instances again.
     with_words = {file.with_suffix("") for file in files if file.name.endswith("gold_conll")}
     files = [file for file in files if file.name.endswith("gold_conll") or file.with_suffix("") not in with_words]
@@ -124,7 +131,9 @@ def _conll2012_files(folder: Path, part: str) -> List[Path]:
     return files
 
 
-def _blocks(file: Path, separator: Optional[str], is_comment: Callable[[str], bool]) -> Iterator[Tuple[int, List[str], List[List[str]]]]:
+def _blocks(
+    file: Path, separator: Optional[str], is_comment: Callable[[str], bool]
+) -> Iterator[Tuple[int, List[str], List[List[str]]]]:
     """Of every sentence: the first row's line number, the comments above it, the rows. All rows are equally long."""
     opened = gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else open(file, encoding="utf-8")
     comments: List[str] = []
@@ -165,11 +174,15 @@ def _conll2012_instances(file: Path) -> Iterator[Instance]:
         column = list(zip(*rows))
         rolesets = [f"{lemma}.{sense}" if sense != "-" else "-" for lemma, sense in zip(column[6], column[7])]
         lemmas = [form.lower() if lemma == "-" else lemma for form, lemma in zip(column[3], column[6])]
-        sentence = Sentence(f"{column[0][0]}:{first}", list(column[3]), lemmas, list(column[4]), list(column[5]), rolesets)
+        sentence = Sentence(
+            f"{column[0][0]}:{first}", list(column[3]), lemmas, list(column[4]), list(column[5]), rolesets
+        )
         yield from _instances(file, first, sentence, column[7], column[11:-1])
 
 
-def _instances(file: Path, first: int, sentence: Sentence, frames: Sequence[str], columns: Sequence[Sequence[str]]) -> Iterator[Instance]:
+def _instances(
+    file: Path, first: int, sentence: Sentence, frames: Sequence[str], columns: Sequence[Sequence[str]]
+) -> Iterator[Instance]:
     predicates = [t for t, frame in enumerate(frames) if frame != "-"]
     if len(predicates) != len(columns):
         raise ValueError(f"{file}:{first}: {len(predicates)} predicates, and {len(columns)} columns of spans")
@@ -185,7 +198,7 @@ def _instances(file: Path, first: int, sentence: Sentence, frames: Sequence[str]
 _FORMATS = {"ewt": (_ewt_files, _ewt_instances), "conll2012": (_conll2012_files, _conll2012_instances)}
 
 
-# --- roles -----------------------------------------------------------------------------------------------------------------
+# --- roles ------------------------------------------------------------------------------------------------------------
 
 
 def role_counts(instances: Iterable[Instance]) -> Dict[str, int]:

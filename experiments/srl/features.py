@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Attributes of a word with respect to a predicate, for a feature-based tagger: a file in CRFsuite's attribute format.
 
-They are those of classical role labelling: the words, lemmas and parts of speech around; the predicate, its sense and voice; the
-side and distance; and from the constituency tree the largest constituent that holds the word and not the predicate, where in it
-the word stands, and the path from it to the predicate. The tree and the parts of speech are the corpus's own, by hand.
+They are those of classical role labelling: the words, lemmas and parts of speech around; the predicate, its sense and
+voice; the side and distance; and from the constituency tree the largest constituent that holds the word and not the
+predicate, where in it the word stands, and the path from it to the predicate. The tree and the parts of speech are
+the corpus's own, by hand.
 
     experiments/srl/features.py train --roles reduced --output train.txt       roles: full, reduced, rich
 """
+
 from __future__ import annotations
 
 import argparse
@@ -28,6 +30,7 @@ BE = {"be", "get"}
 @dataclass
 class Node:
     """A constituent."""
+
     label: str
     parent: Optional["Node"]
     depth: int
@@ -102,26 +105,47 @@ def attributes(view: SentenceView, predicate: int) -> List[List[str]]:
                 common = node
                 break
             largest = node
-        alone = common is view.leaves[t]   # the word hangs at a node above the predicate
+        alone = common is view.leaves[t]  # the word hangs at a node above the predicate
         phrase = s.pos[t] if alone else largest.label
         start, end = (t, t) if alone else (largest.start, largest.end)
         place = "B" if t == start else "I"
         up = depth_of[id(common)]
-        path = side + phrase + "^" + "!".join(node.label for node in reversed(above_predicate[:up + 1]))
+        path = side + phrase + "^" + "!".join(node.label for node in reversed(above_predicate[: up + 1]))
         head = s.lemmas[start] if phrase in ("PP", "SBAR", "WHPP", "S") else s.lemmas[end]
         far = bucket(abs(t - p))
         pos = s.pos[t]
-        result.append([
-            "w=" + form, "l=" + s.lemmas[t], "p=" + pos, "w-=" + view.at(view.forms, t - 1), "w+=" + view.at(view.forms, t + 1),
-            "p-=" + view.at(s.pos, t - 1), "p+=" + view.at(s.pos, t + 1), f"p--={view.at(s.pos, t - 2)}|{view.at(s.pos, t - 1)}|{pos}",
-            f"p++={pos}|{view.at(s.pos, t + 1)}|{view.at(s.pos, t + 2)}",
-            f"d={side}{far}", f"dp={side}{far}|{pos}", f"dv={side}{far}|{lemma}", f"sv={side}{voice}|{sense}|{place}", f"lp={lemma}|{s.lemmas[t]}",
-            f"c={side}{phrase}|{place}", f"path={path}|{place}", f"pathv={path}|{voice}|{place}", f"pathl={path}|{lemma}|{place}",
-            f"senses={sense}|{side}{phrase}|{voice}|{place}", f"up={side}{phrase}|{up}|{place}", f"hc={phrase}|{head}|{place}",
-            f"hl={lemma}|{phrase}|{head}|{place}", f"first={phrase}|{view.forms[start]}|{place}", f"last={phrase}|{view.forms[end]}|{place}",
-            f"leaf={view.leaves[t].label}|{pos}|{side}{place}", f"len={side}{phrase}|{min(end - start, 8)}|{place}",
-            f"pp={s.pos[p]}|{path}|{place}", f"wv={form}|{side}|{view.forms[p]}",
-        ])
+        result.append(
+            [
+                "w=" + form,
+                "l=" + s.lemmas[t],
+                "p=" + pos,
+                "w-=" + view.at(view.forms, t - 1),
+                "w+=" + view.at(view.forms, t + 1),
+                "p-=" + view.at(s.pos, t - 1),
+                "p+=" + view.at(s.pos, t + 1),
+                f"p--={view.at(s.pos, t - 2)}|{view.at(s.pos, t - 1)}|{pos}",
+                f"p++={pos}|{view.at(s.pos, t + 1)}|{view.at(s.pos, t + 2)}",
+                f"d={side}{far}",
+                f"dp={side}{far}|{pos}",
+                f"dv={side}{far}|{lemma}",
+                f"sv={side}{voice}|{sense}|{place}",
+                f"lp={lemma}|{s.lemmas[t]}",
+                f"c={side}{phrase}|{place}",
+                f"path={path}|{place}",
+                f"pathv={path}|{voice}|{place}",
+                f"pathl={path}|{lemma}|{place}",
+                f"senses={sense}|{side}{phrase}|{voice}|{place}",
+                f"up={side}{phrase}|{up}|{place}",
+                f"hc={phrase}|{head}|{place}",
+                f"hl={lemma}|{phrase}|{head}|{place}",
+                f"first={phrase}|{view.forms[start]}|{place}",
+                f"last={phrase}|{view.forms[end]}|{place}",
+                f"leaf={view.leaves[t].label}|{pos}|{side}{place}",
+                f"len={side}{phrase}|{min(end - start, 8)}|{place}",
+                f"pp={s.pos[p]}|{path}|{place}",
+                f"wv={form}|{side}|{view.forms[p]}",
+            ]
+        )
     return result
 
 
@@ -150,6 +174,7 @@ def write(files: Sequence[TextIO], instances: Sequence[Instance], labels: Sequen
 
 def main() -> int:
     from models import Languages, gold_labels
+
     parser = argparse.ArgumentParser(description="Writes a part of a corpus as attributes, one word a line.")
     parser.add_argument("part", choices=corpus.PARTS)
     parser.add_argument("--configuration", choices=CONFIGURATIONS, default="ewt")
@@ -162,11 +187,13 @@ def main() -> int:
     try:
         folder = options.data or configuration.folder
         training = corpus.read(folder, configuration.corpus_format, "train")
-        instances = (training if options.part == "train" else corpus.read(folder, configuration.corpus_format, options.part))
+        instances = (
+            training if options.part == "train" else corpus.read(folder, configuration.corpus_format, options.part)
+        )
     except (corpus.Absent, ValueError) as error:
         print(f"features: error: {error}", file=sys.stderr)
         return 2
-    instances = instances[:options.limit or None]
+    instances = instances[: options.limit or None]
     labels = Languages(configuration).labels(options.roles, training)
     with open(options.output, "w", encoding="utf-8") as file:
         write([file], instances, [gold_labels(instances, labels)])

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What each language of the SRL experiment costs, which roles it keeps, and which training instances lie outside it.
 
-    experiments/srl/languages.py --output experiments/results/srl-languages.json
+experiments/srl/languages.py --output experiments/results/srl-languages.json
 """
+
 from __future__ import annotations
 
 import argparse
@@ -33,8 +34,14 @@ def outside(constraint, instances) -> list:
         membership = constraint.accepts([labels.index(label) for label in gold])
         if not membership:
             at = membership.position
-            result.append({"instance": instance.name, "word": at + 1, "label": gold[at] if at < len(gold) else "the end",
-                           "spans": [f"{role} {start + 1}-{end + 1}" for start, end, role in instance.spans]})
+            result.append(
+                {
+                    "instance": instance.name,
+                    "word": at + 1,
+                    "label": gold[at] if at < len(gold) else "the end",
+                    "spans": [f"{role} {start + 1}-{end + 1}" for start, end, role in instance.spans],
+                }
+            )
     return result
 
 
@@ -54,7 +61,9 @@ def main() -> int:
     counts = corpus.role_counts(training)
     languages = Languages(configuration)
     report = {"configuration": configuration.name, "instances": len(training), "role_counts": counts, "languages": {}}
-    for name, file in [*languages.files.items()] + [("all-core", HERE / "languages" / "all-core.lang")] * (configuration.name == "ewt"):
+    for name, file in [*languages.files.items()] + [("all-core", HERE / "languages" / "all-core.lang")] * (
+        configuration.name == "ewt"
+    ):
         cost = facts(options.program, file)
         entry = {"file": str(file.relative_to(ROOT)), **cost}
         if name in languages.files:
@@ -68,8 +77,14 @@ def main() -> int:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(text)
     for name, entry in report["languages"].items():
-        print(f"{name}: {entry['labels']} labels, {entry['states']} states, {entry['products']} products a step" + (
-            f"; drops {entry['spans_dropped']} spans; {len(entry['outside'])} training instances outside" if "outside" in entry else ""))
+        print(
+            f"{name}: {entry['labels']} labels, {entry['states']} states, {entry['products']} products a step"
+            + (
+                f"; drops {entry['spans_dropped']} spans; {len(entry['outside'])} training instances outside"
+                if "outside" in entry
+                else ""
+            )
+        )
         for case in entry.get("outside", []):
             print(f"  {case['instance']}: {case['label']} at word {case['word']} ({', '.join(case['spans'])})")
     return 0

@@ -1,8 +1,10 @@
-"""What is trained, how each is decoded, and how outputs are judged: shared by the feature-based and the neural experiment.
+"""What is trained, how each is decoded, and how outputs are judged: shared by the feature-based and the neural
+experiment.
 
-A trained model has roles and, perhaps, a language to train under. A system, a row of the table, is a trained model with a way
-to decode it: CRF-reduced and constrained decoding are the same weights.
+A trained model has roles and, perhaps, a language to train under. A system, a row of the table, is a trained model
+with a way to decode it: CRF-reduced and constrained decoding are the same weights.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -16,9 +18,9 @@ from score import Score
 
 @dataclass(frozen=True)
 class Trained:
-    roles: str                                       # full, or those of a language: reduced, rich
-    language: Optional[str]                          # to train under
-    systems: Tuple[Tuple[str, Optional[str]], ...]   # name of the system, language to decode under
+    roles: str  # full, or those of a language: reduced, rich
+    language: Optional[str]  # to train under
+    systems: Tuple[Tuple[str, Optional[str]], ...]  # name of the system, language to decode under
 
 
 MODELS: Dict[str, Trained] = {
@@ -40,6 +42,7 @@ class Languages:
     def __getitem__(self, name: str):
         if name not in self._compiled:
             import regccrf
+
             self._compiled[name] = regccrf.compile(Path(self.files[name]))
         return self._compiled[name]
 
@@ -56,7 +59,11 @@ def gold_labels(instances: Sequence[Instance], labels: Sequence[str]) -> List[Li
 def outside(constraint, sequences: Sequence[Sequence[str]]) -> List[int]:
     """Which sequences are not in the language. Roles that it does not know count as O."""
     ids = {label: i for i, label in enumerate(constraint.labels)}
-    return [i for i, sequence in enumerate(sequences) if not constraint.accepts([ids.get(label, ids["O"]) for label in sequence])]
+    return [
+        i
+        for i, sequence in enumerate(sequences)
+        if not constraint.accepts([ids.get(label, ids["O"]) for label in sequence])
+    ]
 
 
 def judge(instances: Sequence[Instance], predicted: Sequence[Sequence[str]], constraint) -> Dict[str, object]:

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Semantic role labelling with a neural encoder and our CRF layer: the four models of the paper's Table 2, and the rich language.
+"""Semantic role labelling with a neural encoder and our CRF layer: the four models of the paper's Table 2, and the
+rich language.
 
-An instance is a sentence with one predicate marked: a special token stands before it, and where the encoder knows two types of
-token it has the second. A linear projection of each word's first subtoken gives the emissions. All parameters are trained
-together by the negative log-likelihood, under the constraint or without.
+An instance is a sentence with one predicate marked: a special token stands before it, and where the encoder knows two
+types of token it has the second. A linear projection of each word's first subtoken gives the emissions. All
+parameters are trained together by the negative log-likelihood, under the constraint or without.
 
-Each (model, seed) is a job; jobs run in `--workers` processes that share the device. Whatever has been finished stands in
-OUTPUT/neural.json, with every output in OUTPUT/predictions.npz, so that it can be scored again.
+Each (model, seed) is a job; jobs run in `--workers` processes that share the device. Whatever has been finished
+stands in OUTPUT/neural.json, with every output in OUTPUT/predictions.npz, so that it can be scored again.
 
     experiments/srl/neural.py --output build/srl                              our setting
     experiments/srl/neural.py --configuration paper --data FOLDER …           the paper's, with RoBERTa and OntoNotes
     experiments/srl/neural.py --limit 200 --epochs 1 --seeds 1 --output …     does it run?
 """
+
 from __future__ import annotations
 
 import argparse
@@ -41,17 +43,18 @@ from models import MODELS, Languages, gold_labels, judge, outside  # noqa: E402
 GLOVE = "glove"
 
 
-# --- instances as arrays ---------------------------------------------------------------------------------------------------
+# --- instances as arrays ----------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
 class Arrays:
     """Instances, padded. S subtokens, T words."""
-    ids: np.ndarray      # [N, S]
-    types: np.ndarray    # [N, S] 1 for the predicate
+
+    ids: np.ndarray  # [N, S]
+    types: np.ndarray  # [N, S] 1 for the predicate
     subtokens: np.ndarray  # [N]
-    first: np.ndarray    # [N, T] where each word's first subtoken stands
-    words: np.ndarray    # [N]
+    first: np.ndarray  # [N, T] where each word's first subtoken stands
+    words: np.ndarray  # [N]
 
     def subset(self, which: np.ndarray) -> "Arrays":
         return Arrays(*(getattr(self, field.name)[which] for field in dataclasses.fields(self)))
@@ -62,12 +65,20 @@ class TransformerText:
 
     def __init__(self, encoder: str) -> None:
         from transformers import AutoTokenizer
+
         self.tokenizer = AutoTokenizer.from_pretrained(encoder, use_fast=True, add_prefix_space=True)
 
     def pieces(self, sentences: Sequence[corpus.Sentence]) -> List[List[List[int]]]:
         """Of every sentence, of every word: its subtokens, at least one."""
-        encoded = self.tokenizer([s.forms for s in sentences], is_split_into_words=True, add_special_tokens=False, truncation=False,
-                                 return_attention_mask=False, return_token_type_ids=False, verbose=False)
+        encoded = self.tokenizer(
+            [s.forms for s in sentences],
+            is_split_into_words=True,
+            add_special_tokens=False,
+            truncation=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
         result = []
         for i, sentence in enumerate(sentences):
             words: List[List[int]] = [[] for _ in sentence.forms]
@@ -114,11 +125,11 @@ def arrays_of(instances: Sequence[corpus.Instance], text) -> Arrays:
     ids, types, first = (np.zeros((len(rows), n.max()), np.int64) for n in (subtokens, subtokens, words))
     for n, row in enumerate(rows):
         for array, values in zip((ids, types, first), row):
-            array[n, :len(values)] = values
+            array[n, : len(values)] = values
     return Arrays(ids, types, subtokens, first, words)
 
 
-# --- the model -------------------------------------------------------------------------------------------------------------
+# --- the model --------------------------------------------------------------------------------------------------------
 
 
 def make_tagger(encoder: str, labels: Sequence[str], constraint, embeddings: Path):
@@ -131,6 +142,7 @@ def make_tagger(encoder: str, labels: Sequence[str], constraint, embeddings: Pat
         def __init__(self) -> None:
             super().__init__()
             from transformers import AutoModel, logging
+
             logging.set_verbosity_error()
             logging.disable_progress_bar()
             self.inner = AutoModel.from_pretrained(encoder, dtype=torch.float32, add_pooling_layer=False)
@@ -147,7 +159,9 @@ def make_tagger(encoder: str, labels: Sequence[str], constraint, embeddings: Pat
         def __init__(self) -> None:
             super().__init__()
             vectors = np.fromfile(embeddings / "glove6B_100d_subset.f16", "<f2").reshape(-1, 100).astype(np.float32)
-            self.words = nn.Embedding.from_pretrained(torch.from_numpy(np.vstack([np.zeros((2, 100), np.float32), vectors])), freeze=False)
+            self.words = nn.Embedding.from_pretrained(
+                torch.from_numpy(np.vstack([np.zeros((2, 100), np.float32), vectors])), freeze=False
+            )
             self.mark = nn.Embedding(2, 100)
             self.lstm = nn.LSTM(200, 256, num_layers=2, batch_first=True, bidirectional=True, dropout=0.2)
             self.width = 512
@@ -180,6 +194,7 @@ class OnDevice:
 
     def __init__(self, arrays: Arrays, device, labels: Optional[np.ndarray] = None) -> None:
         import torch
+
         move = lambda array: torch.from_numpy(array).to(device)  # noqa: E731
         self.arrays, self.device = arrays, device
         self.ids, self.types, self.first = move(arrays.ids), move(arrays.types), move(arrays.first)
@@ -189,6 +204,7 @@ class OnDevice:
     def batch(self, which: np.ndarray):
         """Inputs of `Tagger.emissions`, the words' mask [B, T], gold [B, T] where there is one."""
         import torch
+
         S, T = int(self.arrays.subtokens[which].max()), int(self.arrays.words[which].max())
         rows = torch.from_numpy(which).to(self.device, non_blocking=True)
         present = torch.arange(S, device=self.device) < self.subtokens[rows, None]
@@ -203,11 +219,11 @@ def shuffled_batches(lengths: np.ndarray, batch: int, random: np.random.Generato
     result = []
     for pool in np.array_split(order, max(1, len(order) // (batch * 50))):
         pool = pool[np.argsort(lengths[pool], kind="stable")]
-        result += [pool[i:i + batch] for i in range(0, len(pool), batch)]
+        result += [pool[i : i + batch] for i in range(0, len(pool), batch)]
     return [result[i] for i in random.permutation(len(result))]
 
 
-# --- jobs ------------------------------------------------------------------------------------------------------------------
+# --- jobs -------------------------------------------------------------------------------------------------------------
 
 
 class Experiment:
@@ -219,13 +235,14 @@ class Experiment:
         self.instances, self.arrays = {}, {}
         text = GloveText(options.embeddings) if options.encoder == GLOVE else TransformerText(options.encoder)
         for part in corpus.PARTS:
-            self.instances[part] = corpus.read(options.data, configuration.corpus_format, part)[:options.limit or None]
+            self.instances[part] = corpus.read(options.data, configuration.corpus_format, part)[: options.limit or None]
             self.arrays[part] = arrays_of(self.instances[part], text)
         self.short = np.flatnonzero(self.arrays["train"].subtokens < configuration.longest)
 
     def job(self, name: str, seed: int) -> Dict[str, object]:
         """Trains one model and judges its systems on both parts. `predictions`: label ids by system and part."""
         import torch
+
         trained, device = MODELS[name], self.options.device
         torch.manual_seed(seed)
         random = np.random.default_rng(seed)
@@ -249,8 +266,17 @@ class Experiment:
         if best["state"] is not None:
             tagger.load_state_dict(best["state"])
         synchronize(device)
-        result = {"model": name, "seed": seed, "labels": labels, "left_out": left_out, "steps": step, "losses": losses,
-                  "seconds": time.perf_counter() - begin, "systems": {}, "predictions": {}}
+        result = {
+            "model": name,
+            "seed": seed,
+            "labels": labels,
+            "left_out": left_out,
+            "steps": step,
+            "losses": losses,
+            "seconds": time.perf_counter() - begin,
+            "systems": {},
+            "predictions": {},
+        }
         for system, language in trained.systems:
             result["systems"][system] = {}
             for part in ("dev", "test"):
@@ -259,8 +285,13 @@ class Experiment:
                 seconds = time.perf_counter() - start
                 judged_by = self.languages[language or (trained.roles if trained.roles != "full" else "reduced")]
                 names = [[labels[a] for a in row] for row in predicted]
-                result["systems"][system][part] = {**judge(self.instances[part], names, judged_by), "decode_seconds": seconds}
-                result["predictions"][f"{system}/{part}"] = np.concatenate([np.array(row, np.uint8) for row in predicted])
+                result["systems"][system][part] = {
+                    **judge(self.instances[part], names, judged_by),
+                    "decode_seconds": seconds,
+                }
+                result["predictions"][f"{system}/{part}"] = np.concatenate(
+                    [np.array(row, np.uint8) for row in predicted]
+                )
         return result
 
     def _prepare(self, name: str):
@@ -274,16 +305,19 @@ class Experiment:
         ids = {label: i for i, label in enumerate(labels)}
         padded = np.zeros((len(keep), self.arrays["train"].first.shape[1]), np.int64)
         for row, i in zip(padded, keep):
-            row[:len(gold[i])] = [ids[label] for label in gold[i]]
+            row[: len(gold[i])] = [ids[label] for label in gold[i]]
         data = OnDevice(self.arrays["train"].subset(keep), self.options.device, padded)
         tagger = make_tagger(self.options.encoder, labels, constraint, self.options.embeddings).to(self.options.device)
         return labels, data, len(illegal), tagger
 
     def _optimizer(self, tagger, instances: int):
         import torch
+
         c = self.configuration
-        groups = [{"params": list(tagger.encoder.parameters()), "lr": self.options.encoder_rate},
-                  {"params": [*tagger.emit.parameters(), *tagger.crf.parameters()], "lr": self.options.head_rate}]
+        groups = [
+            {"params": list(tagger.encoder.parameters()), "lr": self.options.encoder_rate},
+            {"params": [*tagger.emit.parameters(), *tagger.crf.parameters()], "lr": self.options.head_rate},
+        ]
         fused = {"fused": True} if self.options.device.startswith("cuda") else {}
         if c.optimizer == "adam":
             return torch.optim.Adam(groups, **fused), None
@@ -291,14 +325,15 @@ class Experiment:
         steps = self.options.epochs * -(-instances // self.options.batch)
         warm = max(1, steps // 10)
         return optimizer, torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: min((step + 1) / warm, max(0.0, (steps - step) / max(1, steps - warm))))
+            optimizer, lambda step: min((step + 1) / warm, max(0.0, (steps - step) / max(1, steps - warm)))
+        )
 
     def _look(self, tagger, labels, trained, best) -> None:
         """Early stopping: keeps the weights that were best on a part of the development set."""
         predicted = self.decode(tagger, "dev", trained.language, self.configuration.batch * 250)
         names = [[labels[a] for a in row] for row in predicted]
         judged_by = self.languages[trained.roles if trained.roles != "full" else "reduced"]
-        f1 = judge(self.instances["dev"][:len(names)], names, judged_by)["f1"]
+        f1 = judge(self.instances["dev"][: len(names)], names, judged_by)["f1"]
         tagger.train()
         best["waited"] += 1
         if f1 > best["f1"]:
@@ -307,6 +342,7 @@ class Experiment:
     def decode(self, tagger, part: str, language: Optional[str], limit: Optional[int] = None) -> List[List[int]]:
         """Label ids of every instance of a part."""
         import torch
+
         arrays = self.arrays[part].subset(np.arange(min(limit or len(self.instances[part]), len(self.instances[part]))))
         crf = tagger.crf.with_constraint(self.languages[language] if language else None)
         data = OnDevice(arrays, self.options.device)
@@ -315,7 +351,7 @@ class Experiment:
         tagger.eval()
         with torch.no_grad():
             for begin in range(0, len(order), 256):
-                which = order[begin:begin + 256]
+                which = order[begin : begin + 256]
                 inputs, mask, _ = data.batch(which)
                 for i, best in zip(which, crf.decode(tagger.emissions(*inputs), mask)):
                     result[i] = best
@@ -324,12 +360,16 @@ class Experiment:
     def timing(self, name: str, steps: int) -> Dict[str, object]:
         """With nothing beside it on the device: a training step, the layer's share of it, and decoding the test part."""
         import torch
+
         device = self.options.device
         torch.manual_seed(0)
         labels, data, _, tagger = self._prepare(name)
         optimizer, schedule = self._optimizer(tagger, len(data.arrays.words))
-        batches = [b for b in shuffled_batches(data.arrays.subtokens, self.options.batch, np.random.default_rng(0))
-                   if len(b) == self.options.batch or len(data.arrays.words) < self.options.batch]
+        batches = [
+            b
+            for b in shuffled_batches(data.arrays.subtokens, self.options.batch, np.random.default_rng(0))
+            if len(b) == self.options.batch or len(data.arrays.words) < self.options.batch
+        ]
         batches = [batches[i % len(batches)] for i in range(steps + 5)]
         tagger.train()
         result: Dict[str, object] = {"model": name, "batch": self.options.batch, "steps": steps, "decoding": {}}
@@ -346,13 +386,16 @@ class Experiment:
             synchronize(device)
             begin = time.perf_counter()
             self.decode(tagger, "test", language)
-            result["decoding"][system] = {"seconds": time.perf_counter() - begin,
-                                          "layer_seconds": self._layer_decode_seconds(tagger, language)}
+            result["decoding"][system] = {
+                "seconds": time.perf_counter() - begin,
+                "layer_seconds": self._layer_decode_seconds(tagger, language),
+            }
         return result
 
     def _layer_step_ms(self, tagger, data, batches) -> float:
         """Loss and gradient of the layer alone, on emissions that lie ready."""
         import torch
+
         ready = []
         with torch.no_grad():
             for which in batches:
@@ -367,13 +410,14 @@ class Experiment:
 
     def _layer_decode_seconds(self, tagger, language: Optional[str]) -> float:
         import torch
+
         crf = tagger.crf.with_constraint(self.languages[language] if language else None)
         data = OnDevice(self.arrays["test"], self.options.device)
         order = np.argsort(self.arrays["test"].subtokens, kind="stable")
         with torch.no_grad():
             ready = []
             for begin in range(0, len(order), 256):
-                inputs, mask, _ = data.batch(order[begin:begin + 256])
+                inputs, mask, _ = data.batch(order[begin : begin + 256])
                 ready.append((tagger.emissions(*inputs), mask))
             synchronize(self.options.device)
             begin = time.perf_counter()
@@ -385,6 +429,7 @@ class Experiment:
 def train_step(tagger, batch, optimizer, schedule):
     """The loss, not yet fetched from the device."""
     import torch
+
     inputs, mask, gold = batch
     loss = -tagger.crf(tagger.emissions(*inputs), gold, mask, reduction="mean")
     optimizer.zero_grad(set_to_none=True)
@@ -399,16 +444,18 @@ def train_step(tagger, batch, optimizer, schedule):
 
 def synchronize(device: str) -> None:
     import torch
+
     if device.startswith("cuda"):
         torch.cuda.synchronize()
 
 
-# --- processes -------------------------------------------------------------------------------------------------------------
+# --- processes --------------------------------------------------------------------------------------------------------
 
 
 def work(options: argparse.Namespace, threads: int, jobs, done) -> None:
     """Takes (what, model, seed) until there is None; answers with (what, model, seed, result or message)."""
     import torch
+
     torch.set_num_threads(threads)
     experiment = Experiment(CONFIGURATIONS[options.configuration], options)
     for what, name, seed in iter(jobs.get, None):
@@ -426,7 +473,10 @@ class Workers:
         context = multiprocessing.get_context("spawn")
         self.deadline = deadline
         self.jobs, self.done = context.Queue(), context.Queue()
-        self.processes = [context.Process(target=work, args=(options, threads, self.jobs, self.done), daemon=True) for _ in range(count)]
+        self.processes = [
+            context.Process(target=work, args=(options, threads, self.jobs, self.done), daemon=True)
+            for _ in range(count)
+        ]
         for process in self.processes:
             process.start()
 
@@ -455,10 +505,17 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Neural semantic role labelling with and without the constraint.")
     parser.add_argument("--configuration", choices=CONFIGURATIONS, default="ewt")
     parser.add_argument("--data", type=Path, help="folder of the corpus")
-    parser.add_argument("--encoder", help=f"a folder, a name at Hugging Face such as roberta-base, or {GLOVE}: "
-                                          "a BiLSTM over word vectors, which needs no weights")
-    parser.add_argument("--embeddings", type=Path, default=DATA / "embeddings", help=f"folder of the word vectors for {GLOVE}")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=["crf-full", "crf-reduced", "regccrf", "regccrf-rich"])
+    parser.add_argument(
+        "--encoder",
+        help=f"a folder, a name at Hugging Face such as roberta-base, or {GLOVE}: "
+        "a BiLSTM over word vectors, which needs no weights",
+    )
+    parser.add_argument(
+        "--embeddings", type=Path, default=DATA / "embeddings", help=f"folder of the word vectors for {GLOVE}"
+    )
+    parser.add_argument(
+        "--models", nargs="+", choices=MODELS, default=["crf-full", "crf-reduced", "regccrf", "regccrf-rich"]
+    )
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--epochs", type=int)
@@ -470,7 +527,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=1, help="processes that share the device")
     parser.add_argument("--threads", type=int, default=0, help="of each process; 0 shares the cores out")
     parser.add_argument("--minutes", type=float, default=0, help="end after so long, with what is finished; 0: never")
-    parser.add_argument("--time-steps", type=int, default=0, help="first time so many steps of every model, alone on the device")
+    parser.add_argument(
+        "--time-steps", type=int, default=0, help="first time so many steps of every model, alone on the device"
+    )
     parser.add_argument("--output", type=Path, required=True, help="folder for neural.json and predictions.npz")
     options = parser.parse_args()
     configuration = CONFIGURATIONS[options.configuration]
@@ -486,17 +545,29 @@ def main() -> int:
     begin = time.time()
     if options.device is None:
         import torch
+
         options.device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         experiment = Experiment(CONFIGURATIONS[options.configuration], options)
     except (corpus.Absent, OSError, ValueError) as error:
-        print(f"neural: error: {error}\n(an encoder is a folder or a name at Hugging Face; --encoder {GLOVE} needs none)", file=sys.stderr)
+        print(
+            f"neural: error: {error}\n(an encoder is a folder or a name at Hugging Face; --encoder {GLOVE} needs none)",
+            file=sys.stderr,
+        )
         return 2
     print(f"read and tokenised in {time.time() - begin:.1f} s", flush=True)
-    report = {"experiment": "srl, neural", "command": " ".join(sys.argv), "machine": {"python": platform.python_version(), "cores": os.cpu_count()},
-              "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()},
-              "instances": {part: len(instances) for part, instances in experiment.instances.items()},
-              "too_long": len(experiment.instances["train"]) - len(experiment.short), "labels": {}, "timing": [], "jobs": [], "failed": []}
+    report = {
+        "experiment": "srl, neural",
+        "command": " ".join(sys.argv),
+        "machine": {"python": platform.python_version(), "cores": os.cpu_count()},
+        "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()},
+        "instances": {part: len(instances) for part, instances in experiment.instances.items()},
+        "too_long": len(experiment.instances["train"]) - len(experiment.short),
+        "labels": {},
+        "timing": [],
+        "jobs": [],
+        "failed": [],
+    }
     predictions: Dict[str, np.ndarray] = {}
     options.output.mkdir(parents=True, exist_ok=True)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
@@ -521,8 +592,14 @@ def record(report, predictions, what, name, seed, result) -> None:
         print(f"{what} {name} {seed} failed:\n{result}", flush=True)
     elif what == "time":
         report["timing"].append(result)
-        print(f"time {name}: {result['step_ms']:.2f} ms a step, layer {result['layer_step_ms']:.2f} ms; " + "; ".join(
-            f"{system} {t['seconds']:.2f} s, layer {t['layer_seconds']:.2f} s" for system, t in result["decoding"].items()), flush=True)
+        print(
+            f"time {name}: {result['step_ms']:.2f} ms a step, layer {result['layer_step_ms']:.2f} ms; "
+            + "; ".join(
+                f"{system} {t['seconds']:.2f} s, layer {t['layer_seconds']:.2f} s"
+                for system, t in result["decoding"].items()
+            ),
+            flush=True,
+        )
     else:
         report["labels"][name] = result.pop("labels")
         for key, array in result.pop("predictions").items():
@@ -530,15 +607,20 @@ def record(report, predictions, what, name, seed, result) -> None:
         report["jobs"].append(result)
         for system, parts in result["systems"].items():
             test = parts["test"]
-            print(f"seed {seed} {system}: test F1 {test['f1']:.2f} (P {test['precision']:.2f} R {test['recall']:.2f}), dev F1 "
-                  f"{parts['dev']['f1']:.2f}, outside {test['violations']} of {test['outputs']}; loss {result['losses'][-1]:.3f}, "
-                  f"{result['seconds']:.1f} s", flush=True)
+            print(
+                f"seed {seed} {system}: test F1 {test['f1']:.2f} (P {test['precision']:.2f} R {test['recall']:.2f}), dev F1 "
+                f"{parts['dev']['f1']:.2f}, outside {test['violations']} of {test['outputs']}; loss {result['losses'][-1]:.3f}, "
+                f"{result['seconds']:.1f} s",
+                flush=True,
+            )
 
 
 def save(folder: Path, report, predictions, begin: float) -> None:
     report["wall_seconds"] = time.time() - begin
-    for name, write in (("neural.json", lambda f: f.write(json.dumps(report, indent=1).encode())),
-                        ("predictions.npz", lambda f: np.savez_compressed(f, **predictions))):
+    for name, write in (
+        ("neural.json", lambda f: f.write(json.dumps(report, indent=1).encode())),
+        ("predictions.npz", lambda f: np.savez_compressed(f, **predictions)),
+    ):
         part = folder / (name + ".part")
         with open(part, "wb") as file:
             write(file)

@@ -3,9 +3,10 @@
 
     experiments/srl/rescore.py FOLDER [--script srl-eval.pl]
 
-FOLDER holds neural.json and predictions.npz. With `--script` the CoNLL-2005 scorer scores the same files, and its table must be
-ours, digit for digit.
+FOLDER holds neural.json and predictions.npz. With `--script` the CoNLL-2005 scorer scores the same files, and its
+table must be ours, digit for digit.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -34,8 +35,12 @@ def main() -> int:
         report = json.loads((options.folder / "neural.json").read_text())
         predictions = np.load(options.folder / "predictions.npz")
         configuration = CONFIGURATIONS[report["settings"]["configuration"]]
-        parts = {part: corpus.read(options.data or configuration.folder, configuration.corpus_format, part)[:report["instances"][part]]
-                 for part in ("dev", "test")}
+        parts = {
+            part: corpus.read(options.data or configuration.folder, configuration.corpus_format, part)[
+                : report["instances"][part]
+            ]
+            for part in ("dev", "test")
+        }
     except (OSError, corpus.Absent) as error:
         print(f"rescore: error: {error}", file=sys.stderr)
         return 2
@@ -48,7 +53,10 @@ def main() -> int:
                 same = all(getattr(score.overall, name) == reported[name] for name in ("correct", "excess", "missed"))
                 same &= theirs is None or theirs == text
                 different += not same
-                print(f"{job['model']} {job['seed']} {system} {part}: F1 {score.overall.f1:.2f}" + ("" if same else "  DIFFERENT"))
+                print(
+                    f"{job['model']} {job['seed']} {system} {part}: F1 {score.overall.f1:.2f}"
+                    + ("" if same else "  DIFFERENT")
+                )
     print(f"{different} different" + (f"; compared with {options.script.name}" if options.script else ""))
     return 1 if different else 0
 
@@ -58,7 +66,7 @@ def score_again(instances, ids, labels, script):
     spans, at = [], 0
     for instance in instances:
         length = len(instance.sentence.forms)
-        spans.append(corpus.spans_of_bio([labels[i] for i in ids[at:at + length]]))
+        spans.append(corpus.spans_of_bio([labels[i] for i in ids[at : at + length]]))
         at += length
     if at != len(ids):
         raise SystemExit(f"rescore: error: predictions for {len(ids)} words, and the corpus has {at}")
@@ -70,7 +78,9 @@ def score_again(instances, ids, labels, script):
             score = score_files(g, p)
         theirs = None
         if script:
-            theirs = subprocess.run(["perl", script, gold, predicted], capture_output=True, text=True, check=True).stdout
+            theirs = subprocess.run(
+                ["perl", script, gold, predicted], capture_output=True, text=True, check=True
+            ).stdout
     return score.table(), score, theirs
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Span precision, recall and F1 by the conventions of the CoNLL-2005 scorer, srl-eval.pl of srlconll-1.1.
 
-An argument is a labelled span. Spans C-X are further pieces of the last argument X before them, and that argument is right
-only if all its pieces are; a C-X without an X before it counts as an X. R-X is a label like any other. V, the predicate, is
-counted apart and is not part of the overall figures. Embedded spans are treated as that script treats them: the inner ones
-are arguments of their own and also pieces of the outer one.
+An argument is a labelled span. Spans C-X are further pieces of the last argument X before them, and that argument is
+right only if all its pieces are; a C-X without an X before it counts as an X. R-X is a label like any other. V, the
+predicate, is counted apart and is not part of the overall figures. Embedded spans are treated as that script treats
+them: the inner ones are arguments of their own and also pieces of the outer one.
 
     score.py GOLD PREDICTED          the script's table, digit for digit
     score.py GOLD PREDICTED --json

@@ -1,6 +1,7 @@
 """A permutation test over the seeds of two systems: how often would a difference of means so large arise by chance?
 
-The scores of both are pooled and dealt out anew in every way (exact), or in random ways where there are too many. Two-tailed.
+The scores of both are pooled and dealt out anew in every way (exact), or in random ways where there are too many.
+Two-tailed.
 """
 from __future__ import annotations
 
