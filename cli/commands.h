@@ -13,6 +13,7 @@ Run add_accept(CLI::App& app);
 Run add_count(CLI::App& app);
 Run add_random(CLI::App& app);
 Run add_eval(CLI::App& app);
+Run add_tag(CLI::App& app);
 Run add_reproduce(CLI::App& app);
 
 }  // namespace regccrf::cli

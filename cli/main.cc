@@ -45,6 +45,7 @@ int run(int argc, char** argv) {
                                                {"count", add_count(app)},
                                                {"random", add_random(app)},
                                                {"eval", add_eval(app)},
+                                               {"tag", add_tag(app)},
                                                {"reproduce", add_reproduce(app)}};
   try {
     app.parse(argc, argv);

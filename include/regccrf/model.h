@@ -24,15 +24,15 @@ enum class Constrain { train, decode, none };
 // What a model is made of, as the trainer or an import hands it over.
 struct ModelParts {
   Labels labels;
-  std::string extractor;             // how input becomes attributes: see extract.h
+  std::string extractor;  // how input becomes attributes: see extract.h
   Names attributes;
-  std::vector<std::int64_t> begin;   // [attributes + 1] into label and weight; a run's labels ascend
-  std::vector<Label> label;          // [features]
-  std::vector<double> weight;        // [features]
-  std::vector<double> transitions;   // [K, K] from, to
+  std::vector<std::int64_t> begin;  // [attributes + 1] into label and weight; a run's labels ascend
+  std::vector<Label> label;         // [features]
+  std::vector<double> weight;       // [features]
+  std::vector<double> transitions;  // [K, K] from, to
   std::optional<Constraint> constraint;
   Constrain constrain = Constrain::none;
-  std::string facts;                 // how it was trained, a JSON object
+  std::string facts;  // how it was trained, a JSON object
 };
 
 class Model {
@@ -52,11 +52,15 @@ class Model {
   Constrain constrain() const;
   const std::string& facts() const;
 
-  // The same weights under another constraint, or none.
+  // What output obeys: the constraint, or any sequence where there is none or `constrain` is none.
+  const Constraint& decoding() const;
+  // The same weights under another constraint over the same labels (see fit_constraint), or none.
   Model with_constraint(std::optional<Constraint> constraint, Constrain constrain) const;
 
-  void save(const std::string& path) const;     // whole or not at all
-  static Model load(const std::string& path);   // Error for a file that is damaged, foreign or of a newer version
+  void save(const std::string& path) const;    // whole or not at all
+  static Model load(const std::string& path);  // Error for a file that is damaged, foreign or of a newer version
+  std::string to_bytes() const;                // what save() writes
+  static Model from_bytes(std::string_view bytes);
 
  private:
   struct Impl;
@@ -64,7 +68,13 @@ class Model {
   std::shared_ptr<const Impl> impl_;
 };
 
-// h[t, a] of the positions `first` … `last` - 1 of `data`, whose attributes are numbered as the model's. `out`: [last - first, K]
+// The constraint's sequences over another alphabet, matched by name. Those with labels that `labels` lacks are left out
+// (their names in `missing`, if given); Error where none is left.
+Constraint fit_constraint(const Constraint& constraint, const Labels& labels,
+                          std::vector<std::string>* missing = nullptr);
+
+// h[t, a] of the positions `first` … `last` - 1 of `data`, whose attributes are numbered as the model's. `out`: [last -
+// first, K]
 template <class Real>
 void emissions(const Model& model, const Dataset& data, std::int64_t first, std::int64_t last, std::span<Real> out);
 

@@ -69,16 +69,20 @@ void check_size(const char* operation, const char* what, std::size_t given, std:
                       std::to_string(expected) + " (" + shape + ")");
 }
 
-std::string impossible_message(const char* operation, std::int64_t sequence, std::int64_t length,
-                               const Constraint& constraint) {
-  const std::string start =
-      at(operation) + "sequence " + std::to_string(sequence) + " has length " + std::to_string(length);
+std::string no_sequence_message(std::int64_t length, const Constraint& constraint, const std::string& otherwise) {
+  const std::string start = "has length " + std::to_string(length);
   const Lengths lengths = lengths_around(constraint.automaton(), length);
-  if (lengths.has) return start + ", and every sequence of the language of that length has a score of -inf";
+  if (lengths.has) return start + ", and " + otherwise;
   std::string around = "shortest: " + std::to_string(lengths.shortest);
   if (lengths.below > lengths.shortest) around += ", nearest below: " + std::to_string(lengths.below);
   if (lengths.below >= 0 && lengths.above >= 0) around += ", nearest above: " + std::to_string(lengths.above);
   return start + ", and the language has no sequence of that length (" + around + ")";
+}
+
+std::string impossible_message(const char* operation, std::int64_t sequence, std::int64_t length,
+                               const Constraint& constraint) {
+  return at(operation) + "sequence " + std::to_string(sequence) + " " +
+         no_sequence_message(length, constraint, "every sequence of the language of that length has a score of -inf");
 }
 
 template <class Real>

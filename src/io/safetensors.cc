@@ -2,9 +2,11 @@
 #include "io/safetensors.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -37,6 +39,15 @@ std::uint64_t read_length(std::string_view bytes) {
   return length;
 }
 
+// A rename lasts through a power failure once its folder is written.
+void sync_folder(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path();
+  const int file = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return;
+  ::fsync(file);
+  ::close(file);
+}
+
 // JSON numbers may be 1e999, which no integer type holds.
 template <class T>
 std::vector<T> integers(const Json& list, const std::string& path) {
@@ -50,20 +61,34 @@ std::vector<T> integers(const Json& list, const std::string& path) {
 
 }  // namespace
 
-std::string encode_safetensors(const Safetensors& file) {
+SafetensorsPieces lay_out_safetensors(const SafetensorsView& file) {
+  std::vector<std::pair<std::string, const TensorView*>> order;
+  for (const auto& [name, tensor] : file.tensors) order.emplace_back(name, &tensor);
+  std::stable_sort(order.begin(), order.end(), [](const auto& x, const auto& y) {
+    return bytes_per_element(x.second->dtype) > bytes_per_element(y.second->dtype);
+  });
   Json header = {{"__metadata__", file.metadata}};
-  std::string data;
-  for (const auto& [name, tensor] : file.tensors) {
-    header[name] = {{"dtype", tensor.dtype},
-                    {"shape", tensor.shape},
-                    {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
-    data += tensor.bytes;
+  SafetensorsPieces pieces;
+  std::size_t at = 0;
+  for (const auto& [name, tensor] : order) {
+    const std::size_t end = at + tensor->bytes.size();
+    header[name] = {{"dtype", tensor->dtype}, {"shape", tensor->shape}, {"data_offsets", {at, end}}};
+    pieces.tensors.push_back(tensor->bytes);
+    at = end;
   }
   std::string text = header.dump();
   text.append((8 - text.size() % 8) % 8, ' ');
-  std::string out;
-  for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>((text.size() >> (8 * i)) & 0xff));
-  return out + text + data;
+  for (int i = 0; i < 8; ++i) pieces.header.push_back(static_cast<char>((text.size() >> (8 * i)) & 0xff));
+  pieces.header += text;
+  return pieces;
+}
+
+std::string encode_safetensors(const Safetensors& file) {
+  SafetensorsView view{file.metadata, {}};
+  for (const auto& [name, tensor] : file.tensors) view.tensors[name] = {tensor.dtype, tensor.shape, tensor.bytes};
+  SafetensorsPieces pieces = lay_out_safetensors(view);
+  for (std::string_view tensor : pieces.tensors) pieces.header += tensor;
+  return std::move(pieces.header);
 }
 
 bool looks_like_safetensors(std::string_view bytes) {
@@ -71,6 +96,15 @@ bool looks_like_safetensors(std::string_view bytes) {
 }
 
 Safetensors decode_safetensors(std::string_view bytes, const std::string& path) {
+  SafetensorsView view = view_safetensors(bytes, path);
+  Safetensors file{std::move(view.metadata), {}};
+  for (auto& [name, tensor] : view.tensors) {
+    file.tensors[name] = {std::move(tensor.dtype), std::move(tensor.shape), std::string(tensor.bytes)};
+  }
+  return file;
+}
+
+SafetensorsView view_safetensors(std::string_view bytes, const std::string& path) {
   if (bytes.size() < 8) refuse(path, "the file is cut short: it has " + std::to_string(bytes.size()) + " bytes, its header alone needs 8");
   const std::uint64_t length = read_length(bytes);
   if (length > bytes.size() - 8) {
@@ -78,7 +112,7 @@ Safetensors decode_safetensors(std::string_view bytes, const std::string& path) 
                      std::to_string(bytes.size()));
   }
   const std::string_view data = bytes.substr(8 + length);
-  Safetensors file;
+  SafetensorsView file;
   std::uint64_t used = 0;
   try {
     const Json header = Json::parse(bytes.substr(8, length));
@@ -87,7 +121,7 @@ Safetensors decode_safetensors(std::string_view bytes, const std::string& path) 
         file.metadata = value.get<std::map<std::string, std::string>>();
         continue;
       }
-      Tensor tensor;
+      TensorView tensor;
       tensor.dtype = value.at("dtype").get<std::string>();
       tensor.shape = integers<std::int64_t>(value.at("shape"), path);
       const auto offsets = integers<std::uint64_t>(value.at("data_offsets"), path);
@@ -105,7 +139,7 @@ Safetensors decode_safetensors(std::string_view bytes, const std::string& path) 
       }
       used += offsets[1] - offsets[0];
       if (used > data.size()) refuse(path, "damaged: its tensors overlap");
-      tensor.bytes = std::string(data.substr(offsets[0], offsets[1] - offsets[0]));
+      tensor.bytes = data.substr(offsets[0], offsets[1] - offsets[0]);
       file.tensors.emplace(name, std::move(tensor));
     }
   } catch (const Json::exception& error) {
@@ -131,7 +165,9 @@ std::string read_file(const std::string& path) {
   return bytes;
 }
 
-void write_file(const std::string& path, std::string_view bytes) {
+void write_file(const std::string& path, std::string_view bytes) { write_file(path, std::span(&bytes, 1)); }
+
+void write_file(const std::string& path, std::span<const std::string_view> pieces) {
   namespace fs = std::filesystem;
   std::error_code code;
   const bool special = fs::exists(path, code) && !fs::is_regular_file(path, code);  // /dev/stdout, a pipe
@@ -144,18 +180,42 @@ void write_file(const std::string& path, std::string_view bytes) {
     throw Error("[write] cannot " + std::string(what) + " " + path + ": " + reason);
   };
   if (file < 0) fail("create");
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail("write");
-    bytes.remove_prefix(static_cast<std::size_t>(written));
+  for (std::string_view bytes : pieces) {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(file, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) fail("write");
+      bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
   }
   if (!special && ::fsync(file) != 0) fail("write");
   const bool in_place = ::close(file) == 0 && (special || ::rename(target.c_str(), path.c_str()) == 0);
-  if (in_place) return;
-  const std::string reason = std::strerror(errno);
-  if (!special) ::unlink(target.c_str());
-  throw Error("[write] cannot put " + path + " in place: " + reason);
+  if (!in_place) {
+    const std::string reason = std::strerror(errno);
+    if (!special) ::unlink(target.c_str());
+    throw Error("[write] cannot put " + path + " in place: " + reason);
+  }
+  if (!special) sync_folder(path);
+}
+
+MappedFile::MappedFile(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) throw Error("[read] cannot open " + path + ": " + std::strerror(errno));
+  struct stat facts {};
+  const bool regular = ::fstat(file, &facts) == 0 && S_ISREG(facts.st_mode);
+  const auto size = static_cast<std::size_t>(facts.st_size);
+  void* const at = regular && size > 0 ? ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+  ::close(file);
+  if (at != MAP_FAILED) {
+    bytes_ = {static_cast<const char*>(at), size};
+    return;
+  }
+  read_ = read_file(path);
+  bytes_ = read_;
+}
+
+MappedFile::~MappedFile() {
+  if (read_.empty() && !bytes_.empty()) ::munmap(const_cast<char*>(bytes_.data()), bytes_.size());
 }
 
 }  // namespace regccrf

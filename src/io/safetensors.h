@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,14 +22,49 @@ struct Safetensors {
   std::map<std::string, Tensor> tensors;
 };
 
+// The same without the bytes, which lie elsewhere.
+struct TensorView {
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+  std::string_view bytes;
+};
+
+struct SafetensorsView {
+  std::map<std::string, std::string> metadata;
+  std::map<std::string, TensorView> tensors;
+};
+
 // `path` appears in errors only.
 std::string encode_safetensors(const Safetensors& file);
 Safetensors decode_safetensors(std::string_view bytes, const std::string& path);
+
+// Large elements come first, so that every tensor lies where its elements are aligned. A file is the header, then the tensors.
+struct SafetensorsPieces {
+  std::string header;
+  std::vector<std::string_view> tensors;
+};
+SafetensorsPieces lay_out_safetensors(const SafetensorsView& file);
+SafetensorsView view_safetensors(std::string_view bytes, const std::string& path);
 
 // Whether a file's first bytes can be those of a safetensors file: a plausible header length, then '{'.
 bool looks_like_safetensors(std::string_view bytes);
 
 std::string read_file(const std::string& path);
-void write_file(const std::string& path, std::string_view bytes);  // whole or not at all
+void write_file(const std::string& path, std::string_view bytes);                    // whole or not at all
+void write_file(const std::string& path, std::span<const std::string_view> pieces);  // one after another
+
+// A file's bytes, mapped into memory; what is not looked at is not read.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::string_view bytes() const { return bytes_; }
+
+ private:
+  std::string read_;  // where it cannot be mapped: a pipe
+  std::string_view bytes_;
+};
 
 }  // namespace regccrf

@@ -1,0 +1,281 @@
+// regccrf tag: labels for sentences, as a filter. Sentences go to threads in batches; what comes out is in the order of
+// what went in, and has its lines.
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/constraint_options.h"
+#include "cli/in_order.h"
+#include "regccrf/error.h"
+#include "regccrf/tagger.h"
+
+namespace regccrf::cli {
+
+void write_all(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw Error(std::string("cannot write to standard output: ") + std::strerror(errno));
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+namespace {
+
+constexpr std::int64_t kBatch = 4096;  // positions
+
+struct Options {
+  std::string model, input = "-", embeddings, no_sequence = "error";
+  ConstraintOptions constraint;
+  bool unconstrained = false, labels_only = false, json = false;
+  int forced = 0, threads = 0;
+  TagOptions tag;
+};
+
+struct Sentences {
+  std::vector<Sentence> sentences;
+  std::size_t count = 0;  // of those that are filled
+  std::int64_t positions = 0;
+  std::string out;
+};
+
+// How results become text.
+class Writer {
+ public:
+  Writer(const Options& options, const Labels& labels) : options_(options), labels_(labels) {
+    for (const std::string& name : labels.names()) {
+      if (options.json) in_json_.push_back(nlohmann::json(name).dump());
+    }
+  }
+
+  void write(const Sentence& sentence, const Tagged& tagged, std::string& out) const {
+    if (options_.json) {
+      if (sentence.size() > 0) write_json(sentence, tagged, out);
+      return;
+    }
+    write_between(sentence, sentence.before, out);
+    for (std::int64_t t = 0; t < sentence.size(); ++t) write_row(sentence, t, tagged, out);
+    write_between(sentence, sentence.after, out);
+  }
+
+ private:
+  // Lines that are no rows stay; declarations of CRFsuite's format say nothing about labels.
+  static void write_between(const Sentence& sentence, std::string_view lines, std::string& out) {
+    if (sentence.format != Format::crfsuite) {
+      out += lines;
+      return;
+    }
+    while (!lines.empty()) {
+      const std::size_t end = std::min(lines.find('\n') + 1, lines.size());
+      if (lines[0] != '@') out += lines.substr(0, end);
+      lines.remove_prefix(end);
+    }
+  }
+
+  void write_row(const Sentence& sentence, std::int64_t t, const Tagged& tagged, std::string& out) const {
+    const std::string_view row = sentence.row(t);
+    const bool labels_only = options_.labels_only || sentence.format == Format::crfsuite;
+    const char separator = labels_only || row.find('\t') != std::string_view::npos ? '\t' : ' ';
+    if (!labels_only) out.append(row).push_back(separator);
+    const auto at = static_cast<std::size_t>(t);
+    const auto k = static_cast<std::size_t>(options_.tag.k_best);
+    for (std::size_t i = 0; i < k; ++i) {
+      if (i > 0) out.push_back(separator);
+      out += i < tagged.paths.size() ? std::string_view(labels_.name(tagged.paths[i].labels[at])) : "_";
+    }
+    if (options_.tag.scores) {
+      number(separator, tagged.paths.empty() ? 0 : tagged.marginals[at], out);
+      for (std::size_t i = 0; i < k; ++i)
+        number(separator, i < tagged.paths.size() ? std::exp(tagged.paths[i].score) : 0, out);
+    }
+    if (options_.tag.language_mass) number(separator, tagged.language_mass, out);
+    out += sentence.bytes[sentence.begin[at] + row.size()] == '\r' ? "\r\n" : "\n";
+  }
+
+  static void number(char separator, double value, std::string& out) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%c%.6g", separator, value);
+    out += text;
+  }
+
+  void labels_as_json(const Path& path, std::string& out) const {
+    out += '[';
+    for (std::size_t t = 0; t < path.labels.size(); ++t) {
+      if (t > 0) out += ',';
+      out += in_json_[static_cast<std::size_t>(path.labels[t])];
+    }
+    out += ']';
+  }
+
+  void write_json(const Sentence& sentence, const Tagged& tagged, std::string& out) const {
+    out += "{\"line\":" + std::to_string(sentence.line) + ",\"labels\":";
+    if (tagged.paths.empty()) {
+      out += "null";
+    } else {
+      labels_as_json(tagged.paths[0], out);
+    }
+    if (options_.tag.scores && !tagged.paths.empty()) {
+      out += ",\"probability\":" + nlohmann::json(std::exp(tagged.paths[0].score)).dump() +
+             ",\"marginals\":" + nlohmann::json(tagged.marginals).dump();
+    }
+    if (options_.tag.k_best > 1) {
+      out += ",\"k_best\":[";
+      for (std::size_t i = 0; i < tagged.paths.size(); ++i) {
+        out += i > 0 ? ",{\"labels\":" : "{\"labels\":";
+        labels_as_json(tagged.paths[i], out);
+        if (options_.tag.scores) out += ",\"probability\":" + nlohmann::json(std::exp(tagged.paths[i].score)).dump();
+        out += '}';
+      }
+      out += ']';
+    }
+    if (options_.tag.language_mass) out += ",\"language_mass\":" + nlohmann::json(tagged.language_mass).dump();
+    if (tagged.free) out += ",\"free\":true";
+    out += "}\n";
+  }
+
+  const Options& options_;
+  const Labels& labels_;
+  std::vector<std::string> in_json_;
+};
+
+Model load_model(const Options& options) {
+  const Model model = Model::load(options.model);
+  if (options.unconstrained) return model.with_constraint(std::nullopt, Constrain::none);
+  if (!options.constraint.given()) return model;
+  std::vector<std::string> missing;
+  const Constraint constraint = fit_constraint(options.constraint.constraint(model.labels()), model.labels(), &missing);
+  if (!missing.empty()) {
+    std::string names;
+    for (const std::string& name : missing) names += " " + name;
+    std::cerr << "regccrf: note: sequences with labels that the model does not have are left out of the language:"
+              << names << "\n";
+  }
+  return model.with_constraint(constraint, Constrain::decode);
+}
+
+int tag_command(Options& options) {
+  const Model model = load_model(options);
+  const Extractor extractor = Extractor::from_text(model.extractor(), options.embeddings);
+  options.tag.forced_column = options.forced - 1;
+  if (options.forced > 0 && extractor.format() == Format::crfsuite) options.tag.forced_column = 0;
+  const bool stop_at_none = options.no_sequence == "error";
+  options.tag.no_sequence = options.no_sequence == "free" ? NoSequence::free : NoSequence::empty;
+  const Writer writer(options, model.labels());
+
+  const int threads =
+      options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<std::unique_ptr<Tagger>> taggers;
+  for (int i = 0; i < threads; ++i) taggers.push_back(std::make_unique<Tagger>(model, extractor, options.tag));
+
+  std::atomic<std::int64_t> none{0};
+  InOrder<Sentences> pool(threads, [&](Sentences& batch, int member) {
+    Tagger& tagger = *taggers[static_cast<std::size_t>(member)];
+    for (std::size_t i = 0; i < batch.count; ++i) tagger.add(batch.sentences[i]);
+    const std::vector<Tagged>& tagged = tagger.decode();
+    for (std::size_t i = 0; i < batch.count; ++i) {
+      const Sentence& sentence = batch.sentences[i];
+      const bool impossible = sentence.size() > 0 && (tagged[i].paths.empty() || tagged[i].free);
+      if (impossible && stop_at_none) {
+        throw Error(sentence.where(0) + ": the sentence " + tagger.reason(static_cast<std::int64_t>(i)) +
+                    "; --no-sequence free labels such sentences without the constraint, --no-sequence empty leaves "
+                    "them without labels");
+      }
+      none += impossible;
+      writer.write(sentence, tagged[i], batch.out);
+    }
+  });
+
+  SentenceReader reader(options.input, extractor.format());
+  std::unique_ptr<Sentences> batch = pool.take();
+  const auto hand_over = [&] {
+    pool.put(std::move(batch));
+    batch = pool.take();
+    batch->count = 0;
+    batch->positions = 0;
+  };
+  for (;;) {
+    if (batch->count > 0 && (batch->positions >= kBatch || reader.would_wait())) hand_over();
+    if (batch->count == batch->sentences.size()) batch->sentences.emplace_back();
+    if (!reader.next(batch->sentences[batch->count])) break;
+    batch->positions += batch->sentences[batch->count].size();
+    ++batch->count;
+  }
+  if (batch->count > 0) hand_over();
+  pool.finish();
+  if (none > 0) {
+    std::cerr << "regccrf: note: " << none << (none == 1 ? " sentence has" : " sentences have")
+              << " no legal sequence and "
+              << (options.no_sequence == "free" ? "were labelled without the constraint" : "were left without labels")
+              << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+Run add_tag(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("tag", "Label sentences with a model.");
+  command->footer(
+      "Reads what the model was trained on (columns, or CRFsuite's attributes), plain or gzip, and appends the label "
+      "as a last\n"
+      "column; for CRFsuite's attributes it prints labels alone. Output has the input's lines in the input's order; "
+      "blank lines\n"
+      "stay. Works as a filter: constant memory, and an answer whenever the input pauses behind a sentence.\n"
+      "\n"
+      "  regccrf tag -m ner.model test.conll > tagged.conll\n"
+      "  cut -f1 raw.tsv | regccrf tag -m ner.model --scores          label, its marginal, P(sequence)\n"
+      "  regccrf tag -m ner.model --k-best 3 test.conll               three label columns, best first\n"
+      "  regccrf tag -m ner.model -e '(O | B-PER I-PER*)*' test.conll  under another constraint\n"
+      "  regccrf tag -m ner.model --forced 2 partly.conll             labels in column 2 stay; _ is free\n"
+      "  zcat *.gz | parallel --pipe --recend '\\n\\n' regccrf tag -m ner.model\n"
+      "\n"
+      "Appended columns, in this order: the label (with --k-best K, K of them, _ where there are fewer); with --scores "
+      "the\n"
+      "marginal probability of the first label and the probability of each of the K sequences; with --language-mass "
+      "P(L | x), how\n"
+      "much of the unconstrained model's mass is legal.");
+  auto options = std::make_shared<Options>();
+  command->add_option("-m,--model", options->model, "the model")->required()->type_name("FILE");
+  command->add_option("input", options->input, "sentences; standard input if absent or -")->type_name("INPUT");
+  command->add_flag("--labels-only", options->labels_only, "print labels without the input's columns");
+  command->add_flag("--scores", options->tag.scores, "append probabilities");
+  command->add_option("--k-best", options->tag.k_best, "the K best sequences")
+      ->check(CLI::Range(1, 10'000))
+      ->type_name("K");
+  command->add_flag("--language-mass", options->tag.language_mass, "append P(L | x)");
+  options->constraint.add_to(*command);
+  command->add_flag("--unconstrained", options->unconstrained, "without the model's constraint")
+      ->excludes("--constraint")
+      ->excludes("--expression");
+  command
+      ->add_option(
+          "--forced", options->forced,
+          "this column, from 1, holds labels that stay; empty or _: free. (In CRFsuite's format: 1, its label field)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("COLUMN");
+  command
+      ->add_option("--no-sequence", options->no_sequence,
+                   "what to do with a sentence that has no legal sequence: error, free (label it without the "
+                   "constraint) or empty "
+                   "(leave it without labels: _)")
+      ->check(CLI::IsMember({"error", "free", "empty"}))
+      ->capture_default_str()
+      ->type_name("WHAT");
+  command->add_option("--embeddings", options->embeddings, "where the model's embeddings file is now")
+      ->type_name("FILE");
+  command->add_flag("--json", options->json,
+                    "one JSON object a sentence: line, labels, probability, marginals, k_best, language_mass");
+  command->add_option("--threads", options->threads, "0: as many as the machine has")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  return [options] { return tag_command(*options); };
+}
+
+}  // namespace regccrf::cli

@@ -1,0 +1,87 @@
+// Tagger: labels for sentences. Collects sentences, by their rows or attribute by attribute, and decodes them in one
+// go: the best legal sequences, their probabilities, marginals, and how much of the model's mass is legal.
+//
+//   Model model = Model::load("ner.model");
+//   Tagger tagger(model, Extractor::from_text(model.extractor()));
+//   tagger.add(sentence);
+//   tagger.decode()[0].paths[0].labels
+//
+// A tagger is scratch memory and serves one thread; models and extractors are shared.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "regccrf/extract.h"
+#include "regccrf/inference.h"
+#include "regccrf/model.h"
+#include "regccrf/sentences.h"
+
+namespace regccrf {
+
+// What to do with a sentence for which no sequence is legal: no sequence of that length is in the language, or none
+// agrees with the forced labels.
+enum class NoSequence {
+  error,  // an Error names the sentence
+  free,   // decode it without the constraint
+  empty   // leave it without labels
+};
+
+struct TagOptions {
+  int k_best = 1;
+  bool scores = false;  // probabilities of sequences, and marginals
+  bool language_mass = false;
+  int forced_column = -1;  // from 0; the labels in it stay, unless it is empty or _
+  NoSequence no_sequence = NoSequence::error;
+};
+
+struct Tagged {
+  std::vector<Path> paths;        // best first; with scores, Path::score is log P(sequence); empty: nothing is legal
+  std::vector<double> marginals;  // [T] of the best sequence's labels, with scores
+  double language_mass = 0;       // P(L | x), where asked for
+  bool free = false;              // decoded without the constraint
+};
+
+class Tagger : public AttributeSink {
+ public:
+  Tagger(Model model, Extractor extractor, TagOptions options = {});
+
+  const Model& model() const { return model_; }
+
+  void add(Sentence& sentence);  // splits it, too
+
+  // Piece by piece: attributes, then next(); end() after a sentence's last position.
+  void attribute(std::string_view name, float value) override;
+  void force(Label label);  // no other one at the present position
+  void next() override;
+  void end();
+
+  std::int64_t positions() const { return rows_; }  // collected so far
+  // Every sentence collected, in order. Begins afresh. Holds until the next call.
+  const std::vector<Tagged>& decode();
+  // Why sentence i of the last decode() has no legal sequence.
+  std::string reason(std::int64_t i) const;
+
+ private:
+  void run(const Constraint& constraint, std::span<const std::int64_t> which);
+  void force_row(std::int64_t row, Label label);
+  Label forced_label(const Sentence& sentence, std::int64_t t) const;
+  void begin_afresh();
+
+  Model model_;
+  Extractor extractor_;
+  TagOptions options_;
+  Workspace workspace_;
+
+  std::vector<double> h_;  // [rows, K], and the present position's row
+  std::int64_t rows_ = 0;
+  std::vector<std::int64_t> first_, length_;  // [sentences]
+  std::vector<std::int64_t> decoded_length_;  // [sentences] of the last decode()
+  std::vector<double> marginals_;             // [rows, K]
+  std::vector<Tagged> tagged_;
+};
+
+}  // namespace regccrf
