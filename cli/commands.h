@@ -12,6 +12,7 @@ Run add_compile(CLI::App& app);
 Run add_accept(CLI::App& app);
 Run add_count(CLI::App& app);
 Run add_random(CLI::App& app);
+Run add_train(CLI::App& app);
 Run add_eval(CLI::App& app);
 Run add_tag(CLI::App& app);
 Run add_reproduce(CLI::App& app);

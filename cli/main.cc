@@ -44,6 +44,7 @@ int run(int argc, char** argv) {
                                                {"accept", add_accept(app)},
                                                {"count", add_count(app)},
                                                {"random", add_random(app)},
+                                               {"train", add_train(app)},
                                                {"eval", add_eval(app)},
                                                {"tag", add_tag(app)},
                                                {"reproduce", add_reproduce(app)}};

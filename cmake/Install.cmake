@@ -8,6 +8,9 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/languages DESTINATION ${CMAKE_INSTALL_DA
 if(TARGET regccrf_cli)
   install(TARGETS regccrf_cli)
 endif()
+if(TARGET regccrf_mpi)
+  install(TARGETS regccrf_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/regccrf)
+endif()
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/regccrf)
 install(EXPORT regccrf_targets NAMESPACE regccrf:: FILE regccrfConfig.cmake DESTINATION ${package})

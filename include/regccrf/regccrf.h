@@ -1,4 +1,4 @@
-// All of regccrf, from pattern to loss.
+// All of regccrf, from pattern to tagger.
 #pragma once
 
 #include "regccrf/automaton.h"   // IWYU pragma: export
@@ -13,5 +13,7 @@
 #include "regccrf/labels.h"      // IWYU pragma: export
 #include "regccrf/language.h"    // IWYU pragma: export
 #include "regccrf/loss.h"        // IWYU pragma: export
+#include "regccrf/model.h"       // IWYU pragma: export
 #include "regccrf/scores.h"      // IWYU pragma: export
 #include "regccrf/sentences.h"   // IWYU pragma: export
+#include "regccrf/trainer.h"     // IWYU pragma: export

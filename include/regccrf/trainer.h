@@ -2,11 +2,13 @@
 //
 //   objective(w) = Σ_i −log P(gold_i | x_i, L) + l2 · ‖w‖² + l1 · ‖w‖₁
 //
-//   Training task{.labels = labels, .attributes = &names, .data = &data, .constraint = bio, .constrain = Constrain::train};
+//   Training task{.labels = labels, .attributes = &names, .data = &data};
+//   task.constraint = compile(Language::parse("(O | B-PER I-PER*)*", labels));
+//   task.constrain = Constrain::train;
 //   Model model = train(task, {.l2 = 1}).model;
 //
-// The result depends on the data, the options and the seed, not on the number of threads. Interrupted work loses nothing: a
-// checkpoint resumes to the same result.
+// The result depends on the data, the options and the seed, not on the number of threads. Interrupted work loses
+// nothing: a checkpoint resumes to the same result.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +31,8 @@ struct Training {
   const Dataset* data = nullptr;         // with gold; kUnknownLabel where it is not known
   std::optional<Constraint> constraint;  // over the same labels
   Constrain constrain = Constrain::none;
-  std::string extractor;                 // goes into the model: see extract.h
-  std::string facts;                     // a JSON object that goes into the model's facts, or empty
+  std::string extractor;  // goes into the model: see extract.h
+  std::string facts;      // a JSON object that goes into the model's facts, or empty
 
   // Development set: decoded as the model would after every iteration, and scored; larger is better.
   const Dataset* development = nullptr;
@@ -45,18 +47,19 @@ struct TrainOptions {
   int min_count = 1;             // attributes seen less often are left out
   bool all_features = false;     // a weight for every (attribute, label), not only for those seen in gold
   bool all_transitions = false;  // likewise for transitions
+  bool transitions = true;       // false: no weights for them, labels do not see their neighbours
   int max_iterations = 0;        // 0: until converged. Iterations of adagrad are passes over the data
   double tolerance = 1e-5;       // stop when the objective's relative improvement over `period` iterations is below it
   int period = 10;
-  int patience = 0;              // stop when the development score has not risen for this many iterations; 0: never
-  double rate = 0.1;             // adagrad: the step's size
-  int batch = 8;                 // adagrad: sequences a step
-  bool average = true;           // adagrad: the mean of the weights after the first pass, not the last
-  std::uint64_t seed = 1;        // adagrad: the order of the sequences
-  int threads = 0;               // 0: as many as the machine has
-  std::string checkpoint;        // path; empty: none
-  int every = 50;                // iterations from one checkpoint to the next
-  bool resume = false;           // go on from the checkpoint, if there is one
+  int patience = 0;        // stop when the development score has not risen for this many iterations; 0: never
+  double rate = 0.1;       // adagrad: the step's size
+  int batch = 8;           // adagrad: sequences a step
+  bool average = true;     // adagrad: the mean of the weights after the first pass, not the last
+  std::uint64_t seed = 1;  // adagrad: the order of the sequences
+  int threads = 0;         // 0: as many as the machine has
+  std::string checkpoint;  // path; empty: none
+  int every = 0;           // iterations from one checkpoint to the next; 0: 50 for lbfgs, 1 for adagrad
+  bool resume = false;     // go on from the checkpoint, if there is one
 };
 
 struct Progress {
@@ -70,15 +73,22 @@ struct Progress {
 // Called after every iteration; false stops.
 using OnProgress = std::function<bool(const Progress& progress)>;
 
+// Several processes at one task, each with its own part of the sequences and all of the weights.
+struct Processes {
+  int rank = 0, count = 1;
+  std::function<void(std::span<double>)> add_up;  // every process's numbers become the sum of all processes'
+};
+
 struct Trained {
-  Model model;          // the best: by the development score if there is one, else by the objective
+  Model model;          // the iteration with the best development score, or the last one where there is no such set
   Progress best, last;  // the iteration that the model is from, and the last one
   std::string stopped;  // why it ended: "converged", "max_iterations", "patience", "asked to"
 };
 
-// Error where the data has no gold, gold lies outside the constraint's language (with Constrain::train), numbers and names do
-// not fit together, or a checkpoint belongs to other data or options.
-Trained train(const Training& training, const TrainOptions& options = {}, const OnProgress& on_progress = {});
+// Error where the data has no gold, gold lies outside the constraint's language (with Constrain::train), numbers and
+// names do not fit together, or a checkpoint belongs to other data or options.
+Trained train(const Training& training, const TrainOptions& options = {}, const OnProgress& on_progress = {},
+              const Processes& processes = {});
 
 // A sequence whose gold is not in a language, or has no completion in it.
 struct OutsideSequence {
@@ -91,8 +101,8 @@ std::vector<OutsideSequence> find_outside(const Constraint& constraint, const Da
 // The data without some sequences, which ascend.
 Dataset without(const Dataset& data, std::span<const std::int64_t> sequences);
 
-// Gold made legal: the fewest labels are changed that bring each sequence into the language. Gives how many were changed.
-// Error where the language has no sequence of that length.
+// Gold made legal: the fewest labels are changed that bring each sequence into the language. Gives how many were
+// changed. Error where the language has no sequence of that length.
 std::int64_t repair(const Constraint& constraint, Dataset& data, std::span<const std::int64_t> sequences);
 
 }  // namespace regccrf

@@ -1,0 +1,31 @@
+// What training says while it works, on standard error: one line that is rewritten in a terminal, plain lines
+// elsewhere.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "regccrf/trainer.h"
+
+namespace regccrf::cli {
+
+class ProgressLine {
+ public:
+  ProgressLine(const TrainOptions& options, bool quiet);
+  ~ProgressLine();
+
+  void show(const Progress& progress);
+  void finish();  // the line stays
+
+ private:
+  double seconds_left(const Progress& progress) const;  // < 0: who knows
+  void plain(const Progress& progress, const std::string& text);
+
+  const TrainOptions& options_;
+  bool quiet_, terminal_;
+  bool open_ = false;  // a line without its end
+  std::vector<Progress> history_;
+  double shown_ = -1e9;  // when the last line was, in seconds
+};
+
+}  // namespace regccrf::cli

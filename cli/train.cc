@@ -1,0 +1,478 @@
+// regccrf train: labelled data and a language in, a model out.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/constraint_options.h"
+#include "cli/interrupt.h"
+#include "cli/processes.h"
+#include "cli/progress_line.h"
+#include "io/safetensors.h"
+#include "regccrf/error.h"
+#include "regccrf/evaluate.h"
+#include "regccrf/extract.h"
+#include "regccrf/trainer.h"
+
+namespace regccrf::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr int kInterrupted = 130;  // as a shell says it of a program that Ctrl-C ended
+
+struct Options {
+  std::vector<std::string> data;
+  std::string model, development;
+  ConstraintOptions constraint;
+  std::string constrain;  // empty: train where there is a constraint
+  std::string outside = "error";
+  // input
+  std::string format = "auto", pattern_file, unknown, embeddings;
+  std::vector<std::string> lists;
+  std::vector<int> columns;
+  int word_column = 1, label_column = -1;
+  // training
+  TrainOptions train;
+  std::string optimizer = "lbfgs";
+  bool no_average = false, quiet = false, json = false;
+};
+
+// What the files gave.
+struct Input {
+  Names attributes, labels;
+  std::optional<Extractor> extractor;
+  Format format = Format::automatic;
+  Dataset data;
+  std::optional<Dataset> development;
+};
+
+std::string plural(std::int64_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+Format format_of(const std::string& name) {
+  return name == "columns" ? Format::columns : name == "crfsuite" ? Format::crfsuite : Format::automatic;
+}
+
+WordFeatures word_features(const Options& options) {
+  WordFeatures features;
+  features.word = options.word_column - 1;
+  for (const int column : options.columns) features.columns.push_back(column - 1);
+  for (const std::string& list : options.lists) {
+    const auto equals = list.find('=');
+    const std::string name =
+        equals == std::string::npos ? std::filesystem::path(list).stem().string() : list.substr(0, equals);
+    features.lists.push_back(WordList::load(name, equals == std::string::npos ? list : list.substr(equals + 1)));
+  }
+  features.embeddings = options.embeddings;
+  return features;
+}
+
+Extractor choose_extractor(const Options& options, Format format) {
+  const bool for_words = !options.lists.empty() || !options.embeddings.empty() || !options.columns.empty();
+  if (format == Format::crfsuite) {
+    if (!options.pattern_file.empty()) throw Error("--template needs columns, and the data is in CRFsuite's format");
+    if (for_words) throw Error("--list, --embeddings and --columns need columns, and the data is in CRFsuite's format");
+    return Extractor::attributes();
+  }
+  if (options.pattern_file.empty()) return Extractor::words(word_features(options));
+  if (for_words)
+    throw Error("--list, --embeddings and --columns belong to the built-in features; a template replaces these");
+  return Extractor::from_template(read_file(options.pattern_file), options.pattern_file);
+}
+
+Dataset read(const Options& options, const std::vector<std::string>& paths, Input& input, bool grow) {
+  ReadOptions how;
+  how.unknown = options.unknown;
+  how.label_column = options.label_column > 0 ? options.label_column - 1 : options.label_column;
+  how.grow = grow;
+  DatasetBuilder builder(input.attributes, input.labels, how);
+  for (const std::string& path : paths) {
+    SentenceReader reader(path, input.format);
+    if (!input.extractor) {
+      input.format = reader.format();
+      input.extractor = choose_extractor(options, input.format);
+    }
+    builder.read(reader, *input.extractor);
+  }
+  return builder.take();
+}
+
+Input read_all(const Options& options) {
+  Input input;
+  input.format = format_of(options.format);
+  input.data = read(options, options.data, input, true);
+  if (input.data.sequences() == 0) throw Error("there is no sequence in " + options.data[0]);
+  if (!options.development.empty()) {
+    input.development = read(options, {options.development}, input, false);
+    if (input.development->sequences() == 0) throw Error("there is no sequence in " + options.development);
+  }
+  return input;
+}
+
+std::vector<std::string> names_of(const Names& names) {
+  std::vector<std::string> all;
+  for (std::int32_t i = 0; i < names.size(); ++i) all.emplace_back(names.name(i));
+  return all;
+}
+
+std::string join(const std::vector<std::string>& names, std::size_t most = 12) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < most; ++i) text += (i ? ", " : "") + names[i];
+  return names.size() > most ? text + " and " + std::to_string(names.size() - most) + " more" : text;
+}
+
+// Gold in the model's order of labels.
+void renumber(Dataset& data, const Names& names, const Labels& labels) {
+  for (Label& gold : data.gold) {
+    if (gold != kUnknownLabel) gold = labels.id(names.name(gold));
+  }
+}
+
+// A label of the data that has no place in the language is most likely a slip in one of them.
+void check_labels(const Constraint& constraint, const Names& of_data) {
+  std::vector<std::uint8_t> used(static_cast<std::size_t>(constraint.labels().size()), 0);
+  for (const Arc& arc : constraint.automaton().arcs) used[arc.label] = 1;
+  std::vector<std::string> known, strange;
+  for (Label a = 0; a < constraint.labels().size(); ++a) {
+    if (used[a]) known.push_back(constraint.labels().name(a));
+  }
+  for (const std::string& name : names_of(of_data)) {
+    if (!used[constraint.labels().id(name)]) strange.push_back(name);
+  }
+  if (strange.empty()) return;
+  // Name one that looks like a slip first.
+  const auto slip = std::find_if(strange.begin(), strange.end(),
+                                 [&](const std::string& name) { return nearest(name, known).has_value(); });
+  if (slip != strange.end()) std::iter_swap(strange.begin(), slip);
+  const auto near = nearest(strange[0], known);
+  const std::string others =
+      strange.size() > 1 ? " (likewise " + join({strange.begin() + 1, strange.end()}, 5) + ")" : "";
+  throw Error("the data has the label " + strange[0] + others + ", which no sequence of the language has" +
+              (near ? ": did you mean " + *near + "?" : ".") + " The language has " + join(known) +
+              ". --outside skip leaves out the sequences with other labels, --outside repair replaces these");
+}
+
+std::string describe(const OutsideSequence& outside, const Dataset& data, const Labels& labels) {
+  const std::int64_t begin = data.position[outside.sequence], length = data.length(outside.sequence);
+  std::vector<std::string> possible;
+  for (const Label a : outside.possible) possible.push_back(labels.name(a));
+  const std::string there = possible.empty() ? "nothing but the end" : join(possible);
+  std::string text = "  " + data.origin(outside.sequence) + ": ";
+  if (outside.position >= length)
+    return text + "ends too early, after " + plural(length, "label") + "; possible there: " + there;
+  if (!data.line.empty()) {
+    text = "  " + data.files[data.file[outside.sequence]] + ", line " +
+           std::to_string(data.line[outside.sequence] + outside.position) + ": ";
+  }
+  const Label gold = data.gold[begin + outside.position];
+  const std::string before = outside.position == 0 ? "at the start"
+                             : data.gold[begin + outside.position - 1] == kUnknownLabel
+                                 ? "after an unknown label"
+                                 : "after " + labels.name(data.gold[begin + outside.position - 1]);
+  return text + (gold == kUnknownLabel ? "no label" : labels.name(gold)) + " " + before +
+         (gold == kUnknownLabel ? " leads to the end" : " leaves the language") + "; possible there: " + there;
+}
+
+// Sequences outside the language: told, then left out or repaired, or an error. What was done goes into `facts`.
+void settle_outside(const Options& options, const Constraint& constraint, bool speak, Dataset& data, Json& facts) {
+  const std::vector<OutsideSequence> outside = find_outside(constraint, data);
+  facts["outside"] = outside.size();
+  if (outside.empty()) return;
+  constexpr std::size_t examples = 3;
+  std::string report = std::to_string(outside.size()) + " of " + plural(data.sequences(), "training sequence") +
+                       (outside.size() == 1 ? " is" : " are") + " outside the language:\n";
+  for (std::size_t i = 0; i < std::min(examples, outside.size()); ++i)
+    report += describe(outside[i], data, constraint.labels()) + "\n";
+  if (outside.size() > examples) report += "  … and " + std::to_string(outside.size() - examples) + " more\n";
+  if (options.outside == "error") {
+    throw Error(report +
+                "--outside skip trains without them, --outside repair takes the nearest legal labels instead, and "
+                "--constrain decode\ntrains without the constraint and keeps to it when tagging");
+  }
+  std::vector<std::int64_t> which;
+  for (const OutsideSequence& o : outside) which.push_back(o.sequence);
+  if (options.outside == "skip") {
+    data = without(data, which);
+    if (data.sequences() == 0) throw Error(report + "no training sequence is left");
+    report += "they are left out\n";
+    facts["skipped"] = outside.size();
+  } else {
+    const std::int64_t changed = repair(constraint, data, which);
+    report += "they are repaired: " + plural(changed, "label") + " changed\n";
+    facts["repaired_labels"] = changed;
+  }
+  if (speak) std::cerr << report;
+}
+
+// Gold and decoded labels as conlleval scores them.
+class DevelopmentScore {
+ public:
+  DevelopmentScore(const Dataset& data, const Labels& labels) : data_(data), labels_(labels) {
+    gold_ = names(data.gold);
+    options_.scheme = guess_scheme(gold_);
+    options_.unknown = kUnknown;
+  }
+  double operator()(std::span<const Label> predicted) const {
+    const Evaluation evaluation = evaluate(gold_, names(predicted), options_);
+    const bool spans = evaluation.total.spans.gold > 0;
+    return spans ? evaluation.total.spans.f1() : evaluation.total.accuracy();
+  }
+
+ private:
+  static constexpr const char* kUnknown = " ";  // no label is spelled so
+
+  std::vector<LabelNames> names(std::span<const Label> labels) const {
+    std::vector<LabelNames> result(static_cast<std::size_t>(data_.sequences()));
+    for (std::int64_t i = 0; i < data_.sequences(); ++i) {
+      for (std::int64_t t = data_.position[i]; t < data_.position[i + 1]; ++t)
+        result[i].push_back(labels[t] == kUnknownLabel ? kUnknown : labels_.name(labels[t]));
+    }
+    return result;
+  }
+
+  const Dataset& data_;
+  Labels labels_;
+  std::vector<LabelNames> gold_;
+  EvaluateOptions options_;
+};
+
+Constrain constrain_of(const Options& options) {
+  const bool given = options.constraint.given();
+  if (options.constrain.empty()) return given ? Constrain::train : Constrain::none;
+  if (options.constrain == "none") return Constrain::none;
+  if (!given) throw Error("--constrain " + options.constrain + " needs a language: --constraint FILE or -e PATTERN");
+  return options.constrain == "train" ? Constrain::train : Constrain::decode;
+}
+
+void say_what(const Input& input, const Training& training) {
+  std::cerr << plural(input.data.sequences(), "sequence") << ", " << plural(input.data.positions(), "position") << ", "
+            << plural(training.labels.size(), "label") << ", " << plural(input.attributes.size(), "attribute") << "; "
+            << input.extractor->summary() << "\n";
+  std::vector<std::uint8_t> seen(static_cast<std::size_t>(training.labels.size()), 0);
+  for (const Label a : input.data.gold) {
+    if (a != kUnknownLabel) seen[a] = 1;
+  }
+  std::vector<std::string> unseen;
+  for (Label a = 0; a < training.labels.size(); ++a) {
+    if (!seen[a]) unseen.push_back(training.labels.name(a));
+  }
+  if (!unseen.empty()) std::cerr << "never seen in training, so without weights of their own: " << join(unseen) << "\n";
+}
+
+// Somebody who gives a wrong path should hear of it before training, not after.
+void check_writable(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  std::error_code code;
+  if (!std::filesystem::is_directory(folder, code))
+    throw Error("there is no folder " + folder.string() + " to write " + path + " in");
+  if (std::filesystem::is_directory(path, code)) throw Error(path + " is a folder; the model is a file");
+}
+
+void report(const Options& options, const Trained& trained, const std::string& path) {
+  Json facts = Json::parse(trained.model.facts());
+  if (options.json) {
+    Json all = {{"model", path}};
+    all.update(facts);
+    all["labels"] = trained.model.labels().size();
+    all["attributes"] = trained.model.attributes();
+    std::cout << all.dump() << "\n";
+    return;
+  }
+  if (options.quiet) return;
+  char text[160];
+  std::snprintf(text, sizeof text, "%s: objective %.6f after %d iterations (%s), %.1f s", path.c_str(),
+                trained.best.objective, trained.last.iteration, trained.stopped.c_str(), trained.last.seconds);
+  std::cerr << text;
+  if (trained.best.development) {
+    std::snprintf(text, sizeof text, "; development %.2f at iteration %d", *trained.best.development,
+                  trained.best.iteration);
+    std::cerr << text;
+  }
+  std::cerr << "\n";
+}
+
+int train_command(Options& options) {
+  const ProcessGroup group;  // before anything is printed: only the first process speaks and writes
+  const bool first = group.processes().rank == 0, speak = first && !options.quiet;
+  options.train.optimizer = options.optimizer == "lbfgs" ? Optimizer::lbfgs : Optimizer::adagrad;
+  options.train.average = !options.no_average;
+  if (options.word_column < 1) throw Error("--word-column is counted from 1");
+  if (options.train.patience > 0 && options.development.empty())
+    throw Error("--patience needs a development set: --dev FILE");
+  const Constrain constrain = constrain_of(options);
+  check_writable(options.model);
+  if (!options.train.checkpoint.empty()) check_writable(options.train.checkpoint);
+
+  Input input = read_all(options);
+  Training training;
+  training.constrain = constrain;
+  if (constrain == Constrain::none) {
+    training.labels = Labels(names_of(input.labels));
+  } else {
+    training.constraint = options.constraint.constraint(Labels(names_of(input.labels)));
+    training.labels = training.constraint->labels();
+    renumber(input.data, input.labels, training.labels);
+    if (input.development) renumber(*input.development, input.labels, training.labels);
+  }
+  Json facts = {{"data", options.data}};
+  if (input.development) facts["development_data"] = options.development;
+  if (constrain == Constrain::train) {
+    if (options.outside == "error") check_labels(*training.constraint, input.labels);
+    settle_outside(options, *training.constraint, speak, input.data, facts);
+  }
+  training.attributes = &input.attributes;
+  training.data = &input.data;
+  training.extractor = input.extractor->text();
+  training.facts = facts.dump();
+  options.train.transitions = input.extractor->transitions();
+  if (input.development) {
+    training.development = &*input.development;
+    training.score = DevelopmentScore(*input.development, training.labels);
+  }
+  if (speak) say_what(input, training);
+
+  ProgressLine line(options.train, !speak);
+  const Interrupt interrupt;
+  const Trained trained = train(
+      training, options.train,
+      [&](const Progress& progress) {
+        line.show(progress);
+        return !Interrupt::asked();
+      },
+      group.processes());
+  line.finish();
+  if (first) trained.model.save(options.model);
+  if (first) report(options, trained, options.model);
+  return trained.stopped == "asked to" ? kInterrupted : 0;
+}
+
+}  // namespace
+
+Run add_train(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("train", "Train a tagger whose output obeys a language.");
+  command->footer(
+      "DATA holds a token a line, an empty line behind each sequence, plain or gzip: columns as in CoNLL's tasks (the "
+      "word first,\n"
+      "the label last), or CRFsuite's format (label TAB attribute TAB …), which is told apart by its looks.\n\n"
+      "  regccrf train train.conll -m ner.model -e 'bio({PER LOC ORG})'          constrained training\n"
+      "  regccrf train train.conll -m ner.model -c srl.lang --constrain decode   the constraint counts in tagging "
+      "alone\n"
+      "  regccrf train train.conll -m ner.model                                  no constraint: an ordinary CRF\n"
+      "  regccrf train train.conll -m ner.model --dev dev.conll --patience 10    keeps the model that is best on "
+      "dev.conll\n"
+      "  regccrf train pos.txt -m pos.model --template pos.template              features in CRF++'s syntax\n"
+      "  regccrf train ner.crfsuite -m ner.model --l1 0.5 --l2 0                 CRFsuite's data; few weights "
+      "(OWL-QN)\n"
+      "  regccrf train big.conll.gz -m big.model --optimizer adagrad             small steps, for much data\n"
+      "  regccrf train train.conll -m ner.model --unknown '?'                    gold is not known where it says ?\n"
+      "  regccrf train big.conll -m big.model --checkpoint big.ckpt --resume     goes on where it was cut off, if it "
+      "was\n"
+      "  mpirun -n 4 regccrf train big.conll -m big.model                        by several processes\n\n"
+      "The objective is the sum over sequences of -log P(gold | x, L), plus l2 times the sum of squared weights, plus "
+      "l1 times\n"
+      "the sum of their sizes; CRFsuite's c2 and c1 are the same. Ctrl-C ends training and saves the best model so "
+      "far; a second\n"
+      "one ends at once. With --checkpoint L-BFGS forgets its earlier steps at every checkpoint, so that a run that "
+      "was cut off\n"
+      "and resumed takes the very steps of one that was not; it may need some more iterations for that.");
+  auto options = std::make_shared<Options>();
+  TrainOptions& t = options->train;
+  command->add_option("data", options->data, "DATA…: labelled sequences; - is standard input")
+      ->required()
+      ->type_name("");
+  command->add_option("-m,--model", options->model, "where the model goes")->required()->type_name("FILE");
+  options->constraint.add_to(*command);
+  command
+      ->add_option("--constrain", options->constrain,
+                   "when the language counts: train (and tagging), decode (tagging alone) or none")
+      ->check(CLI::IsMember({"train", "decode", "none"}));
+  command
+      ->add_option("--outside", options->outside,
+                   "training sequences outside the language: error, skip, or repair (nearest legal labels)")
+      ->check(CLI::IsMember({"error", "skip", "repair"}))
+      ->capture_default_str();
+  command
+      ->add_option("--dev", options->development,
+                   "development set: scored after every iteration, the best model is kept")
+      ->type_name("FILE");
+  command->add_option("--patience", t.patience, "stop when the development score has not risen for N iterations")
+      ->type_name("N");
+
+  command->add_option("--format", options->format, "of the data: auto, columns or crfsuite")
+      ->check(CLI::IsMember({"auto", "columns", "crfsuite"}))
+      ->capture_default_str();
+  command
+      ->add_option("--template", options->pattern_file,
+                   "features in CRF++'s syntax, instead of the built-in ones for words")
+      ->type_name("FILE");
+  command->add_option("--word-column", options->word_column, "of the built-in features, from 1")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--label-column", options->label_column, "from 1; -1 is the last")
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option("--columns", options->columns, "further columns that the built-in features look at: --columns 2,3")
+      ->delimiter(',')
+      ->type_name("N,…");
+  command->add_option("--list", options->lists, "a list of words, one a line, as a feature")
+      ->type_name("[NAME=]FILE")
+      ->allow_extra_args(false);
+  command->add_option("--embeddings", options->embeddings, "word vectors as text, as features")->type_name("FILE");
+  command
+      ->add_option("--unknown", options->unknown,
+                   "gold labels spelled so are not known; training sums over all that may stand there")
+      ->type_name("LABEL");
+
+  command->add_option("--optimizer", options->optimizer, "lbfgs (with --l1: OWL-QN) or adagrad")
+      ->check(CLI::IsMember({"lbfgs", "adagrad"}))
+      ->capture_default_str();
+  command->add_option("--l1", t.l1, "penalty on the weights' sizes: makes most of them 0")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--l2", t.l2, "penalty on the weights' squares")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--min-count", t.min_count, "leave out attributes that are rarer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--all-features", t.all_features,
+                    "weights for every attribute and label, not only for those seen together");
+  command->add_flag("--all-transitions", t.all_transitions,
+                    "weights for every pair of labels, not only for neighbours in the data");
+  command->add_option("--max-iterations", t.max_iterations, "0: until converged")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--tolerance", t.tolerance,
+                   "converged when the objective's relative improvement over --period iterations is less")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--period", t.period, "iterations")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--rate", t.rate, "adagrad: the step's size")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--batch", t.batch, "adagrad: sequences a step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--no-average", options->no_average, "adagrad: the last weights, not the mean");
+  command->add_option("--seed", t.seed, "adagrad: the order of the sequences")->capture_default_str();
+  command->add_option("--threads", t.threads, "0: as many as the machine has; the result does not depend on it")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+
+  CLI::Option* checkpoint =
+      command->add_option("--checkpoint", t.checkpoint, "keep what is needed to go on after an interruption here")
+          ->type_name("FILE");
+  command->add_option("--every", t.every, "iterations between checkpoints; 0: 50, adagrad 1")
+      ->check(CLI::NonNegativeNumber)
+      ->needs(checkpoint)
+      ->capture_default_str();
+  command->add_flag("--resume", t.resume, "go on from the checkpoint, if it is there")->needs(checkpoint);
+  command->add_flag("-q,--quiet", options->quiet, "say nothing but errors");
+  command->add_flag("--json", options->json, "print what came out as one JSON object");
+  return [options] { return train_command(*options); };
+}
+
+}  // namespace regccrf::cli

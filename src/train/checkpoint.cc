@@ -1,0 +1,215 @@
+// Checkpoints: a course's state as a safetensors file, with a fingerprint of what it belongs to. The file is written
+// beside its place and renamed, so that there is always a whole one. What only decides when to stop (max_iterations,
+// tolerance, patience) and the number of threads are not part of the fingerprint: work may go on with others.
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "io/safetensors.h"
+#include "regccrf/error.h"
+#include "train/course.h"
+
+namespace regccrf {
+
+static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
+
+namespace {
+
+constexpr const char* kFormat = "regccrf checkpoint 1";
+
+// FNV-1a over eight bytes at a time.
+class Hash {
+ public:
+  void add(const void* memory, std::size_t size) {
+    const char* bytes = static_cast<const char*>(memory);
+    mix(size);
+    for (; size >= 8; size -= 8, bytes += 8) {
+      std::uint64_t word;
+      std::memcpy(&word, bytes, 8);
+      mix(word);
+    }
+    for (; size > 0; --size, ++bytes) mix(static_cast<unsigned char>(*bytes));
+  }
+  template <class T>
+  void add(const std::vector<T>& values) {
+    add(values.data(), values.size() * sizeof(T));
+  }
+  std::string text() const {
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(state_));
+    return digits;
+  }
+
+ private:
+  void mix(std::uint64_t word) {
+    state_ = (state_ ^ word) * 0x100000001b3;
+    state_ ^= state_ >> 29;
+  }
+  std::uint64_t state_ = 0xcbf29ce484222325;
+};
+
+void add_data(Hash& hash, const Dataset& data) {
+  hash.add(data.position);
+  hash.add(data.item);
+  hash.add(data.attribute);
+  hash.add(data.value);
+  hash.add(data.gold);
+  hash.add(data.weight);
+}
+
+std::string spell(double x) {
+  char digits[32];
+  std::snprintf(digits, sizeof digits, "%.17g", x);
+  return digits;
+}
+
+Tensor tensor(const std::vector<double>& values) {
+  std::string bytes(values.size() * sizeof(double), '\0');
+  if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
+  return {"F64", {static_cast<std::int64_t>(values.size())}, std::move(bytes)};
+}
+
+std::vector<double> values(const Safetensors& file, const std::string& name, const std::string& path) {
+  const auto found = file.tensors.find(name);
+  if (found == file.tensors.end() || found->second.dtype != "F64") {
+    throw Error("[resume] " + path + " is damaged: it has no numbers '" + name + "'");
+  }
+  std::vector<double> result(found->second.bytes.size() / sizeof(double));
+  if (!result.empty()) std::memcpy(result.data(), found->second.bytes.data(), found->second.bytes.size());
+  return result;
+}
+
+// Progress as numbers; a missing development score is NaN.
+std::vector<double> pack(const Progress& p) {
+  return {static_cast<double>(p.iteration), p.objective, p.gradient_norm, p.seconds,
+          p.development.value_or(std::numeric_limits<double>::quiet_NaN())};
+}
+
+Progress unpack(const std::vector<double>& numbers, const std::string& path) {
+  if (numbers.size() != 5) throw Error("[resume] " + path + " is damaged: a progress report has the wrong size");
+  Progress p{static_cast<int>(numbers[0]), numbers[1], numbers[2], numbers[3], {}, true};
+  if (numbers[4] == numbers[4]) p.development = numbers[4];
+  return p;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> Course::fingerprint() const {
+  const auto hashed = [](auto&& add) {
+    Hash hash;
+    add(hash);
+    return hash.text();
+  };
+  std::map<std::string, std::string> marks;
+  marks["training data"] = hashed([&](Hash& hash) {
+    add_data(hash, *training_.data);
+    for (std::int32_t i = 0; i < training_.attributes->size(); ++i) {
+      const std::string_view name = training_.attributes->name(i);
+      hash.add(name.data(), name.size());
+    }
+  });
+  marks["labels"] = hashed([&](Hash& hash) {
+    for (const std::string& name : training_.labels.names()) hash.add(name.data(), name.size());
+  });
+  if (training_.development) {
+    marks["development data"] = hashed([&](Hash& hash) { add_data(hash, *training_.development); });
+  }
+  if (training_.constraint) {
+    const std::string bytes = training_.constraint->to_bytes();
+    marks["constraint"] = hashed([&](Hash& hash) { hash.add(bytes.data(), bytes.size()); });
+  }
+  const char* const times[] = {"train", "decode", "none"};
+  marks["constrain"] = times[static_cast<int>(training_.constrain)];
+  marks["l1"] = spell(options_.l1);
+  marks["l2"] = spell(options_.l2);
+  marks["min_count"] = std::to_string(options_.min_count);
+  marks["all_features"] = options_.all_features ? "yes" : "no";
+  marks["all_transitions"] = options_.all_transitions ? "yes" : "no";
+  marks["transitions"] = options_.transitions ? "yes" : "no";
+  marks["processes"] = std::to_string(processes_.count);
+  if (options_.optimizer == Optimizer::lbfgs) {
+    marks["optimizer"] = "lbfgs";
+    marks["every"] = std::to_string(options_.every);
+    return marks;
+  }
+  marks["optimizer"] = "adagrad";
+  marks["rate"] = spell(options_.rate);
+  marks["batch"] = std::to_string(options_.batch);
+  marks["average"] = options_.average ? "yes" : "no";
+  marks["seed"] = std::to_string(options_.seed);
+  return marks;
+}
+
+void Course::save() const {
+  if (processes_.rank != 0) return;
+  Safetensors file;
+  file.metadata = {{"format", kFormat}, {"fingerprint", nlohmann::json(fingerprint()).dump()}};
+  file.tensors["w"] = tensor(state.w);
+  file.tensors["best_w"] = tensor(state.best_w);
+  file.tensors["objectives"] = tensor(state.objectives);
+  file.tensors["squares"] = tensor(state.squares);
+  file.tensors["drift"] = tensor(state.drift);
+  file.tensors["best"] = tensor(pack(state.best));
+  file.tensors["last"] = tensor(pack(state.last));
+  file.tensors["counters"] =
+      tensor({static_cast<double>(state.iteration), static_cast<double>(state.since_best), state.steps});
+  write_file(options_.checkpoint, encode_safetensors(file));
+}
+
+bool Course::load() {
+  const std::string& path = options_.checkpoint;
+  std::error_code code;
+  if (!std::filesystem::exists(path, code)) return false;
+  const Safetensors file = decode_safetensors(read_file(path), path);
+  const auto format = file.metadata.find("format");
+  if (format == file.metadata.end() || format->second != kFormat) {
+    throw Error("[resume] " + path + " is not a checkpoint of this version (" + kFormat + ")");
+  }
+  std::map<std::string, std::string> mine = fingerprint();
+  std::map<std::string, std::string> theirs;
+  try {
+    theirs = nlohmann::json::parse(file.metadata.at("fingerprint")).get<std::map<std::string, std::string>>();
+  } catch (const std::exception&) {
+    throw Error("[resume] " + path + " is damaged: its fingerprint cannot be read");
+  }
+  std::string different;
+  const auto compare = [&](const std::string& key) {
+    const auto here = mine.find(key), there = theirs.find(key);
+    const std::string now = here == mine.end() ? "none" : here->second,
+                      then = there == theirs.end() ? "none" : there->second;
+    if (now == then) return;
+    const bool hash = now.size() == 16 && then.size() == 16;
+    different += (different.empty() ? "" : "; ") + key + (hash ? " differs" : " was " + then + ", is " + now);
+  };
+  for (const auto& [key, value] : mine) compare(key);
+  for (const auto& [key, value] : theirs) {
+    if (!mine.contains(key)) compare(key);
+  }
+  if (!different.empty()) {
+    throw Error("[resume] " + path + " belongs to other work: " + different +
+                ". Train as before, or begin anew without resume");
+  }
+  state.w = values(file, "w", path);
+  state.best_w = values(file, "best_w", path);
+  state.objectives = values(file, "objectives", path);
+  state.squares = values(file, "squares", path);
+  state.drift = values(file, "drift", path);
+  state.best = unpack(values(file, "best", path), path);
+  state.last = unpack(values(file, "last", path), path);
+  const std::vector<double> counters = values(file, "counters", path);
+  const auto fits = [&](const std::vector<double>& v, bool needed) {
+    return v.size() == static_cast<std::size_t>(features_.size()) || (!needed && v.empty());
+  };
+  if (counters.size() != 3 || !fits(state.w, true) || !fits(state.best_w, false) || !fits(state.squares, false) ||
+      !fits(state.drift, false)) {
+    throw Error("[resume] " + path + " is damaged: its tensors have the wrong sizes");
+  }
+  state.iteration = static_cast<int>(counters[0]);
+  state.since_best = static_cast<int>(counters[1]);
+  state.steps = counters[2];
+  state.seconds = state.last.seconds;
+  return true;
+}
+
+}  // namespace regccrf

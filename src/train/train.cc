@@ -1,0 +1,253 @@
+// train(): checks the task, makes the features, runs the optimiser, and puts a model together.
+//
+// Checkpoints of L-BFGS. Its memory of earlier steps is the optimiser's own and cannot be saved, so with checkpoints it
+// begins afresh every `every` iterations, whether or not it was interrupted there. An interrupted and resumed run
+// therefore takes exactly the steps of one that was not.
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "regccrf/error.h"
+#include "regccrf/trainer.h"
+#include "train/adagrad.h"
+#include "train/course.h"
+#include "train/features.h"
+#include "train/lbfgs.h"
+#include "train/objective.h"
+
+namespace regccrf {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void fail(const std::string& message) { throw Error("[train] " + message); }
+
+void check_options(const TrainOptions& o, const Processes& processes) {
+  if (!(o.l1 >= 0) || !(o.l2 >= 0) || !std::isfinite(o.l1) || !std::isfinite(o.l2)) fail("l1 and l2 must be 0 or more");
+  if (o.min_count < 1) fail("min_count is " + std::to_string(o.min_count) + ", expected 1 or more");
+  if (o.max_iterations < 0 || o.patience < 0 || o.every < 0)
+    fail("max_iterations, patience and every must be 0 or more");
+  if (o.period < 1) fail("period is " + std::to_string(o.period) + ", expected 1 or more");
+  if (o.resume && o.checkpoint.empty()) fail("resume needs a checkpoint's path");
+  if (o.optimizer != Optimizer::adagrad) return;
+  if (o.l1 > 0) fail("adagrad has no l1 penalty; lbfgs does");
+  if (!(o.rate > 0) || o.batch < 1) fail("rate and batch must be more than 0");
+  if (processes.count > 1) fail("adagrad works in one process; several processes are for lbfgs");
+}
+
+void check_numbers(const Dataset& data, const Training& training, const char* what) {
+  const std::int32_t attributes = training.attributes->size();
+  if (data.item.size() != static_cast<std::size_t>(data.positions()) + 1 ||
+      data.item.back() != static_cast<std::int64_t>(data.attribute.size()) ||
+      (!data.value.empty() && data.value.size() != data.attribute.size())) {
+    fail(std::string("the ") + what + "'s arrays do not fit together");
+  }
+  for (const std::int32_t i : data.attribute) {
+    if (i < 0 || i >= attributes) {
+      fail(std::string("attribute ") + std::to_string(i) + " of the " + what + " is not in 0 … " +
+           std::to_string(attributes - 1));
+    }
+  }
+  for (const float value : data.value) {
+    if (!std::isfinite(value)) fail(std::string("a value of the ") + what + " is not finite");
+  }
+}
+
+void check_gold(const Training& training) {
+  const Dataset& data = *training.data;
+  const int K = training.labels.size();
+  if (data.sequences() == 0) fail("there are no sequences");
+  if (data.gold.size() != static_cast<std::size_t>(data.positions())) fail("the data has no gold labels");
+  if (!data.weight.empty() && data.weight.size() != static_cast<std::size_t>(data.sequences())) {
+    fail("the data has " + std::to_string(data.weight.size()) + " sequence weights, expected " +
+         std::to_string(data.sequences()));
+  }
+  for (const double w : data.weight) {
+    if (!(w >= 0) || !std::isfinite(w)) fail("a sequence's weight is " + std::to_string(w) + ", expected 0 or more");
+  }
+  for (const Label a : data.gold) {
+    if (a == kUnknownLabel || (a >= 0 && a < K)) continue;
+    fail("gold label " + std::to_string(a) + " is not in 0 … " + std::to_string(K - 1));
+  }
+}
+
+void check_constraint(const Training& training) {
+  if (training.constrain == Constrain::none) return;
+  if (!training.constraint) fail("there is no constraint to train or decode under");
+  if (!(training.constraint->labels() == training.labels)) {
+    fail("the constraint has " + std::to_string(training.constraint->labels().size()) + " labels and the data " +
+         std::to_string(training.labels.size()) + ", or in another order; both must be the same");
+  }
+  if (training.constrain != Constrain::train) return;
+  const std::vector<OutsideSequence> outside = find_outside(*training.constraint, *training.data);
+  if (outside.empty()) return;
+  fail(std::to_string(outside.size()) + " of " + std::to_string(training.data->sequences()) +
+       " sequences have gold outside the language, the first is " + training.data->origin(outside[0].sequence) +
+       ", at its position " + std::to_string(outside[0].position) + "; leave them out (without) or repair them (repair)");
+}
+
+Constraint training_constraint(const Training& training) {
+  return training.constrain == Constrain::train ? *training.constraint : Constraint::unconstrained(training.labels);
+}
+
+// Value and gradient with the l2 penalty, over all processes.
+class Penalised {
+ public:
+  Penalised(const Training& training, const Features& features, const Constraint& constraint,
+            const TrainOptions& options, const Processes& processes)
+      : constraint_(constraint),
+        objective_(*training.data, features, constraint_, share(training, processes, 0), share(training, processes, 1),
+                   options.threads),
+        l2_(options.l2),
+        processes_(processes) {}
+
+  double operator()(std::span<const double> w, std::span<double> gradient) {
+    double value = objective_(w, gradient);
+    if (processes_.count > 1) {
+      processes_.add_up(gradient);
+      processes_.add_up({&value, 1});
+    }
+    if (l2_ == 0) return value;
+    double norm = 0;
+    for (std::size_t f = 0; f < w.size(); ++f) {
+      gradient[f] += 2 * l2_ * w[f];
+      norm += w[f] * w[f];
+    }
+    return value + l2_ * norm;
+  }
+
+ private:
+  static std::int64_t share(const Training& training, const Processes& processes, int next) {
+    return training.data->sequences() * (processes.rank + next) / processes.count;
+  }
+
+  Constraint constraint_;
+  Objective objective_;
+  double l2_;
+  const Processes& processes_;
+};
+
+void run_lbfgs(Penalised& objective, Course& course) {
+  const TrainOptions& options = course.options();
+  CourseState& state = course.state;
+  const auto evaluate = [&](std::span<const double> w, std::span<double> gradient) {
+    const double value = objective(w, gradient);
+    if (state.objectives.empty()) state.objectives.push_back(value);  // where it began, at zero
+    return value;
+  };
+  const auto after = [&](const LbfgsIteration& i) { return course.after(i.objective, i.gradient_norm, i.w); };
+  for (;;) {
+    int limit = options.max_iterations > 0 ? options.max_iterations - state.iteration : 0;
+    if (!options.checkpoint.empty()) {
+      const int round = options.every - state.iteration % options.every;
+      limit = limit > 0 ? std::min(limit, round) : round;
+    }
+    const LbfgsEnd end = minimize_lbfgs(state.w, options.l1, limit, evaluate, after);
+    if (end == LbfgsEnd::asked) return;  // the course knows why
+    if (end != LbfgsEnd::iterations) {
+      course.stopped = "converged";
+      return;
+    }
+    course.save();
+  }
+}
+
+Json facts_of(const Training& training, const TrainOptions& options, const Features& features, const Course& course) {
+  Json facts = training.facts.empty() ? Json::object() : Json::parse(training.facts);
+  const bool lbfgs = options.optimizer == Optimizer::lbfgs;
+  const char* const constrain[] = {"train", "decode", "none"};
+  const Progress &best = course.state.best, &last = course.state.last;
+  facts["optimizer"] = !lbfgs ? "adagrad" : options.l1 > 0 ? "owlqn" : "lbfgs";
+  facts["l1"] = options.l1;
+  facts["l2"] = options.l2;
+  facts["min_count"] = options.min_count;
+  facts["all_features"] = options.all_features;
+  facts["all_transitions"] = options.all_transitions;
+  facts["tolerance"] = options.tolerance;
+  if (!lbfgs) {
+    facts["rate"] = options.rate;
+    facts["batch"] = options.batch;
+    facts["average"] = options.average;
+    facts["seed"] = options.seed;
+  }
+  facts["constrain"] = constrain[static_cast<int>(training.constrain)];
+  facts["sequences"] = training.data->sequences();
+  facts["positions"] = training.data->positions();
+  facts["unknown_gold"] = std::count(training.data->gold.begin(), training.data->gold.end(), kUnknownLabel);
+  facts["weights"] = features.size();
+  facts["transitions"] = features.bigram.size();
+  facts["objective"] = best.objective;
+  facts["gradient_norm"] = best.gradient_norm;
+  if (best.development) facts["development"] = *best.development;
+  facts["iteration"] = best.iteration;
+  facts["iterations"] = last.iteration;
+  facts["stopped"] = course.stopped;
+  facts["seconds"] = last.seconds;
+  facts["threads"] = options.threads;
+  if (course.processes().count > 1) facts["processes"] = course.processes().count;
+  return facts;
+}
+
+// Attributes and weights that came out as nothing are not kept.
+Model make_model(const Training& training, const Features& features, std::span<const double> w, const Json& facts) {
+  ModelParts parts;
+  parts.labels = training.labels;
+  parts.extractor = training.extractor;
+  parts.begin.push_back(0);
+  for (std::int32_t i = 0; i < features.attributes(); ++i) {
+    const std::size_t before = parts.label.size();
+    for (std::int64_t f = features.begin[i]; f < features.begin[i + 1]; ++f) {
+      if (w[f] == 0) continue;
+      parts.label.push_back(features.label[f]);
+      parts.weight.push_back(w[f]);
+    }
+    if (parts.label.size() == before) continue;
+    parts.attributes.add(training.attributes->name(i));
+    parts.begin.push_back(static_cast<std::int64_t>(parts.label.size()));
+  }
+  parts.transitions = transitions_of(features, w);
+  parts.constraint = training.constraint;
+  parts.constrain = training.constrain;
+  parts.facts = facts.dump();
+  return Model(std::move(parts));
+}
+
+}  // namespace
+
+Trained train(const Training& training, const TrainOptions& given, const OnProgress& on_progress,
+              const Processes& processes) {
+  if (!training.data || !training.attributes) fail("no data is given");
+  TrainOptions options = given;
+  if (options.threads <= 0) options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  if (options.every == 0) options.every = options.optimizer == Optimizer::lbfgs ? 50 : 1;
+  check_options(options, processes);
+  check_numbers(*training.data, training, "data");
+  if (training.development) {
+    check_numbers(*training.development, training, "development data");
+    if (!training.score) fail("there is a development set and no score for it");
+  } else if (options.patience > 0) {
+    fail("patience needs a development set");
+  }
+  check_gold(training);
+  check_constraint(training);
+
+  const Features features = make_features(*training.data, training.attributes->size(), training.labels.size(), options);
+  Course course(training, options, features, on_progress, processes);
+  course.state.w.assign(static_cast<std::size_t>(features.size()), 0);
+  if (options.resume) course.load();
+  const Constraint constraint = training_constraint(training);
+  if (options.max_iterations > 0 && course.state.iteration >= options.max_iterations) {
+    course.stopped = "max_iterations";
+  } else if (options.optimizer == Optimizer::lbfgs) {
+    Penalised objective(training, features, constraint, options, processes);
+    run_lbfgs(objective, course);
+  } else {
+    run_adagrad(*training.data, features, constraint, course);
+  }
+  const Json facts = facts_of(training, options, features, course);
+  return {make_model(training, features, course.best_weights(), facts), course.state.best, course.state.last,
+          course.stopped};
+}
+
+}  // namespace regccrf
