@@ -15,6 +15,8 @@ Run add_random(CLI::App& app);
 Run add_train(CLI::App& app);
 Run add_eval(CLI::App& app);
 Run add_tag(CLI::App& app);
+Run add_inspect(CLI::App& app);
+Run add_import(CLI::App& app);
 Run add_reproduce(CLI::App& app);
 
 }  // namespace regccrf::cli

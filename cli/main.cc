@@ -47,6 +47,8 @@ int run(int argc, char** argv) {
                                                {"train", add_train(app)},
                                                {"eval", add_eval(app)},
                                                {"tag", add_tag(app)},
+                                               {"inspect", add_inspect(app)},
+                                               {"import", add_import(app)},
                                                {"reproduce", add_reproduce(app)}};
   try {
     app.parse(argc, argv);

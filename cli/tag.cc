@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/constraint_options.h"
 #include "cli/in_order.h"
+#include "cli/model_options.h"
 #include "regccrf/error.h"
 #include "regccrf/tagger.h"
 
@@ -145,23 +145,10 @@ class Writer {
   std::vector<std::string> in_json_;
 };
 
-Model load_model(const Options& options) {
-  const Model model = Model::load(options.model);
-  if (options.unconstrained) return model.with_constraint(std::nullopt, Constrain::none);
-  if (!options.constraint.given()) return model;
-  std::vector<std::string> missing;
-  const Constraint constraint = fit_constraint(options.constraint.constraint(model.labels()), model.labels(), &missing);
-  if (!missing.empty()) {
-    std::string names;
-    for (const std::string& name : missing) names += " " + name;
-    std::cerr << "regccrf: note: sequences with labels that the model does not have are left out of the language:"
-              << names << "\n";
-  }
-  return model.with_constraint(constraint, Constrain::decode);
-}
-
 int tag_command(Options& options) {
-  const Model model = load_model(options);
+  const Model loaded = Model::load(options.model);
+  const Model model = options.unconstrained ? loaded.with_constraint(std::nullopt, Constrain::none)
+                                            : under_constraint(loaded, options.constraint);
   const Extractor extractor = Extractor::from_text(model.extractor(), options.embeddings);
   options.tag.forced_column = options.forced - 1;
   if (options.forced > 0 && extractor.format() == Format::crfsuite) options.tag.forced_column = 0;

@@ -15,8 +15,15 @@ namespace regccrf {
 
 constexpr Label kUnknownLabel = -1;  // gold that is not known: every label may stand here
 
-// Names numbered in the order in which they came. All names lie in one string, found by a hash table of numbers, so a
-// name costs its bytes and about 20 more.
+// A place in the hash table of names: linear probing from hash modulo the table's size, a power of two. The hash is
+// kept so that a name that is elsewhere need not be looked at.
+struct NameSlot {
+  std::uint32_t hash = 0;
+  std::int32_t number = -1;  // -1: nothing is here
+};
+
+// Names numbered in the order in which they came. All names lie in one string, so a name costs its bytes and about 30
+// more.
 class Names {
  public:
   Names();
@@ -33,14 +40,14 @@ class Names {
   // As a model file holds them: names one after another, where each begins [size + 1], and the hash table.
   std::string_view text() const { return text_; }
   std::span<const std::int64_t> begin() const { return begin_; }
-  std::span<const std::int32_t> table() const { return table_; }
+  std::span<const NameSlot> table() const { return table_; }
 
  private:
   void grow();
 
   std::string text_;
   std::vector<std::int64_t> begin_;  // [size + 1]
-  std::vector<std::int32_t> table_;  // [a power of two] number, or -1 where nothing is; linear probing
+  std::vector<NameSlot> table_;      // [a power of two]
 };
 
 struct Dataset {

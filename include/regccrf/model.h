@@ -18,6 +18,8 @@
 
 namespace regccrf {
 
+struct ModelView;  // src/io/model_file.h
+
 // When the constraint counts: in training and decoding, in decoding alone, or never.
 enum class Constrain { train, decode, none };
 
@@ -62,6 +64,8 @@ class Model {
   std::string to_bytes() const;                // what save() writes
   static Model from_bytes(std::string_view bytes);
 
+  const ModelView& view() const;  // for the library's own rooms
+
  private:
   struct Impl;
   explicit Model(std::shared_ptr<const Impl> impl);
@@ -72,6 +76,9 @@ class Model {
 // (their names in `missing`, if given); Error where none is left.
 Constraint fit_constraint(const Constraint& constraint, const Labels& labels,
                           std::vector<std::string>* missing = nullptr);
+
+// What `crfsuite dump` prints, as the parts of a model: the same weights, to the six digits that are printed.
+ModelParts import_crfsuite(const std::string& path);
 
 // h[t, a] of the positions `first` … `last` - 1 of `data`, whose attributes are numbered as the model's. `out`: [last -
 // first, K]

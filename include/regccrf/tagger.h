@@ -70,12 +70,24 @@ class Tagger : public AttributeSink {
   void force_row(std::int64_t row, Label label);
   Label forced_label(const Sentence& sentence, std::int64_t t) const;
   void begin_afresh();
+  void settle();
+
+  // Attributes that are not yet in the emissions: they are looked up many at a time, so that memory is waited for once.
+  struct Pending {
+    std::uint32_t hash, length;
+    std::size_t begin;  // in pending_text_
+    std::size_t row;    // in h_
+    double value;
+    std::int32_t number;
+  };
 
   Model model_;
   Extractor extractor_;
   TagOptions options_;
   Workspace workspace_;
 
+  std::vector<Pending> pending_;
+  std::string pending_text_;
   std::vector<double> h_;  // [rows, K], and the present position's row
   std::int64_t rows_ = 0;
   std::vector<std::int64_t> first_, length_;  // [sentences]

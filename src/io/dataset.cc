@@ -4,46 +4,47 @@
 #include <utility>
 
 #include "io/crfsuite_text.h"
-#include "io/hash.h"
+#include "io/name_table.h"
 #include "io/utf8.h"
 #include "regccrf/error.h"
 #include "regccrf/extract.h"
 
 namespace regccrf {
+namespace {
 
-Names::Names() : begin_{0}, table_(16, -1) {}
+void put(NameSlot slot, std::vector<NameSlot>& table) {
+  const std::size_t mask = table.size() - 1;
+  std::size_t at = slot.hash & mask;
+  while (table[at].number >= 0) at = (at + 1) & mask;
+  table[at] = slot;
+}
 
-std::optional<std::int32_t> Names::find(std::string_view name_sought) const {
-  const std::size_t mask = table_.size() - 1;
-  for (std::size_t at = hash_bytes(name_sought) & mask;; at = (at + 1) & mask) {
-    const std::int32_t number = table_[at];
-    if (number < 0) return std::nullopt;
-    if (name(number) == name_sought) return number;
-  }
+}  // namespace
+
+Names::Names() : begin_{0}, table_(16) {}
+
+std::optional<std::int32_t> Names::find(std::string_view sought) const {
+  return find_name(sought, hash_name(sought), table_, [&](std::int32_t number) { return name(number); });
 }
 
 std::int32_t Names::add(std::string_view new_name) {
-  const std::size_t mask = table_.size() - 1;
-  std::size_t at = hash_bytes(new_name) & mask;
-  for (; table_[at] >= 0; at = (at + 1) & mask) {
-    if (name(table_[at]) == new_name) return table_[at];
-  }
+  const std::uint32_t hash = hash_name(new_name);
+  const auto known = find_name(new_name, hash, table_, [&](std::int32_t number) { return name(number); });
+  if (known) return *known;
   if (size() == INT32_MAX - 1) throw Error("[names] more than 2,147,483,646 different attributes");
-  table_[at] = size();
+  if (static_cast<std::size_t>(size()) * 2 >= table_.size()) grow();
+  put({hash, size()}, table_);
   text_.append(new_name);
   begin_.push_back(static_cast<std::int64_t>(text_.size()));
-  if (static_cast<std::size_t>(size()) * 2 > table_.size()) grow();
   return size() - 1;
 }
 
 void Names::grow() {
-  table_.assign(table_.size() * 2, -1);
-  const std::size_t mask = table_.size() - 1;
-  for (std::int32_t i = 0; i < size(); ++i) {
-    std::size_t at = hash_bytes(name(i)) & mask;
-    while (table_[at] >= 0) at = (at + 1) & mask;
-    table_[at] = i;
+  std::vector<NameSlot> larger(table_.size() * 2);
+  for (const NameSlot& slot : table_) {
+    if (slot.number >= 0) put(slot, larger);
   }
+  table_ = std::move(larger);
 }
 
 std::string Dataset::origin(std::int64_t i) const {

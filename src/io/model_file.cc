@@ -1,7 +1,7 @@
-// Tensors: attributes.{text, begin, table}, features.{begin, label, weight}, transitions, and the compiled constraint's
-// own file as bytes. Metadata: labels, extractor, how the constraint counts, its pattern, facts, and a checksum over
-// all of it. Loading builds nothing but checks everything: the checksum (a flipped bit), and that every number is in
-// range (a file that somebody made).
+// Tensors: attributes.{text, begin, table} (table: [places, 2], hash and number), features.{begin, label, weight},
+// transitions, and the compiled constraint's own file as bytes. Metadata: labels, extractor, how the constraint counts,
+// its pattern, facts, and a checksum over all of it. Loading builds nothing but checks everything: the checksum (a
+// flipped bit), and that every number is in range (a file that somebody made).
 #include "io/model_file.h"
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 namespace regccrf {
 namespace {
 
+static_assert(sizeof(NameSlot) == 2 * sizeof(std::int32_t));
 const char kFormat[] = "regccrf model";
 const int kVersion = 1;
 const std::pair<Constrain, const char*> kConstrain[] = {
@@ -106,26 +107,15 @@ void check_names(const ModelView& model, const std::string& what) {
   const std::size_t size = model.name_table.size();
   if (size == 0 || (size & (size - 1)) != 0) throw Error(what + "the table of attributes has an impossible size");
   bool gap = false;  // without one a search would never end
-  for (std::int32_t number : model.name_table) {
-    if (number < -1 || number >= attributes) throw Error(what + "the table of attributes has a number out of range");
-    gap |= number < 0;
+  for (const NameSlot& slot : model.name_table) {
+    if (slot.number < -1 || slot.number >= attributes)
+      throw Error(what + "the table of attributes has a number out of range");
+    gap |= slot.number < 0;
   }
   if (!gap) throw Error(what + "the table of attributes is full");
 }
 
 }  // namespace
-
-std::optional<std::int32_t> find_name(const ModelView& model, std::string_view name) {
-  const std::size_t mask = model.name_table.size() - 1;
-  for (std::size_t at = hash_bytes(name) & mask;; at = (at + 1) & mask) {
-    const std::int32_t number = model.name_table[at];
-    if (number < 0) return std::nullopt;
-    const auto i = static_cast<std::size_t>(number);
-    const auto from = static_cast<std::size_t>(model.name_begin[i]);
-    const auto length = static_cast<std::size_t>(model.name_begin[i + 1]) - from;
-    if (length == name.size() && std::memcmp(model.names.data() + from, name.data(), length) == 0) return number;
-  }
-}
 
 void check_model(const ModelView& model, const std::string& what) {
   check_names(model, what);
@@ -175,13 +165,14 @@ SafetensorsPieces encode_model(const ModelView& model, std::string& constraint_b
                    {"constrain", named(model.constrain)},
                    {"facts", model.facts}};
   const auto K = static_cast<std::int64_t>(model.labels.size());
-  file.tensors = {{"attributes.text", tensor_of("U8", std::span(model.names))},
-                  {"attributes.begin", tensor_of("I64", model.name_begin)},
-                  {"attributes.table", tensor_of("I32", model.name_table)},
-                  {"features.begin", tensor_of("I64", model.begin)},
-                  {"features.label", tensor_of("I32", model.label)},
-                  {"features.weight", tensor_of("F64", model.weight)},
-                  {"transitions", tensor_of("F64", model.transitions, {K, K})}};
+  file.tensors = {
+      {"attributes.text", tensor_of("U8", std::span(model.names))},
+      {"attributes.begin", tensor_of("I64", model.name_begin)},
+      {"attributes.table", tensor_of("I32", model.name_table, {static_cast<std::int64_t>(model.name_table.size()), 2})},
+      {"features.begin", tensor_of("I64", model.begin)},
+      {"features.label", tensor_of("I32", model.label)},
+      {"features.weight", tensor_of("F64", model.weight)},
+      {"transitions", tensor_of("F64", model.transitions, {K, K})}};
   if (model.constraint) {
     constraint_bytes = model.constraint->to_bytes();
     file.metadata["pattern"] = model.constraint->text();
@@ -216,7 +207,7 @@ ModelView decode_model(std::string_view bytes, const std::string& path) {
   const auto text = span_of<char>(file, "attributes.text", "U8", path);
   model.names = {text.data(), text.size()};
   model.name_begin = span_of<std::int64_t>(file, "attributes.begin", "I64", path);
-  model.name_table = span_of<std::int32_t>(file, "attributes.table", "I32", path);
+  model.name_table = span_of<NameSlot>(file, "attributes.table", "I32", path);
   model.begin = span_of<std::int64_t>(file, "features.begin", "I64", path);
   model.label = span_of<Label>(file, "features.label", "I32", path);
   model.weight = span_of<double>(file, "features.weight", "F64", path);

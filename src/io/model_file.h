@@ -19,7 +19,7 @@ struct ModelView {
   std::string extractor;
   std::string_view names;                    // attributes' names one after another
   std::span<const std::int64_t> name_begin;  // [attributes + 1]
-  std::span<const std::int32_t> name_table;  // as in Names
+  std::span<const NameSlot> name_table;      // as in Names
   std::span<const std::int64_t> begin;       // [attributes + 1]
   std::span<const Label> label;              // [features]
   std::span<const double> weight;            // [features]
@@ -27,10 +27,12 @@ struct ModelView {
   std::optional<Constraint> constraint;
   Constrain constrain = Constrain::none;
   std::string facts;
-};
 
-// The attribute's number, by the table.
-std::optional<std::int32_t> find_name(const ModelView& model, std::string_view name);
+  std::string_view name(std::int32_t number) const {
+    const auto i = static_cast<std::size_t>(number);
+    return {names.data() + name_begin[i], static_cast<std::size_t>(name_begin[i + 1] - name_begin[i])};
+  }
+};
 
 // Error unless shapes agree, numbers are in range, and weights are finite: whatever passes is safe to use.
 // `what` begins the message.

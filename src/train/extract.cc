@@ -24,8 +24,14 @@ class Attributes : public Extractor::Impl {
     std::string scratch;
     for (std::int64_t t = 0; t < sentence.size(); ++t) {
       const int fields = sentence.fields(t);
+      const std::string_view row = sentence.row(t);
+      const bool plain = row.find(':') == row.npos && row.find('\\') == row.npos;  // names alone, as they are
       for (int i = 1; i < fields; ++i) {
         const std::string_view field = sentence.field(t, i);
+        if (plain) {
+          sink.attribute(field, 1);
+          continue;
+        }
         const std::size_t colon = colon_of(field);
         const float value = colon + 1 >= field.size() ? 1.0F : value_of(sentence, t, field, colon);
         sink.attribute(unescape(field.substr(0, colon), scratch), value);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "io/model_file.h"
+#include "io/name_table.h"
 #include "language/automaton.h"
 #include "regccrf/error.h"
 
@@ -42,12 +43,12 @@ Model::Model(ModelParts given) {
 const Labels& Model::labels() const { return impl_->view.labels; }
 const std::string& Model::extractor() const { return impl_->view.extractor; }
 std::int32_t Model::attributes() const { return static_cast<std::int32_t>(impl_->view.name_begin.size()) - 1; }
-std::string_view Model::attribute(std::int32_t number) const {
-  const auto i = static_cast<std::size_t>(number);
-  const auto from = static_cast<std::size_t>(impl_->view.name_begin[i]);
-  return impl_->view.names.substr(from, static_cast<std::size_t>(impl_->view.name_begin[i + 1]) - from);
+std::string_view Model::attribute(std::int32_t number) const { return impl_->view.name(number); }
+std::optional<std::int32_t> Model::find_attribute(std::string_view name) const {
+  const ModelView& view = impl_->view;
+  return find_name(name, hash_name(name), view.name_table, [&](std::int32_t number) { return view.name(number); });
 }
-std::optional<std::int32_t> Model::find_attribute(std::string_view name) const { return find_name(impl_->view, name); }
+const ModelView& Model::view() const { return impl_->view; }
 std::span<const std::int64_t> Model::begin() const { return impl_->view.begin; }
 std::span<const Label> Model::label() const { return impl_->view.label; }
 std::span<const double> Model::weight() const { return impl_->view.weight; }

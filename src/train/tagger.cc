@@ -6,12 +6,15 @@
 #include <limits>
 
 #include "inference/batch.h"
+#include "io/model_file.h"
+#include "io/name_table.h"
 #include "regccrf/error.h"
 
 namespace regccrf {
 namespace {
 
 constexpr std::string_view kNotForced = "_";
+constexpr std::size_t kPending = 256;  // attributes looked up at a time
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -24,6 +27,8 @@ Tagger::Tagger(Model model, Extractor extractor, TagOptions options)
 }
 
 void Tagger::begin_afresh() {
+  pending_.clear();
+  pending_text_.clear();
   h_.assign(at(model_.labels().size()), 0);
   rows_ = 0;
   first_.clear();
@@ -56,13 +61,48 @@ Label Tagger::forced_label(const Sentence& sentence, std::int64_t t) const {
 }
 
 void Tagger::attribute(std::string_view name, float value) {
-  const auto attribute = model_.find_attribute(name);
-  if (!attribute) return;
-  const std::int64_t* const begin = model_.begin().data() + *attribute;
-  const Label* const label = model_.label().data();
-  const double* const weight = model_.weight().data();
-  double* const h = h_.data() + h_.size() - at(model_.labels().size());
-  for (std::int64_t f = begin[0]; f < begin[1]; ++f) h[label[f]] += static_cast<double>(value) * weight[f];
+  const std::uint32_t hash = hash_name(name);
+  const std::span<const NameSlot> table = model_.view().name_table;
+  __builtin_prefetch(&table[hash & (table.size() - 1)]);
+  pending_.push_back({hash, static_cast<std::uint32_t>(name.size()), pending_text_.size(),
+                      h_.size() - at(model_.labels().size()), value, -1});
+  pending_text_.append(name);
+  if (pending_.size() == kPending) settle();
+}
+
+// Every step asks for the memory that the next one needs, for all attributes, before the next one begins.
+void Tagger::settle() {
+  const ModelView& model = model_.view();
+  const std::size_t mask = model.name_table.size() - 1;
+  for (Pending& p : pending_) {
+    std::size_t place = p.hash & mask;
+    while (model.name_table[place].number >= 0 && model.name_table[place].hash != p.hash) place = (place + 1) & mask;
+    p.number = model.name_table[place].number;
+    if (p.number < 0) continue;
+    __builtin_prefetch(&model.name_begin[at(p.number)]);
+    __builtin_prefetch(&model.begin[at(p.number)]);
+  }
+  for (const Pending& p : pending_) {
+    if (p.number < 0) continue;
+    __builtin_prefetch(model.names.data() + model.name_begin[at(p.number)]);
+    __builtin_prefetch(model.label.data() + model.begin[at(p.number)]);
+    __builtin_prefetch(model.weight.data() + model.begin[at(p.number)]);
+  }
+  for (Pending& p : pending_) {
+    if (p.number < 0) continue;
+    const std::string_view name(pending_text_.data() + p.begin, p.length);
+    if (model.name(p.number) != name) {
+      const auto number = model_.find_attribute(name);
+      if (!number) continue;
+      p.number = *number;
+    }
+    double* const h = h_.data() + p.row;
+    const std::int64_t end = model.begin[at(p.number) + 1];
+    for (std::int64_t f = model.begin[at(p.number)]; f < end; ++f)
+      h[model.label[at(f)]] += p.value * model.weight[at(f)];
+  }
+  pending_.clear();
+  pending_text_.clear();
 }
 
 void Tagger::force_row(std::int64_t row, Label label) {
@@ -89,6 +129,7 @@ void Tagger::end() {
 }
 
 const std::vector<Tagged>& Tagger::decode() {
+  settle();
   h_.resize(at(rows_) * at(model_.labels().size()));
   tagged_.resize(first_.size());
   std::vector<std::int64_t> which(first_.size());

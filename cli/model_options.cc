@@ -1,0 +1,20 @@
+#include "cli/model_options.h"
+
+#include <iostream>
+
+namespace regccrf::cli {
+
+Model under_constraint(const Model& model, const ConstraintOptions& options) {
+  if (!options.given()) return model;
+  std::vector<std::string> missing;
+  const Constraint constraint = fit_constraint(options.constraint(model.labels()), model.labels(), &missing);
+  if (!missing.empty()) {
+    std::string names;
+    for (const std::string& name : missing) names += " " + name;
+    std::cerr << "regccrf: note: sequences with labels that the model does not have are left out of the language:"
+              << names << "\n";
+  }
+  return model.with_constraint(constraint, Constrain::decode);
+}
+
+}  // namespace regccrf::cli
