@@ -1,4 +1,4 @@
-// regccrf eval: predicted labels against gold ones, from files of columns.
+// regccrf eval: predicted labels against gold ones, from files of columns or from models.
 #include <iostream>
 #include <map>
 #include <memory>
@@ -7,6 +7,7 @@
 #include "cli/columns.h"
 #include "cli/commands.h"
 #include "cli/constraint_options.h"
+#include "cli/eval_models.h"
 #include "cli/evaluation_report.h"
 #include "regccrf/error.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 struct Options {
   std::vector<std::string> files;
+  ModelOptions models;
   int gold_column = 0, predicted_column = 0;  // 0: the usual one
   ConstraintOptions constraint;
   std::string scheme = "auto", unknown;
@@ -103,14 +105,23 @@ SpanScheme scheme_of(const std::string& name, const std::vector<LabelNames>& gol
   return name == "auto" ? guess_scheme(gold) : schemes.at(name);
 }
 
-int eval_command(const Options& options) {
+Report read(const Options& options) {
+  if (!options.models.models.empty()) {
+    return tag_with_models(options.models, options.files, or_else(options.gold_column, -1), options.constraint);
+  }
   Report report = options.files.size() == 1 ? read_one(options) : read_several(options);
+  if (options.constraint.given()) {
+    report.options.constraint = options.constraint.constraint(labels_of(report, options.unknown));
+  }
+  return report;
+}
+
+int eval_command(const Options& options) {
+  Report report = read(options);
   report.resampling = options.resampling;
   report.options.scheme =
       options.conlleval && options.scheme == "auto" ? SpanScheme::prefixed : scheme_of(options.scheme, report.gold);
   if (!options.unknown.empty()) report.options.unknown = options.unknown;
-  if (options.constraint.given())
-    report.options.constraint = options.constraint.constraint(labels_of(report, options.unknown));
   for (System& system : report.systems) system.evaluation = evaluate(report.gold, system.predicted, report.options);
 
   if (options.conlleval) {
@@ -136,7 +147,12 @@ Run add_eval(CLI::App& app) {
       "  regccrf eval gold.txt plain.txt constrained.txt --show 2      two, compared, with two sentences on which they "
       "differ\n"
       "  regccrf eval tagged.txt -e 'bio({PER LOC})'                   how many sequences are illegal\n"
-      "  regccrf eval tagged.txt --conlleval                           what conlleval prints\n\n"
+      "  regccrf eval tagged.txt --conlleval                           what conlleval prints\n"
+      "  regccrf eval -m plain.model -m legal.model test.txt           unconstrained, constrained decoding, "
+      "constrained training\n\n"
+      "With -m the files are labelled data. A model that was trained without the language is decoded freely and under "
+      "it, one that was\n"
+      "trained under it is decoded under it; the language is the one given, or else the first that a model has.\n\n"
       "Spans: B-X, I-X, O and the like are read by conlleval's rules (prefixed); those take S-X S-X for one span, "
       "bioes for two.\n"
       "Labels without prefixes make a span of every run of the same label (runs), or of every token (tokens, conlleval "
@@ -144,11 +160,16 @@ Run add_eval(CLI::App& app) {
       "auto looks at the gold labels and takes prefixed or runs.");
   auto options = std::make_shared<Options>();
   command
-      ->add_option(
-          "files", options->files,
-          "GOLD PRED…: gold labels, and those of one or more systems; or one FILE with both; - is standard input")
+      ->add_option("files", options->files,
+                   "GOLD PRED…: gold labels, and those of one or more systems; or one FILE with both; with -m, DATA…; "
+                   "- is standard input")
       ->required()
       ->type_name("");
+  command
+      ->add_option("-m,--model", options->models.models,
+                   "a model whose answers are evaluated; may be given several times")
+      ->allow_extra_args(false)
+      ->type_name("MODEL");
   options->constraint.add_to(*command);
   command->add_option("--scheme", options->scheme, "how labels make spans: auto, prefixed, bioes, runs or tokens")
       ->check(CLI::IsMember({"auto", "prefixed", "bioes", "runs", "tokens"}))
@@ -160,6 +181,11 @@ Run add_eval(CLI::App& app) {
   command->add_option("--gold-column", options->gold_column, "the column of gold labels, from 1; -1 is the last")
       ->type_name("N");
   command->add_option("--pred-column", options->predicted_column, "the column of predicted labels")->type_name("N");
+  command->add_option("--embeddings", options->models.embeddings, "with -m: where the models' embeddings file is now")
+      ->type_name("FILE");
+  command->add_option("--threads", options->models.threads, "with -m: 0 for all cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--show", options->show, "print up to N sequences on which the systems differ, side by side")
       ->type_name("N");
   command->add_option("--samples", options->resampling.samples, "resamples for intervals and tests")

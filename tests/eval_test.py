@@ -5,6 +5,7 @@ REGCCRF_PROGRAM names the program, build/regccrf by default.
 import gzip
 import json
 import os
+import random
 import subprocess
 from pathlib import Path
 
@@ -138,3 +139,68 @@ def test_what_cannot_be_compared_is_refused(files):
 def test_standard_input(files):
     done = run(files, "-", "--json", text=(files / "joined").read_text())
     assert json.loads(done.stdout)["systems"][0]["spans"]["gold"] == 3
+
+
+# --- models ----------------------------------------------------------------------------------------------------------------
+
+LANGUAGE = "first (middle)* last"
+
+
+def program(*arguments, text=None):
+    done = subprocess.run([PROGRAM, *map(str, arguments)], input=text, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Words that do not tell their labels well, and two models of them."""
+    folder = tmp_path_factory.mktemp("models")
+    draw = random.Random(1)
+    for name, count in (("train", 60), ("test", 40)):
+        text = ""
+        for _ in range(count):
+            labels = ["first", *["middle"] * draw.randrange(4), "last"]
+            text += "".join(f"{draw.choice('abc') if draw.random() < 0.5 else label[0]} {label}\n" for label in labels) + "\n"
+        (folder / name).write_text(text)
+    program("train", folder / "train", "-m", folder / "plain")
+    program("train", folder / "train", "-m", folder / "legal", "-e", LANGUAGE)
+    return folder
+
+
+def test_models_are_compared_in_the_three_ways(models):
+    result = evaluate(models, "-m", "plain", "-m", "legal", "test")
+    assert [s["name"] for s in result["systems"]] == ["unconstrained", "constrained decoding", "constrained training"]
+    assert [s["violations"] for s in result["systems"]][1:] == [0, 0]
+    assert len(result["comparisons"]) == 2
+
+
+def test_models_say_what_tag_says(models):
+    """Each row is what `tag` and `eval` on files make of it."""
+    systems = evaluate(models, "-m", "plain", "-m", "legal", "test")["systems"]
+    for system, options in zip(systems, (["-m", "plain"], ["-m", "plain", "-e", LANGUAGE], ["-m", "legal"])):
+        tagged = program("tag", options[0], models / options[1], *options[2:], models / "test").stdout
+        (models / "tagged").write_text(tagged)
+        expected = evaluate(models, "tagged", "-e", LANGUAGE)["systems"][0]
+        assert {**system, "name": ""} == {**expected, "name": ""}
+
+
+def test_a_plain_model_alone_needs_no_language(models):
+    system, = evaluate(models, "-m", "plain", "test")["systems"]
+    assert system["name"] == "unconstrained" and "violations" not in system
+
+
+def test_models_of_one_kind_are_told_apart(models):
+    names = [system["name"] for system in evaluate(models, "-m", "legal", "-m", "legal", "-m", "plain", "test")["systems"]]
+    assert names == ["constrained training (legal)", "constrained training (legal)", "unconstrained", "constrained decoding"]
+
+
+def test_sequences_that_are_too_short_are_decoded_freely_and_noted(models):
+    (models / "short").write_text("a first\n\na first\nb last\n")
+    done = run(models, "-m", "legal", "short", "--json")
+    assert json.loads(done.stdout)["systems"][0]["violations"] == 1
+    assert "no sequence of the length of 1 of 2 sequences" in done.stderr
+
+
+def test_threads_change_nothing(models):
+    assert evaluate(models, "-m", "legal", "test", "--threads", 1) == evaluate(models, "-m", "legal", "test", "--threads", 3)
