@@ -1,6 +1,7 @@
 // Expectations: log_z and expected counts of one sequence, by the fastest pass that can promise its answer.
 //
-// The fast pass (forward_backward_cpu.h) works in float or double with one scale per step, and knows afterwards whether
+// Where all sequences are legal and labels few, doubles go to the one-state pass (one_state.h). Otherwise
+// the fast pass (forward_backward_cpu.h) works in float or double with one scale per step, and knows afterwards whether
 // anything that it lost could matter; a sequence for which it cannot rule that out is done again with more range:
 // float, double, wide (wide_pass.h). One object serves a call: what depends on the transitions alone is prepared once,
 // when it is first needed, for every constraint and precision.
@@ -30,6 +31,7 @@ struct Counts {
 
 template <class P>
 struct Gains;
+struct OneState;
 
 template <class Real>
 class Expectations {
@@ -47,6 +49,8 @@ class Expectations {
   const WideModel& wide_model();
   // A constraint's gains in precision P, made when they are first asked for.
   struct Prepared;
+  Prepared& prepared(const Constraint& constraint);  // the mutex is held
+  const OneState& one_state(const Constraint& constraint);
   template <class P>
   const Gains<P>& gains(const Constraint& constraint);
 

@@ -5,6 +5,7 @@
 
 #include "inference/expectation.h"
 #include "inference/forward_backward_cpu.h"
+#include "inference/one_state.h"
 #include "inference/wide_pass.h"
 
 namespace regccrf {
@@ -14,6 +15,7 @@ struct Expectations<Real>::Prepared {
   const Plan* plan;
   std::unique_ptr<Gains<float>> in_float;
   std::unique_ptr<Gains<double>> in_double;
+  std::unique_ptr<OneState> one_state;
 
   std::unique_ptr<Gains<float>>& slot(float) { return in_float; }
   std::unique_ptr<Gains<double>>& slot(double) { return in_double; }
@@ -32,17 +34,30 @@ const WideModel& Expectations<Real>::wide_model() {
 }
 
 template <class Real>
+typename Expectations<Real>::Prepared& Expectations<Real>::prepared(const Constraint& constraint) {
+  const Plan* plan = constraint.topology().plan;
+  auto at = std::find_if(prepared_.begin(), prepared_.end(), [&](const auto& p) { return p->plan == plan; });
+  if (at != prepared_.end()) return **at;
+  prepared_.push_back(std::make_unique<Prepared>());
+  prepared_.back()->plan = plan;
+  return *prepared_.back();
+}
+
+template <class Real>
+const OneState& Expectations<Real>::one_state(const Constraint& constraint) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<OneState>& slot = prepared(constraint).one_state;
+  if constexpr (std::is_same_v<Real, double>) {
+    if (!slot) slot = std::make_unique<OneState>(batch_.scores());
+  }
+  return *slot;
+}
+
+template <class Real>
 template <class P>
 const Gains<P>& Expectations<Real>::gains(const Constraint& constraint) {
   const std::lock_guard lock(mutex_);
-  const Plan* plan = constraint.topology().plan;
-  auto at = std::find_if(prepared_.begin(), prepared_.end(), [&](const auto& p) { return p->plan == plan; });
-  if (at == prepared_.end()) {
-    prepared_.push_back(std::make_unique<Prepared>());
-    prepared_.back()->plan = plan;
-    at = prepared_.end() - 1;
-  }
-  std::unique_ptr<Gains<P>>& slot = (*at)->slot(P{});
+  std::unique_ptr<Gains<P>>& slot = prepared(constraint).slot(P{});
   if (!slot) slot = std::make_unique<Gains<P>>(constraint.topology(), batch_.scores());
   return *slot;
 }
@@ -90,6 +105,10 @@ double Expectations<Real>::operator()(const Constraint& constraint, const Sequen
       if (fast.trusted) return fast.log_z;
     }
     ++batch_.workspace().doubled;
+  } else if (is_one_state(constraint.topology())) {
+    const FastResult fast =
+        one_state_counts(one_state(constraint), sequence, arena, counts, batch_.options().keep_bytes);
+    if (fast.trusted) return fast.log_z;
   }
   const FastResult fast =
       fast_counts(gains<double>(constraint), sequence, arena, counts, batch_.options().keep_bytes, checkpointed);

@@ -6,10 +6,7 @@
 #include <limits>
 #include <utility>
 
-#if defined(__SSE__)
-#include <xmmintrin.h>
-#endif
-
+#include "inference/arithmetic.h"
 #include "inference/checkpoint.h"
 #include "inference/kernels.h"
 #include "inference/wide.h"
@@ -19,20 +16,6 @@ namespace regccrf {
 namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
-
-// Numbers below the normal range become zero, which is faster than keeping them and is what the bounds assume.
-class FlushToZero {
- public:
-#if defined(__SSE__)
-  FlushToZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
-  ~FlushToZero() { _mm_setcsr(before_); }
-  FlushToZero(const FlushToZero&) = delete;
-  FlushToZero& operator=(const FlushToZero&) = delete;
-
- private:
-  unsigned before_;
-#endif
-};
 
 template <class P>
 struct Range;
@@ -47,20 +30,6 @@ struct Range<double> {
   static constexpr double lowest_score = -200;
   static constexpr double smallest = 0x1p-400;
   static constexpr double largest_beta = 0x1p900;
-};
-
-// A sum of many doubles that keeps what each addition loses (Neumaier).
-class Sum {
- public:
-  void add(double x) {
-    const double next = sum_ + x;
-    rest_ += std::abs(sum_) >= std::abs(x) ? (sum_ - next) + x : (x - next) + sum_;
-    sum_ = next;
-  }
-  double value() const { return sum_ + rest_; }
-
- private:
-  double sum_ = 0, rest_ = 0;
 };
 
 // 2^-e for the exponent e of x > 0, and e.

@@ -139,8 +139,12 @@ Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<c
     const Counts<Real> counts = sums.counts(sequence, member);
     const Constraint& constraint = batch.constraint(sequence.index);
     const Label* y = gold_of(batch, sequence, gold, arena);
-    const Membership membership =
-        tracers.of(member, batch.which(sequence.index), constraint).trace(y, static_cast<std::size_t>(sequence.T));
+    Membership membership;
+    membership.accepted = accepts_everything(constraint.topology());
+    if (!membership) {
+      membership =
+          tracers.of(member, batch.which(sequence.index), constraint).trace(y, static_cast<std::size_t>(sequence.T));
+    }
     const double score = path_score(scores, sequence, y);
     if (!membership || score == kNone) {
       if (options.outside == OutsideGold::error) {

@@ -54,4 +54,7 @@ struct Topology {
   const Plan* plan;
 };
 
+// Every sequence is legal: an ordinary CRF.
+inline bool accepts_everything(const Topology& t) { return t.Q == 1 && t.accepting[0] && t.nodes == t.K; }
+
 }  // namespace regccrf
