@@ -5,6 +5,7 @@
 #include <set>
 
 #include "inference_fixture.h"
+#include "triples.h"
 #include "oracle/automata.h"
 #include "oracle/enumerate.h"
 #include "oracle/random.h"
@@ -21,57 +22,6 @@ using oracle::Enumeration;
 using oracle::Random;
 
 constexpr int triples = 6000;
-
-struct Triple {
-  Automaton automaton;
-  oracle::Scores scores;
-  Constraint constraint;
-  std::string name;
-};
-
-Automaton random_language(Random& random, int index, int labels) {
-  if (index % 20 == 19) return oracle::everything(labels);
-  return oracle::random_automaton(random, oracle::automaton_kinds[index % 3], labels, 8);
-}
-
-bool has_length(const Automaton& automaton, int length, int labels) {
-  const oracle::Scores zeros{length,
-                             labels,
-                             std::vector<double>(static_cast<std::size_t>(length * labels), 0),
-                             std::vector<double>(static_cast<std::size_t>(labels * labels), 0),
-                             {},
-                             {}};
-  return !Enumeration(automaton, zeros).paths().empty();
-}
-
-// Mostly a length that the language has.
-int random_length(Random& random, const Automaton& automaton, int labels) {
-  const int longest[] = {0, 9, 8, 6, 5};
-  int length = 0;
-  for (int attempt = 0; attempt < 4; ++attempt) {
-    length = random.between(0, longest[labels]);
-    if (has_length(automaton, length, labels)) break;
-  }
-  return length;
-}
-
-Triple triple(int index) {
-  Random random(static_cast<std::uint64_t>(index) + 1000);
-  const int label_counts[] = {1, 2, 2, 3, 3, 3, 4, 4};
-  const int labels = label_counts[random.below(8)];
-  Automaton automaton = random_language(random, index, labels);
-  const int length = random_length(random, automaton, labels);
-  const oracle::ScoreKind kind = oracle::score_kinds[random.below(5)];
-  oracle::Scores scores = oracle::random_scores(random, kind, length, labels, random.chance(0.5));
-  Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(labels));
-  std::string name = "triple " + std::to_string(index) + ": K = " + std::to_string(labels) +
-                     ", T = " + std::to_string(length) + ", scores of kind " + std::to_string(static_cast<int>(kind));
-  return {std::move(automaton), std::move(scores), std::move(constraint), std::move(name)};
-}
-
-bool is_member(const Triple& x, const std::vector<Label>& labels) {
-  return static_cast<int>(labels.size()) == x.scores.length && oracle::count_paths(x.automaton, labels) == 1;
-}
 
 template <class Real>
 struct Gradient {

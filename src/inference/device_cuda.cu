@@ -62,7 +62,7 @@ At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
   d.thin = sweep.thin;
   d.first_thin = sweep.first_thin;
   d.thin_slots = sweep.thin_slots;
-  d.warps = sweep.warps;
+  d.groups = static_cast<std::int32_t>(sweep.groups.size());
   d.entries = static_cast<std::int32_t>(sweep.entry.size());
   d.two = sweep.two;
   d.narrow = sizeof(Index) == 2;
@@ -70,8 +70,12 @@ At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
   at.hot = packer.align(256);
   const auto offset = [&](std::size_t where) { return static_cast<std::int32_t>(where - at.hot); };
   d.group_at = offset(packer.add(sweep.groups));
-  d.unit_at = offset(packer.add(sweep.units));
-  d.warp_at = offset(packer.add(sweep.warp_begin));
+  for (int resident = 0; resident < 2; ++resident) {
+    const Schedule& schedule = resident ? sweep.resident : sweep.general;
+    d.warps[resident] = schedule.warps;
+    d.unit_at[resident] = offset(packer.add(schedule.units));
+    d.warp_at[resident] = offset(packer.add(schedule.begin));
+  }
   d.label_at = offset(packer.add_as<Index>(sweep.label));
   d.source_at = offset(packer.add_as<Index>(flat(sweep.source)));
   d.thin_source_at = offset(packer.add_as<Index>(flat(sweep.thin_source)));
@@ -153,11 +157,15 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   j.groups = static_cast<std::int32_t>(forward.groups.size());
   place(j.label_begin, p.add(join.label_begin));
   place(j.cell, p.add(join.cell));
+  place(j.place, p.add(join.place));
+  place(j.first, p.add(join.first));
+  j.places = join.places;
+  j.slots = static_cast<std::int32_t>(forward.source.size());
   place(j.begin, p.add(join.begin));
   place(j.source, p.add(join.source));
   place(j.node_begin, p.add(join.node_begin));
   place(j.node_target, p.add(join.node_target));
-  place(j.slot_cell, p.add(join.slot_cell));
+  place(j.node_first, p.add(join.node_first));
   place(j.group, p.add(forward.groups));
   place(j.sparse_begin, p.add(join.sparse_begin));
   place(j.sparse_pair, p.add(join.sparse));

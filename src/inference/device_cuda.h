@@ -21,10 +21,11 @@ void check_batch(const char* operation, const Batch& batch);  // Error where it 
 // A Sweep as kernels take it. What a step reads lies in one piece (`hot`), so that a block can copy it on chip; offsets are
 // bytes into it. Sources and labels are 16-bit numbers there if `narrow`, else 32-bit.
 struct DeviceSweep {
-  std::int32_t K, cells, all_cells, extras, thin, first_thin, thin_slots, warps, entries;
+  std::int32_t K, cells, all_cells, extras, thin, first_thin, thin_slots, groups, entries;
+  std::int32_t warps[2];  // of the general schedule and the resident one, 0: there is none
   std::int32_t two, narrow;
   const char* hot;
-  std::int32_t hot_bytes, group_at, unit_at, warp_at, label_at, source_at, thin_source_at, extra_begin_at, extra_source_at;
+  std::int32_t hot_bytes, group_at, unit_at[2], warp_at[2], label_at, source_at, thin_source_at, extra_begin_at, extra_source_at;
   const std::int32_t* entry;       // [entries]
   const std::int32_t* thin_entry;  // [thin_slots, thin]
   const std::uint8_t* begins;      // [cells]
@@ -32,10 +33,12 @@ struct DeviceSweep {
 };
 
 struct DeviceJoin {
-  std::int32_t dense, sparse, groups;
-  const std::int32_t *label_begin, *cell, *begin, *source;
+  std::int32_t dense, sparse, groups, places, slots;  // slots: the groups' places, which come first
+  const std::int32_t *label_begin, *cell, *place;
+  const Source* first;
+  const std::int32_t *begin, *source;
+  const Source* node_first;
   const std::int32_t *node_begin, *node_target;
-  const std::int32_t* slot_cell;
   const SweepGroup* group;
   const std::int32_t* sparse_begin;
   const Source* sparse_pair;

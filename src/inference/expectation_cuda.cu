@@ -6,12 +6,10 @@
 //   finish    one value per sequence; bigrams from the blocks' sums
 // and wide (wide_cuda.cu), which does again the sequences that could not be trusted.
 //
-// Trust. Weights and gains are at most 1 and each step is scaled by a power of two to a largest value of about 1, so what a
-// pass loses is at most (number of products) · 2^-126 of the largest alpha of a step, times the largest x there. At every
-// position the join knows the whole weight z = Σ alpha · x, the largest alpha and the largest x; where z is so small beside
-// their product that the loss could reach the tolerance, the sequence is flagged.
-#include <cuda_pipeline.h>
-
+// Trust. Weights and gains are at most 1, and each step begins from a largest value of about 1, so what a step loses to the
+// end of its range is at most (number of products) · 2^-126. At every position the join knows the whole weight z = Σ alpha · x,
+// the largest alpha and the largest x; where z is so small that a loss of that size in one, times the largest of the other,
+// could reach the tolerance, the sequence is flagged.
 #include <algorithm>
 #include <limits>
 
@@ -25,6 +23,8 @@ namespace {
 
 constexpr std::int64_t kLongestFloat = 256;  // rounding errors of a longer float pass may add up to the tolerance
 constexpr int kJoinThreads = 512, kFinishThreads = 256;
+constexpr int kMostChunk = 4;  // positions of a join's block
+constexpr int kHalves = 2;     // a group's bigrams are summed over its states in so many parts
 
 template <class P>
 struct Work {
@@ -44,7 +44,7 @@ struct Shape {
   std::int64_t B, T;
   std::int32_t K, chunk, chunks, entries;
   int pass_bytes, pass_threads, join_bytes;
-  bool pass_on_chip, cells_on_chip, stamps_on_chip, join_on_chip;
+  bool resident, pass_on_chip, cells_on_chip, stamps_on_chip, join_on_chip;
 };
 
 int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); }
@@ -58,6 +58,11 @@ std::int64_t matrix_bytes(const DeviceSweep& s) {
   return aligned((s.entries + 8) * std::int64_t{sizeof(P)}) + aligned(std::int64_t{s.thin} * s.thin_slots * static_cast<int>(sizeof(P)));
 }
 
+// What the join keeps for a position: alpha, x, alpha at arrivals, beta at nodes.
+std::int64_t join_numbers(const DeviceConstraint::Impl& c) {
+  return 2 * std::int64_t{c.forward.cells} + c.backward.cells + c.join.places;
+}
+
 template <class P>
 Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted) {
   Shape s{};
@@ -65,27 +70,31 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Expect
   s.T = batch.length;
   s.K = c.topology.K;
   s.entries = wanted.transitions ? c.join.dense + c.join.sparse : 0;
-  const std::int64_t rows = aligned(2 * (s.K + 1) * std::int64_t{sizeof(P)}) + 16;
+  const std::int64_t rows = aligned(kRowsAhead * (s.K + 1) * std::int64_t{sizeof(P)}) + 16;
   const std::int64_t cells = std::max(cells_bytes<P>(c.forward), cells_bytes<P>(c.backward));
   const std::int64_t all = std::max(c.forward.hot_bytes + matrix_bytes<P>(c.forward) + cells_bytes<P>(c.forward),
                                     c.backward.hot_bytes + matrix_bytes<P>(c.backward) + cells_bytes<P>(c.backward));
   const std::int64_t stamps = 8 * std::int64_t{c.topology.Q};
-  s.pass_on_chip = c.forward.narrow && c.backward.narrow && rows + all <= c.shared_bytes;
+  s.pass_on_chip = c.forward.narrow && rows + all <= c.shared_bytes;
   s.cells_on_chip = s.pass_on_chip || rows + cells <= c.shared_bytes;
   s.pass_bytes = static_cast<int>(rows + (s.pass_on_chip ? all : s.cells_on_chip ? cells : 0));
   s.stamps_on_chip = stamps <= c.shared_bytes;
   if (wanted.gold && s.stamps_on_chip) s.pass_bytes = std::max<int>(s.pass_bytes, aligned(stamps));
-  s.pass_threads = 32 * std::max(c.forward.warps, c.backward.warps);
+  s.resident = s.pass_on_chip && sizeof(P) == 4 && c.forward.warps[1] > 0 && c.backward.warps[1] > 0;
+  s.pass_threads = 32 * std::max(c.forward.warps[s.resident], c.backward.warps[s.resident]);
 
-  const std::int64_t a_step = (std::int64_t{c.backward.cells} + 1 + c.forward.cells) * static_cast<int>(sizeof(P));
-  const std::int64_t a_row = s.K * std::int64_t{sizeof(P)} + 64;
-  const std::int64_t fill = (s.B * s.T + c.processors - 1) / c.processors;  // positions a processor would get
-  std::int64_t chunk = std::clamp<std::int64_t>(fill, 1, 4);
-  while (chunk > 1 && chunk * (a_step + a_row) > c.shared_bytes / 2) --chunk;
-  s.join_on_chip = chunk * (a_step + a_row) <= c.shared_bytes;
+  // A chunk of positions, with room for two blocks on a processor where that is possible.
+  const auto join_bytes = [&](std::int64_t chunk) {
+    const std::int64_t numbers = chunk * join_numbers(c) + c.backward.cells;
+    return aligned(chunk * (s.K * std::int64_t{sizeof(P)} + 64)) + aligned(numbers * static_cast<int>(sizeof(P)));
+  };
+  const std::int64_t fill = (s.B * s.T + 2 * c.processors - 1) / (2 * c.processors);  // positions a block would get
+  std::int64_t chunk = std::clamp<std::int64_t>(fill, 1, kMostChunk);
+  while (chunk > 1 && join_bytes(chunk) > c.shared_bytes / 2 - 1024) --chunk;
+  s.join_on_chip = join_bytes(chunk) <= c.shared_bytes;
   s.chunk = static_cast<std::int32_t>(chunk);
   s.chunks = static_cast<std::int32_t>((s.T + chunk - 1) / chunk);
-  s.join_bytes = aligned(chunk * a_row) + (s.join_on_chip ? aligned(chunk * a_step) : 0);
+  s.join_bytes = static_cast<int>(s.join_on_chip ? join_bytes(chunk) : aligned(chunk * (s.K * std::int64_t{sizeof(P)} + 64)));
   return s;
 }
 
@@ -98,14 +107,14 @@ Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& b
   w.x = cutter.take<P>(BT * static_cast<std::size_t>(c.backward.cells));
   for (auto*& e : w.exponent) e = cutter.take<std::int32_t>(BT);
   w.z = cutter.take<double>(BT);
-  w.sums = cutter.take<P>(B * static_cast<std::size_t>(s.chunks) * static_cast<std::size_t>(s.entries));
+  w.sums = cutter.take<P>(B * kHalves * static_cast<std::size_t>(s.chunks) * static_cast<std::size_t>(s.entries));
   w.flag = cutter.take<std::int32_t>(B);
   w.leaves = cutter.take<std::int32_t>(B);
   const auto most = static_cast<std::size_t>(std::max(c.forward.all_cells, c.backward.all_cells));
   w.cells = cutter.take<P>(s.cells_on_chip ? 0 : B * 4 * most);
   w.stamps = cutter.take<std::int32_t>(wanted.gold && !s.stamps_on_chip ? B * 2 * static_cast<std::size_t>(c.topology.Q) : 0);
-  w.joined = cutter.take<P>(s.join_on_chip ? 0 : B * static_cast<std::size_t>(s.chunks) * static_cast<std::size_t>(s.chunk) *
-                                                     static_cast<std::size_t>(c.backward.cells + 1 + c.forward.cells));
+  const auto joined = static_cast<std::size_t>(s.B * s.chunks) * static_cast<std::size_t>(s.chunk * (c.forward.cells + c.join.places));
+  w.joined = cutter.take<P>(s.join_on_chip ? 0 : joined);
   return w;
 }
 
@@ -134,12 +143,6 @@ struct PassArgs {
   const std::int64_t* gold;
 };
 
-template <class P>
-__device__ void prefetch_row(P* to, const P* from, std::int32_t count) {
-  for (std::int32_t k = threadIdx.x; k < count; k += blockDim.x) __pipeline_memcpy_async(to + k, from + k, sizeof(P));
-  __pipeline_commit();
-}
-
 // Sums of more than two cells, in cells of their own.
 template <class Index, class P>
 __device__ void fill_extras(const SweepView<Index>& view, P* now) {
@@ -150,21 +153,20 @@ __device__ void fill_extras(const SweepView<Index>& view, P* now) {
   }
 }
 
-template <class P, class Index>
-__device__ void walk(const PassArgs<P>& a, const SweepView<Index>& view, const P* matrix, const P* thin, P* now, P* next, P* rows,
-                     unsigned* peak) {
+template <class P, class Index, class Steps>
+__device__ void walk(const PassArgs<P>& a, const SweepView<Index>& view, const Steps& steps, P* now, P* next, P* ring, unsigned* peak) {
   const int back = blockIdx.y;
   const std::int64_t b = blockIdx.x;
   const Shape& s = a.shape;
   const std::int32_t T = a.work.scores.length[b], K = s.K, cells = view.cells;
-  const P* emissions = a.work.scores.emissions + b * s.T * (K + 1);
-  P* kept = (back ? a.work.x : a.work.alpha) + b * s.T * cells;
-  std::int32_t* exponent = a.work.exponent[back] + b * s.T;
-  const P* edge = back ? a.work.scores.end : a.work.scores.start;
-  const auto position = [&](std::int32_t n) { return static_cast<std::int64_t>(back ? T - 1 - n : n); };
-
   if (T == 0) return;
-  prefetch_row(rows, emissions + position(0) * (K + 1), K + 1);
+  const std::int64_t first = back ? T - 1 : 0, step = back ? -1 : 1;
+  P* kept = (back ? a.work.x : a.work.alpha) + (b * s.T + first) * cells;
+  std::int32_t* exponent = a.work.exponent[back] + b * s.T + first;
+  const P* edge = back ? a.work.scores.end : a.work.scores.start;
+  Rows<P> rows(ring, a.work.scores.emissions + b * s.T * (K + 1), K, T, back != 0);
+
+  rows.begin();
   for (std::int32_t c = threadIdx.x; c <= cells + view.extras; c += blockDim.x) now[c] = next[c] = 0;
   if (threadIdx.x < 3) peak[threadIdx.x] = 0;
   __pipeline_wait_prior(0);
@@ -173,42 +175,43 @@ __device__ void walk(const PassArgs<P>& a, const SweepView<Index>& view, const P
   for (std::int32_t c = threadIdx.x; c < cells; c += blockDim.x) {
     const std::int32_t label = view.label[c];
     const P x = a.sweep[back].begins[c] && label < K ? edge[label] : P{0};
-    const P v = x * rows[label];
+    const P v = x * rows[0][label];
     now[c] = v;
-    kept[position(0) * cells + c] = back ? x : v;
+    kept[c] = back ? x : v;
     largest = max(largest, high_word(v));
   }
-  largest = __reduce_max_sync(0xffffffffu, largest);
-  if (threadIdx.x % 32 == 0) atomicMax(&peak[0], largest);
-  if (threadIdx.x == 0) exponent[position(0)] = 0;
-  if (T > 1) prefetch_row(rows + K + 1, emissions + position(1) * (K + 1), K + 1);
-  __pipeline_wait_prior(0);
+  const auto share_peak = [&](std::int32_t slot) {
+    largest = __reduce_max_sync(0xffffffffu, largest);
+    if (threadIdx.x % 32 == 0) atomicMax(&peak[slot], largest);
+  };
+  share_peak(0);
+  if (threadIdx.x == 0) *exponent = 0;
   __syncthreads();
 
   for (std::int32_t n = 1; n < T; ++n) {
-    const P* row = rows + (n % 2) * (K + 1);
-    if (n + 1 < T) prefetch_row(rows + ((n + 1) % 2) * (K + 1), emissions + position(n + 1) * (K + 1), K + 1);
+    kept += step * cells;
+    exponent += step;
+    rows.ask(n + kRowsAhead - 2);
+    const P* row = rows[n];
     if (view.extras) {
       fill_extras(view, now);
       __syncthreads();
     }
     std::int32_t e;
     const P scale = scale_of(peak[(n - 1) % 3], e, P{});
-    P* out = kept + position(n) * cells;
     largest = 0;
-    sweep_step<SumProduct<P>>(view, matrix, thin, now, [&](std::int32_t cell, P sum, const Pair<Index>*, std::int32_t) {
+    steps(now, [&](std::int32_t cell, P sum) {
       const P x = sum * scale, v = x * row[view.label[cell]];
       next[cell] = v;
-      out[cell] = back ? x : v;
+      kept[cell] = back ? x : v;
       largest = max(largest, high_word(v));
     });
-    largest = __reduce_max_sync(0xffffffffu, largest);
-    if (threadIdx.x % 32 == 0) atomicMax(&peak[n % 3], largest);
+    share_peak(n % 3);
     if (threadIdx.x == 0) {
       peak[(n + 1) % 3] = 0;
-      exponent[position(n)] = e;
+      *exponent = e;
     }
-    __pipeline_wait_prior(0);
+    Rows<P>::wait();
     __syncthreads();
     P* swap = now;
     now = next;
@@ -247,8 +250,11 @@ __device__ void follow_gold(const PassArgs<P>& a, std::int32_t* stamps) {
   if (threadIdx.x == 0) a.work.leaves[b] = leaves;
 }
 
-template <class P, class Index, bool kOnChip>
-__global__ void __launch_bounds__(1024, 1) pass_kernel(const __grid_constant__ PassArgs<P> a) {
+// Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers.
+enum class Keep { memory, chip, registers };
+
+template <class P, class Index, Keep kKeep>
+__global__ void __launch_bounds__(kKeep == Keep::registers ? 32 * kResidentWarps : 1024, 1) pass_kernel(const __grid_constant__ PassArgs<P> a) {
   extern __shared__ __align__(16) char shared[];
   const Shape& s = a.shape;
   const std::int64_t b = blockIdx.x;
@@ -263,8 +269,8 @@ __global__ void __launch_bounds__(1024, 1) pass_kernel(const __grid_constant__ P
   unsigned* peak = reinterpret_cast<unsigned*>(at);
   at += 16;
   P* rows = reinterpret_cast<P*>(at);
-  at += (2 * (s.K + 1) * sizeof(P) + 15) / 16 * 16;
-  if constexpr (kOnChip) {
+  at += (kRowsAhead * (s.K + 1) * sizeof(P) + 15) / 16 * 16;
+  if constexpr (kKeep != Keep::memory) {
     P* cells = reinterpret_cast<P*>(at);
     at += (2 * sweep.all_cells * sizeof(P) + 15) / 16 * 16;
     P* matrix = reinterpret_cast<P*>(at);
@@ -275,18 +281,24 @@ __global__ void __launch_bounds__(1024, 1) pass_kernel(const __grid_constant__ P
     for (std::int32_t i = threadIdx.x; i < sweep.entries + 8; i += blockDim.x) matrix[i] = a.work.scores.matrix[back][i];
     for (std::int32_t i = threadIdx.x; i < sweep.thin * sweep.thin_slots; i += blockDim.x) thin[i] = a.work.scores.thin[back][i];
     __syncthreads();
-    walk(a, SweepView<Index>(sweep, at), matrix, thin, cells, cells + sweep.all_cells, rows, peak);
+    const SweepView<Index> view(sweep, at, kKeep == Keep::registers);
+    if constexpr (kKeep == Keep::registers) {
+      walk(a, view, ResidentSteps<SumProduct<P>, Index>(view, matrix, thin), cells, cells + sweep.all_cells, rows, peak);
+    } else {
+      walk(a, view, GeneralSteps<SumProduct<P>, Index>{view, matrix, thin}, cells, cells + sweep.all_cells, rows, peak);
+    }
   } else {
     const std::int64_t most = max(a.sweep[0].all_cells, a.sweep[1].all_cells);
     P* cells = s.cells_on_chip ? reinterpret_cast<P*>(at) : a.work.cells + (b * 2 + back) * 2 * most;
-    walk(a, SweepView<Index>(sweep, sweep.hot), a.work.scores.matrix[back], a.work.scores.thin[back], cells, cells + sweep.all_cells,
-         rows, peak);
+    const SweepView<Index> view(sweep, sweep.hot, 0);
+    walk(a, view, GeneralSteps<SumProduct<P>, Index>{view, a.work.scores.matrix[back], a.work.scores.thin[back]}, cells,
+         cells + sweep.all_cells, rows, peak);
   }
 }
 
-template <class P, class Index, bool kOnChip>
+template <class P, class Index, Keep kKeep>
 void launch_pass(const PassArgs<P>& args, cudaStream_t stream) {
-  auto* kernel = pass_kernel<P, Index, kOnChip>;
+  auto* kernel = pass_kernel<P, Index, kKeep>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.shape.pass_bytes), "shared memory");
   const dim3 grid(static_cast<unsigned>(args.shape.B), args.gold ? 3 : 2);
   kernel<<<grid, static_cast<unsigned>(args.shape.pass_threads), static_cast<std::size_t>(args.shape.pass_bytes), stream>>>(args);
@@ -314,42 +326,67 @@ __device__ P warp_sum(P x) {
   return x;
 }
 
-// A chunk of positions: `m` [chunk, backward cells + 1] is alpha gathered at arrivals, `y` [chunk, forward cells] is beta of
-// the next position gathered at nodes and divided by z, `labels` [chunk, K] the weight of each label.
+// A chunk of positions, and one more for x.
 template <class P>
 struct Chunk {
-  P *m, *y, *labels;
-  double* z;
+  const P* alpha;  // [count, forward cells]
+  const P* x;      // [count + 1, backward cells]
+  P* m;            // [count, places] alpha at arrivals, scaled
+  P* y;            // [count, forward cells] beta of the next position at nodes, in units of z
+  P* labels;       // [count, K] the weight of each label
+  double* z;       // [count]
   unsigned *largest_alpha, *largest_x;
   std::int64_t b, first;
   std::int32_t T, count;
+  bool bigrams;
 };
+
+// A row's largest; and a copy of it, where there is room.
+template <class P>
+__device__ void stage(const P* from, P* to, std::int32_t count, unsigned* largest) {
+  P most = 0;
+  for (std::int32_t i = threadIdx.x; i < count; i += kJoinThreads) {
+    const P v = from[i];
+    if (to) to[i] = v;
+    most = max(most, v);
+  }
+  const unsigned word = __reduce_max_sync(0xffffffffu, high_word(most));
+  if (largest && threadIdx.x % 32 == 0) atomicMax(largest, word);
+}
+
+template <class P>
+__device__ P value_at(const P* row, std::int32_t i, std::int32_t zero) {
+  return i < zero ? row[i] : P{0};
+}
 
 template <class P>
 __device__ void join_labels(const JoinArgs<P>& a, const Chunk<P>& chunk) {
-  const std::int32_t K = a.shape.K, lane = threadIdx.x % 32;
-  for (std::int32_t i = threadIdx.x / 32; i < chunk.count * K; i += kJoinThreads / 32) {
-    const std::int32_t j = i / K, label = i - j * K;
-    const std::int64_t at = chunk.b * a.shape.T + chunk.first + j;
-    const P *alpha = a.work.alpha + at * a.forward_cells, *x = a.work.x + at * a.backward_cells;
-    P* m = chunk.m + std::int64_t{j} * (a.backward_cells + 1);
-    P sum = 0, most_alpha = 0, most_x = 0;
+  const std::int32_t K = a.shape.K, lane = threadIdx.x % 32, zero = a.forward_cells;
+  P scale[kMostChunk];
+#pragma unroll
+  for (int j = 0; j < kMostChunk; ++j) {  // what the next step took off alpha; the last position is as the pass left it
+    const std::int64_t next = chunk.first + j + 1;
+    scale[j] = j < chunk.count && next < chunk.T ? static_cast<P>(scalbn(1.0, -a.work.exponent[0][chunk.b * a.shape.T + next])) : P{1};
+  }
+  for (std::int32_t label = threadIdx.x / 32; label < K; label += kJoinThreads / 32) {
+    P sum[kMostChunk] = {};
     for (std::int32_t k = a.join.label_begin[label] + lane; k < a.join.label_begin[label + 1]; k += 32) {
-      P in = 0;
-      for (std::int32_t s = a.join.begin[k]; s < a.join.begin[k + 1]; ++s) in += alpha[a.join.source[s]];
-      const P out = x[a.join.cell[k]];
-      m[a.join.cell[k]] = in;
-      sum += in * out;
-      most_alpha = max(most_alpha, in);
-      most_x = max(most_x, out);
+      const Source from = a.join.first[k];
+      const std::int32_t cell = a.join.cell[k], place = a.join.place[k], rest = a.join.begin[k], end = a.join.begin[k + 1];
+#pragma unroll
+      for (int j = 0; j < kMostChunk; ++j) {
+        if (j >= chunk.count) break;
+        P in = value_at(chunk.alpha + j * zero, from.x, zero) + value_at(chunk.alpha + j * zero, from.y, zero);
+        for (std::int32_t i = rest; i < end; ++i) in += chunk.alpha[j * zero + a.join.source[i]];
+        in *= scale[j];
+        if (chunk.bigrams) chunk.m[j * a.join.places + place] = in;
+        sum[j] += in * chunk.x[j * a.backward_cells + cell];
+      }
     }
-    sum = warp_sum(sum);
-    const unsigned alpha_word = __reduce_max_sync(0xffffffffu, high_word(most_alpha));
-    const unsigned x_word = __reduce_max_sync(0xffffffffu, high_word(most_x));
-    if (lane == 0) {
-      chunk.labels[j * K + label] = sum;
-      atomicMax(&chunk.largest_alpha[j], alpha_word);
-      atomicMax(&chunk.largest_x[j], x_word);
+#pragma unroll
+    for (int j = 0; j < kMostChunk; ++j) {
+      const P all = warp_sum(sum[j]);
+      if (lane == 0 && j < chunk.count) chunk.labels[j * K + label] = all;
     }
   }
 }
@@ -365,10 +402,14 @@ __device__ void join_totals(const JoinArgs<P>& a, const Chunk<P>& chunk) {
   for (std::int32_t k = lane; k < K; k += 32) z += static_cast<double>(chunk.labels[j * K + k]);
   z = warp_sum(z);
   if (lane != 0) return;
+  const std::int64_t t = chunk.first + j, at = chunk.b * a.shape.T + t;
   chunk.z[j] = z;
-  a.work.z[chunk.b * a.shape.T + chunk.first + j] = z;
-  const double largest = from_high_word(chunk.largest_alpha[j], P{}) * from_high_word(chunk.largest_x[j], P{});
-  if (!(z > 0 && z >= largest * a.least && isfinite(z))) a.work.flag[chunk.b] = 1;
+  a.work.z[at] = z;
+  // A step's own numbers count from a largest of 1 in the step before, and alpha has been scaled since.
+  const double scale = t + 1 < chunk.T ? scalbn(1.0, -a.work.exponent[0][at + 1]) : 1.0;
+  const double alpha = fmax(from_high_word(chunk.largest_alpha[j], P{}), 1.0) * scale;
+  const double x = fmax(from_high_word(chunk.largest_x[j], P{}), 1.0);
+  if (!(z > 0 && z >= alpha * x * a.least && isfinite(z))) a.work.flag[chunk.b] = 1;
 }
 
 template <class P>
@@ -382,62 +423,90 @@ __device__ void write_emissions(const JoinArgs<P>& a, const Chunk<P>& chunk) {
   }
 }
 
+__device__ inline double largest_number(float) { return 1e37; }
+__device__ inline double largest_number(double) { return 1e300; }
+
 // y[t][r, b] = w[t+1][b] · Σ_{arcs (r, b, s)} x[t+1][s, b], so that m · g · y is a bigram's weight, in units of z.
 template <class P>
 __device__ void join_next(const JoinArgs<P>& a, const Chunk<P>& chunk) {
-  const std::int32_t K = a.shape.K;
-  for (std::int64_t i = threadIdx.x; i < std::int64_t{chunk.count} * a.forward_cells; i += kJoinThreads) {
-    const auto j = static_cast<std::int32_t>(i / a.forward_cells), cell = static_cast<std::int32_t>(i - std::int64_t{j} * a.forward_cells);
-    const std::int64_t t = chunk.first + j, at = chunk.b * a.shape.T + t;
-    double y = 0;
-    if (t + 1 < chunk.T) {
-      const P* x = a.work.x + (at + 1) * a.backward_cells;
-      P sum = 0;
-      for (std::int32_t k = a.join.node_begin[cell]; k < a.join.node_begin[cell + 1]; ++k) sum += x[a.join.node_target[k]];
-      const P w = a.work.scores.emissions[(at + 1) * (K + 1) + a.forward_label[cell]];
-      // x[t] took this step's scale off; z has it too.
-      y = static_cast<double>(sum) * static_cast<double>(w) * scalbn(1 / chunk.z[j], -a.work.exponent[1][at]);
+  const std::int32_t K = a.shape.K, zero = a.backward_cells;
+  double scale[kMostChunk];
+  const P* w[kMostChunk];
+#pragma unroll
+  for (int j = 0; j < kMostChunk; ++j) {
+    const std::int64_t at = chunk.b * a.shape.T + chunk.first + j;
+    const bool there = j < chunk.count && chunk.first + j + 1 < chunk.T;
+    // x[t] took this step's scale off, and z has it too.
+    scale[j] = there ? scalbn(1.0, -a.work.exponent[1][at]) / chunk.z[j] : 0;
+    w[j] = a.work.scores.emissions + (at + 1) * (K + 1);
+  }
+  for (std::int32_t cell = threadIdx.x; cell < a.forward_cells; cell += kJoinThreads) {
+    const Source to = a.join.node_first[cell];
+    const std::int32_t label = a.forward_label[cell], rest = a.join.node_begin[cell], end = a.join.node_begin[cell + 1];
+#pragma unroll
+    for (int j = 0; j < kMostChunk; ++j) {
+      if (j >= chunk.count) break;
+      if (chunk.first + j + 1 >= chunk.T) {
+        chunk.y[j * a.forward_cells + cell] = 0;
+        break;
+      }
+      const P* x = chunk.x + (j + 1) * zero;
+      P sum = value_at(x, to.x, zero) + value_at(x, to.y, zero);
+      for (std::int32_t i = rest; i < end; ++i) sum += x[a.join.node_target[i]];
+      const double y = static_cast<double>(sum) * static_cast<double>(w[j][label]) * scale[j];
+      if (!(y < largest_number(P{}))) a.work.flag[chunk.b] = 1;
+      chunk.y[j * a.forward_cells + cell] = static_cast<P>(y);
     }
-    chunk.y[i] = static_cast<P>(y);
+  }
+}
+
+// Σ over the chunk and over a part of a group's states; `sums`: [kHalves, entries].
+template <class P>
+__device__ void join_groups(const JoinArgs<P>& a, const Chunk<P>& chunk, P* sums) {
+  for (std::int32_t g = 0; g < a.join.groups; ++g) {
+    const SweepGroup group = a.join.group[g];
+    const std::int32_t quads = group.width / 4, tiles = group.slots * quads;
+    for (std::int32_t i = threadIdx.x; i < kHalves * tiles; i += kJoinThreads) {
+      const std::int32_t half = i / tiles, tile = i - half * tiles, slot = tile / quads, o = (tile - slot * quads) * 4;
+      P sum[4] = {};
+#pragma unroll 2
+      for (std::int32_t s = half; s < group.states; s += kHalves) {
+        const std::int32_t from = group.first_source + s * group.slots + slot, to = group.first_cell + s * group.width + o;
+#pragma unroll
+        for (int j = 0; j < kMostChunk; ++j) {
+          if (j >= chunk.count) break;
+          const P m = chunk.m[j * a.join.places + from];
+          P y[4];
+          load4(chunk.y + j * a.forward_cells + to, y);
+          for (int k = 0; k < 4; ++k) sum[k] += m * y[k];
+        }
+      }
+      for (int k = 0; k < 4; ++k) sums[half * a.shape.entries + group.first_entry + slot * group.width + o + k] = sum[k];
+    }
   }
 }
 
 template <class P>
-__device__ void join_bigrams(const JoinArgs<P>& a, const Chunk<P>& chunk, P* sums) {
-  const std::int32_t wide_m = a.backward_cells + 1;
-  for (std::int32_t g = 0; g < a.join.groups; ++g) {
-    const SweepGroup group = a.join.group[g];
-    const std::int32_t quads = group.width / 4;
-    for (std::int32_t i = threadIdx.x; i < group.slots * quads; i += kJoinThreads) {
-      const std::int32_t slot = i / quads, o = (i - slot * quads) * 4;
-      P sum[4] = {0, 0, 0, 0};
-      for (std::int32_t s = 0; s < group.states; ++s) {
-        const std::int32_t from = a.join.slot_cell[group.first_source + s * group.slots + slot];
-        const P* y = chunk.y + group.first_cell + s * group.width + o;
-        for (std::int32_t j = 0; j < chunk.count; ++j) {
-          const P m = chunk.m[std::int64_t{j} * wide_m + from];
-          for (int k = 0; k < 4; ++k) sum[k] += m * y[std::int64_t{j} * a.forward_cells + k];
-        }
-      }
-      for (int k = 0; k < 4; ++k) sums[group.first_entry + slot * group.width + o + k] = sum[k];
-    }
-  }
+__device__ void join_sparse(const JoinArgs<P>& a, const Chunk<P>& chunk, P* sums) {
   const std::int32_t lane = threadIdx.x % 32;
   for (std::int32_t e = threadIdx.x / 32; e < a.join.sparse; e += kJoinThreads / 32) {
     P sum = 0;
     for (std::int32_t k = a.join.sparse_begin[e] + lane; k < a.join.sparse_begin[e + 1]; k += 32) {
       const Source pair = a.join.sparse_pair[k];
-      for (std::int32_t j = 0; j < chunk.count; ++j) {
-        sum += chunk.m[std::int64_t{j} * wide_m + pair.x] * chunk.y[std::int64_t{j} * a.forward_cells + pair.y];
+#pragma unroll
+      for (int j = 0; j < kMostChunk; ++j) {
+        if (j < chunk.count) sum += chunk.m[j * a.join.places + pair.x] * chunk.y[j * a.forward_cells + pair.y];
       }
     }
     sum = warp_sum(sum);
-    if (lane == 0) sums[a.join.dense + e] = sum;
+    if (lane != 0) continue;
+    sums[a.join.dense + e] = sum;
+    for (int half = 1; half < kHalves; ++half) sums[half * a.shape.entries + a.join.dense + e] = 0;
   }
 }
 
 template <class P>
-__global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constant__ JoinArgs<P> a) {
+__global__ void __launch_bounds__(kJoinThreads, 2) join_kernel(const __grid_constant__ JoinArgs<P> a) {
   extern __shared__ __align__(16) char shared[];
   const Shape& s = a.shape;
   Chunk<P> chunk;
@@ -446,27 +515,50 @@ __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constan
   chunk.T = a.work.scores.length[chunk.b];
   if (chunk.first >= chunk.T) return;
   chunk.count = static_cast<std::int32_t>(min(std::int64_t{s.chunk}, chunk.T - chunk.first));
+  chunk.bigrams = s.entries > 0;
   chunk.z = reinterpret_cast<double*>(shared);
   chunk.largest_alpha = reinterpret_cast<unsigned*>(chunk.z + s.chunk);
   chunk.largest_x = chunk.largest_alpha + s.chunk;
   chunk.labels = reinterpret_cast<P*>(shared + 64 * s.chunk);
-  P* on_chip = reinterpret_cast<P*>(shared + (s.chunk * (s.K * sizeof(P) + 64) + 15) / 16 * 16);
-  const std::int64_t a_step = a.backward_cells + 1 + a.forward_cells;
-  P* arrays = s.join_on_chip ? on_chip : a.work.joined + (chunk.b * s.chunks + blockIdx.x) * s.chunk * a_step;
-  chunk.y = arrays;
-  chunk.m = arrays + std::int64_t{s.chunk} * a.forward_cells;
   if (threadIdx.x < 2 * s.chunk) chunk.largest_alpha[threadIdx.x] = 0;
-  if (threadIdx.x < s.chunk) chunk.m[std::int64_t{threadIdx.x} * (a.backward_cells + 1) + a.backward_cells] = 0;
+  __syncthreads();
+
+  P* room = s.join_on_chip ? reinterpret_cast<P*>(shared + (s.chunk * (s.K * sizeof(P) + 64) + 15) / 16 * 16)
+                           : a.work.joined + (chunk.b * s.chunks + blockIdx.x) * s.chunk * (a.forward_cells + a.join.places);
+  const auto take = [&](std::int64_t count) {
+    P* here = room;
+    room += count;
+    return here;
+  };
+  chunk.y = take(std::int64_t{s.chunk} * a.forward_cells);
+  chunk.m = take(std::int64_t{s.chunk} * a.join.places);
+  const std::int64_t at = chunk.b * s.T + chunk.first;
+  chunk.alpha = a.work.alpha + at * a.forward_cells;
+  chunk.x = a.work.x + at * a.backward_cells;
+  P* alpha = s.join_on_chip ? take(std::int64_t{s.chunk} * a.forward_cells) : nullptr;
+  P* x = s.join_on_chip ? take(std::int64_t{s.chunk + 1} * a.backward_cells) : nullptr;
+  for (std::int32_t j = 0; j <= chunk.count && chunk.first + j < chunk.T; ++j) {
+    const bool inside = j < chunk.count;
+    if (inside) stage(chunk.alpha + j * a.forward_cells, alpha ? alpha + j * a.forward_cells : nullptr, a.forward_cells, &chunk.largest_alpha[j]);
+    stage(chunk.x + j * a.backward_cells, x ? x + j * a.backward_cells : nullptr, a.backward_cells, inside ? &chunk.largest_x[j] : nullptr);
+  }
+  if (alpha) chunk.alpha = alpha;
+  if (x) chunk.x = x;
+  for (std::int32_t j = 0; chunk.bigrams && j < chunk.count; ++j) {  // slots that no arrival fills
+    for (std::int32_t i = threadIdx.x; i < a.join.slots; i += kJoinThreads) chunk.m[j * a.join.places + i] = 0;
+  }
   __syncthreads();
   join_labels(a, chunk);
   __syncthreads();
   join_totals(a, chunk);
   __syncthreads();
   if (a.emissions) write_emissions(a, chunk);
-  if (!s.entries) return;
+  if (!chunk.bigrams) return;
   join_next(a, chunk);
   __syncthreads();
-  join_bigrams(a, chunk, a.work.sums + (chunk.b * s.chunks + blockIdx.x) * s.entries);
+  P* sums = a.work.sums + (chunk.b * s.chunks + blockIdx.x) * kHalves * s.entries;
+  join_groups(a, chunk, sums);
+  join_sparse(a, chunk, sums);
 }
 
 // --- finish --------------------------------------------------------------------------------------------------------------
@@ -525,9 +617,9 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b) {
   const std::int64_t pair = (std::int64_t{blockIdx.x} - 1) * kFinishThreads + threadIdx.x, pairs = std::int64_t{K} * K;
   double sum = 0;
   if (pair < pairs && T > 1) {
-    const std::int32_t chunks = (T + a.shape.chunk - 1) / a.shape.chunk;
+    const std::int32_t chunks = (T + a.shape.chunk - 1) / a.shape.chunk * kHalves;
     for (std::int32_t e = a.join.pair_begin[pair]; e < a.join.pair_begin[pair + 1]; ++e) {
-      const P* sums = a.work.sums + b * a.shape.chunks * a.shape.entries + a.join.pair_entry[e];
+      const P* sums = a.work.sums + b * a.shape.chunks * kHalves * a.shape.entries + a.join.pair_entry[e];
       for (std::int32_t c = 0; c < chunks; ++c) sum += static_cast<double>(sums[std::int64_t{c} * a.shape.entries]);
     }
     if (sum != 0) sum *= exp(score_at(a.batch.transitions, a.batch.type, pair) - a.work.scores.shifts[0]);
@@ -584,12 +676,14 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
   prepare<P>(c, batch, work.scores, Scale::probability, true, wanted.status, nullptr, stream);
 
   const PassArgs<P> pass{{c.forward, c.backward}, c.topology, work, s, wanted.gold};
-  if (s.pass_on_chip) {
-    launch_pass<P, std::uint16_t, true>(pass, stream);
-  } else if (c.forward.narrow && c.backward.narrow) {
-    launch_pass<P, std::uint16_t, false>(pass, stream);
+  if (s.resident) {
+    if constexpr (std::is_same_v<P, float>) launch_pass<P, std::uint16_t, Keep::registers>(pass, stream);
+  } else if (s.pass_on_chip) {
+    launch_pass<P, std::uint16_t, Keep::chip>(pass, stream);
+  } else if (c.forward.narrow) {
+    launch_pass<P, std::uint16_t, Keep::memory>(pass, stream);
   } else {
-    launch_pass<P, std::int32_t, false>(pass, stream);
+    launch_pass<P, std::int32_t, Keep::memory>(pass, stream);
   }
 
   const JoinArgs<P> join{c.join,          work,        s, c.forward.cells, c.backward.cells, c.forward.label, wanted.gold,

@@ -11,7 +11,7 @@
 namespace regccrf::cuda {
 
 // Finite scores count as at most 1e10 in size.
-__device__ inline double bounded(double x) { return isinf(x) ? x : fmin(fmax(x, -1e10), 1e10); }
+__device__ inline double bounded(double x) { return isfinite(x) ? fmin(fmax(x, -1e10), 1e10) : x; }
 
 __device__ inline double score_at(const void* scores, Type type, std::int64_t i) {
   switch (type) {

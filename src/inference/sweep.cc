@@ -98,7 +98,7 @@ class Builder {
     for (const Source& s : sweep_.thin_source) note(s);
     sweep_.extras = static_cast<std::int32_t>(sweep_.extra_begin.size()) - 1;
     begin_cells();
-    schedule(most_warps);
+    make_schedules(most_warps);
     return std::move(sweep_);
   }
 
@@ -146,7 +146,9 @@ class Builder {
         sweep_.label.push_back(side_.place_label[p]);
       }
     }
+    while (sweep_.label.size() % 4 != 0) sweep_.label.push_back(topology_.K);  // steps are read four cells at a time
     sweep_.thin = static_cast<std::int32_t>(sweep_.label.size()) - sweep_.first_thin;
+    if (sweep_.thin > 0) sweep_.thin_slots = std::max(sweep_.thin_slots, 1);
   }
 
   // The cells that flow into a slot: at most two by name, more as an extra.
@@ -206,18 +208,29 @@ class Builder {
     }
   }
 
-  // Units to warps, the longest first, each to the warp with the least to do. More lanes a tile where warps would idle.
-  void schedule(std::int32_t most_warps) {
+  std::int64_t tiles() const {
     std::int64_t tiles = 0;
     for (const SweepGroup& group : sweep_.groups) tiles += std::int64_t{group.states} * group.tiles;
-    const std::int64_t thin_units = (sweep_.thin + 31) / 32;
-    for (SweepGroup& group : sweep_.groups) {
-      group.lanes = 1;
-      while (group.lanes < 8 && group.slots >= 6 * group.lanes &&
-             tiles * group.lanes / 32 + thin_units / 4 < most_warps) {
-        group.lanes *= 2;
-      }
-    }
+    return tiles;
+  }
+
+  // More lanes a tile where warps would idle.
+  std::int32_t general_lanes(const SweepGroup& group, std::int32_t most_warps) const {
+    std::int32_t lanes = 1;
+    while (lanes < 8 && group.slots >= 6 * lanes && tiles() * lanes / 32 + sweep_.thin / 128 < most_warps) lanes *= 2;
+    return lanes;
+  }
+
+  // The lanes that a tile needs for its slots to fit into registers; 0: more than there are.
+  static std::int32_t resident_lanes(const SweepGroup& group) {
+    std::int32_t lanes = 1;
+    while (lanes < 8 && lanes * kResidentSlots < group.slots) lanes *= 2;
+    return lanes * kResidentSlots < group.slots ? 0 : lanes;
+  }
+
+  // Units to warps, the longest first, each to the warp with the least to do.
+  template <class Lanes>
+  Schedule schedule(std::int32_t most_warps, const Lanes& lanes_of) const {
     struct Costed {
       Unit unit;
       std::int64_t cost;
@@ -225,18 +238,16 @@ class Builder {
     std::vector<Costed> all;
     for (std::size_t g = 0; g < sweep_.groups.size(); ++g) {
       const SweepGroup& group = sweep_.groups[g];
-      const std::int32_t a_time = 32 / group.lanes;
-      for (std::int32_t first = 0; first < group.states * group.tiles; first += a_time) {
-        all.push_back(
-            {{static_cast<std::int32_t>(g), first}, 40 + 14 * ((group.slots + group.lanes - 1) / group.lanes)});
+      const std::int32_t lanes = lanes_of(group);
+      for (std::int32_t first = 0; first < group.states * group.tiles; first += 32 / lanes) {
+        all.push_back({{static_cast<std::int32_t>(g), first, lanes}, 60 + 14 * ((group.slots + lanes - 1) / lanes)});
       }
     }
-    for (std::int32_t first = 0; first < sweep_.thin; first += 32)
-      all.push_back({{-1, first}, 20 + 6 * sweep_.thin_slots});
+    for (std::int32_t first = 0; first < sweep_.thin; first += 32) all.push_back({{-1, first, 1}, 20 + 6 * sweep_.thin_slots});
     std::stable_sort(all.begin(), all.end(), [](const Costed& x, const Costed& y) { return x.cost > y.cost; });
-    sweep_.warps =
-        static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(all.size()), 1, most_warps));
-    std::vector<std::vector<Unit>> of(static_cast<std::size_t>(sweep_.warps));
+    Schedule schedule;
+    schedule.warps = static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(all.size()), 1, most_warps));
+    std::vector<std::vector<Unit>> of(static_cast<std::size_t>(schedule.warps));
     std::multimap<std::int64_t, std::size_t> load;
     for (std::size_t w = 0; w < of.size(); ++w) load.emplace(0, w);
     for (const Costed& next : all) {
@@ -246,11 +257,37 @@ class Builder {
       of[w].push_back(next.unit);
       load.emplace(cost + next.cost, w);
     }
-    sweep_.warp_begin = {0};
+    schedule.begin = {0};
     for (const auto& units : of) {
-      sweep_.units.insert(sweep_.units.end(), units.begin(), units.end());
-      sweep_.warp_begin.push_back(static_cast<std::int32_t>(sweep_.units.size()));
+      schedule.units.insert(schedule.units.end(), units.begin(), units.end());
+      schedule.begin.push_back(static_cast<std::int32_t>(schedule.units.size()));
     }
+    return schedule;
+  }
+
+  void make_schedules(std::int32_t most_warps) {
+    sweep_.general = schedule(most_warps, [&](const SweepGroup& group) { return general_lanes(group, most_warps); });
+    make_resident();
+  }
+
+  void make_resident() {
+    Schedule& resident = sweep_.resident;
+    for (std::size_t g = 0; g < sweep_.groups.size(); ++g) {
+      const SweepGroup& group = sweep_.groups[g];
+      const std::int32_t lanes = resident_lanes(group);
+      if (lanes == 0) return resident.units.clear();
+      for (std::int32_t first = 0; first < group.states * group.tiles; first += 32 / lanes) {
+        resident.units.push_back({static_cast<std::int32_t>(g), first, lanes});
+      }
+    }
+    const auto units = static_cast<std::int32_t>(resident.units.size());
+    const std::int32_t warps = std::max({1, units, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin)});
+    const std::int32_t terms = sweep_.thin_slots * (sweep_.two ? 2 : 1);
+    if (warps > kResidentWarps || sweep_.extras > 0 || (sweep_.thin > 0 && terms > kResidentTerms) || sweep_.cells > kResidentCells) {
+      return resident.units.clear();
+    }
+    resident.warps = warps;
+    for (std::int32_t w = 0; w <= warps; ++w) resident.begin.push_back(std::min(w, units));
   }
 
   const Topology& topology_;
@@ -289,34 +326,24 @@ Sweep backward_sweep(const Topology& t, std::int32_t most_warps) {
   return Builder(t, side).build(most_warps);
 }
 
+namespace {
+
+// The first two of a list of cells, and the others behind `rest`.
+template <class CellAt>
+Source first_two(std::int32_t begin, std::int32_t end, std::int32_t zero, const CellAt& cell_at, std::vector<std::int32_t>& rest) {
+  for (std::int32_t i = begin + 2; i < end; ++i) rest.push_back(cell_at(i));
+  return {begin < end ? cell_at(begin) : zero, begin + 1 < end ? cell_at(begin + 1) : zero};
+}
+
+}  // namespace
+
 Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
   Join join;
-  std::vector<std::int32_t> order;
-  by_key(
-      static_cast<std::size_t>(t.K), static_cast<std::size_t>(t.arrivals),
-      [&](std::size_t m) { return t.arrival_label[m]; }, join.label_begin, order);
-  join.begin.push_back(0);
-  for (const std::int32_t m : order) {
-    join.cell.push_back(backward.cell[static_cast<std::size_t>(m)]);
-    for (std::int32_t i = t.into_begin[m]; i < t.into_begin[m + 1]; ++i) {
-      join.source.push_back(forward.cell[static_cast<std::size_t>(t.into_node[i])]);
-    }
-    join.begin.push_back(static_cast<std::int32_t>(join.source.size()));
-  }
-
   std::vector<std::int32_t> node_of(static_cast<std::size_t>(forward.cells), -1);
-  for (std::int32_t n = 0; n < t.nodes; ++n)
-    node_of[static_cast<std::size_t>(forward.cell[static_cast<std::size_t>(n)])] = n;
-  join.node_begin.push_back(0);
-  for (const std::int32_t n : node_of) {
-    for (std::int32_t i = n < 0 ? 0 : t.from_begin[n]; i < (n < 0 ? 0 : t.from_begin[n + 1]); ++i) {
-      join.node_target.push_back(backward.cell[static_cast<std::size_t>(t.from_arrival[i])]);
-    }
-    join.node_begin.push_back(static_cast<std::int32_t>(join.node_target.size()));
-  }
+  for (std::int32_t n = 0; n < t.nodes; ++n) node_of[static_cast<std::size_t>(forward.cell[static_cast<std::size_t>(n)])] = n;
 
-  // A group's rows are found again from its matrix (row → label) and its first node's state.
-  join.slot_cell.assign(forward.source.size(), backward.zero());
+  // Places: a group's slots are found from its matrix (row → label) and its states' arrivals; the rest come behind.
+  std::vector<std::int32_t> place(static_cast<std::size_t>(t.arrivals), -1);
   for (const SweepGroup& group : forward.groups) {
     for (std::int32_t s = 0; s < group.states; ++s) {
       std::int32_t q = -1;
@@ -327,20 +354,43 @@ Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
       std::int32_t m = t.arrival_begin[q];
       for (std::int32_t i = 0; i < group.slots && m < t.arrival_begin[q + 1]; ++i) {
         const std::int32_t a = forward.entry[static_cast<std::size_t>(group.first_entry + i * group.width)] / t.K;
-        if (t.arrival_label[m] != a) continue;
-        join.slot_cell[static_cast<std::size_t>(group.first_source + s * group.slots + i)] =
-            backward.cell[static_cast<std::size_t>(m++)];
+        if (t.arrival_label[m] == a) place[static_cast<std::size_t>(m++)] = group.first_source + s * group.slots + i;
       }
     }
+  }
+  join.places = static_cast<std::int32_t>(forward.source.size());
+  for (std::int32_t& p : place) {
+    if (p < 0) p = join.places++;
+  }
+
+  std::vector<std::int32_t> order;
+  by_key(static_cast<std::size_t>(t.K), static_cast<std::size_t>(t.arrivals), [&](std::size_t m) { return t.arrival_label[m]; },
+         join.label_begin, order);
+  join.begin.push_back(0);
+  for (const std::int32_t m : order) {
+    join.cell.push_back(backward.cell[static_cast<std::size_t>(m)]);
+    join.place.push_back(place[static_cast<std::size_t>(m)]);
+    const auto cell_at = [&](std::int32_t i) { return forward.cell[static_cast<std::size_t>(t.into_node[i])]; };
+    join.first.push_back(first_two(t.into_begin[m], t.into_begin[m + 1], forward.zero(), cell_at, join.source));
+    join.begin.push_back(static_cast<std::int32_t>(join.source.size()));
+  }
+  join.node_begin.push_back(0);
+  for (const std::int32_t n : node_of) {
+    const auto cell_at = [&](std::int32_t i) { return backward.cell[static_cast<std::size_t>(t.from_arrival[i])]; };
+    const std::int32_t begin = n < 0 ? 0 : t.from_begin[n], end = n < 0 ? 0 : t.from_begin[n + 1];
+    join.node_first.push_back(first_two(begin, end, backward.zero(), cell_at, join.node_target));
+    join.node_begin.push_back(static_cast<std::int32_t>(join.node_target.size()));
   }
 
   // Thin states' bigrams, by (a, b).
   join.dense = static_cast<std::int32_t>(forward.entry.size());
   std::map<std::int32_t, std::vector<Source>> sparse;
   for (std::int32_t c = forward.first_thin; c < forward.cells; ++c) {
-    const std::int32_t n = node_of[static_cast<std::size_t>(c)], q = t.node_state[n];
+    const std::int32_t n = node_of[static_cast<std::size_t>(c)];
+    if (n < 0) continue;  // padding
+    const std::int32_t q = t.node_state[n];
     for (std::int32_t m = t.arrival_begin[q]; m < t.arrival_begin[q + 1]; ++m) {
-      sparse[t.arrival_label[m] * t.K + t.node_label[n]].push_back({backward.cell[static_cast<std::size_t>(m)], c});
+      sparse[t.arrival_label[m] * t.K + t.node_label[n]].push_back({place[static_cast<std::size_t>(m)], c});
     }
   }
   std::vector<std::int32_t> pair(forward.entry);
@@ -350,9 +400,8 @@ Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
     join.sparse_begin.push_back(static_cast<std::int32_t>(join.sparse.size()));
     pair.push_back(ab);
   }
-  by_key(
-      static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K), pair.size(),
-      [&](std::size_t e) { return pair[e]; }, join.pair_begin, join.pair_entry);
+  by_key(static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K), pair.size(), [&](std::size_t e) { return pair[e]; },
+         join.pair_begin, join.pair_entry);
   return join;
 }
 

@@ -11,8 +11,11 @@
 // of alike states, padded to the union of their slots' labels and their cells' labels, so that a group is one dense
 // product with a matrix [slots, labels] that its states share.
 //
-// A unit is what a warp does at a time: 32 thin cells, or some tiles (one state, kTile neighbouring cells) of a group,
-// each by `lanes` threads that split the slots among them.
+// A unit is what a warp does at a time: 32 thin cells, or some tiles (one state, kTile neighbouring cells) of a group, each
+// by `lanes` threads that split the slots among them.
+//
+// A small enough sweep is resident: every thread has at most one tile of a group, kResidentSlots of its slots and
+// kResidentThin thin cells, and keeps what it needs of g and of the topology in its registers from the first step to the last.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +27,9 @@ namespace regccrf {
 
 constexpr std::int32_t kTile = 8;
 constexpr std::int32_t kThinSlots = 4;  // a thin state has at most so many
+constexpr std::int32_t kResidentSlots = 6, kResidentWarps = 24;
+constexpr std::int32_t kResidentThin = 2, kResidentTerms = 2;  // thin cells of a thread, and products of such a cell
+constexpr std::int32_t kResidentCells = 16000;                 // 16 bits hold the place of a float
 
 struct Source {
   std::int32_t x, y;  // cells; Sweep::zero() where there is none
@@ -36,12 +42,19 @@ struct SweepGroup {
   std::int32_t first_cell;    // cell = first_cell + state · width + o
   std::int32_t first_source;  // source = first_source + state · slots + i
   std::int32_t first_entry;   // entry = first_entry + i · width + o
-  std::int32_t lanes;         // 1, 2, 4 or 8
 };
 
 struct Unit {
   std::int32_t group;  // -1: thin cells
   std::int32_t first;  // first tile (tile-major: tile · states + state), or first thin cell
+  std::int32_t lanes;  // threads a tile: 1, 2, 4 or 8
+};
+
+// Which warp does which units.
+struct Schedule {
+  std::int32_t warps = 0;
+  std::vector<std::int32_t> begin;  // [warps + 1] into units
+  std::vector<Unit> units;
 };
 
 struct Sweep {
@@ -66,12 +79,11 @@ struct Sweep {
   std::vector<std::int32_t> extra_begin{0};  // [extras + 1]
   std::vector<std::int32_t> extra_source;
 
-  std::int32_t warps = 0;
-  std::vector<std::int32_t> warp_begin;  // [warps + 1] into units
-  std::vector<Unit> units;
+  Schedule general;
+  Schedule resident;  // a group's unit for each of the first warps; no warps at all: it does not fit
 };
 
-// `most_warps`: of the block that will run it.
+// `most_warps`: of the block that will run the general schedule.
 Sweep forward_sweep(const Topology& topology, std::int32_t most_warps);
 Sweep backward_sweep(const Topology& topology, std::int32_t most_warps);
 
@@ -79,17 +91,21 @@ Sweep backward_sweep(const Topology& topology, std::int32_t most_warps);
 struct Join {
   std::vector<std::int32_t> label_begin;  // [K + 1] arrivals by label
   std::vector<std::int32_t> cell;         // [arrivals] backward cell …
-  std::vector<std::int32_t> begin;        // [arrivals + 1] … and the forward cells that flow into it
+  std::vector<std::int32_t> place;        // [arrivals] … where its alpha is put: a group's slot, or behind all of those …
+  std::vector<Source> first;              // [arrivals] … the first two forward cells that flow into it, or the zero …
+  std::vector<std::int32_t> begin;        // [arrivals + 1] … and the others
   std::vector<std::int32_t> source;
+  std::int32_t places = 0;                // groups' slots that are padding among them
 
-  std::vector<std::int32_t> node_begin;  // [forward cells + 1] backward cells that a node flows into
+  std::vector<Source> node_first;         // [forward cells] the first two backward cells that a node flows into, or the zero …
+  std::vector<std::int32_t> node_begin;  // [forward cells + 1] … and the others
   std::vector<std::int32_t> node_target;
 
   // Bigrams: dense in the forward groups' matrices, the rest as lists of (backward cell, forward cell).
   std::vector<std::int32_t> slot_cell;     // [forward sources] backward cell of a group's slot, or the zero
   std::int32_t dense = 0;                  // entries of the forward groups' matrices
   std::vector<std::int32_t> sparse_begin;  // [sparse + 1]
-  std::vector<Source> sparse;              // x: backward cell, y: forward cell
+  std::vector<Source> sparse;              // x: place, y: forward cell
   std::vector<std::int32_t> pair_begin;  // [K·K + 1] the dense entries (below `dense`) and sparse ones of each (a, b)
   std::vector<std::int32_t> pair_entry;
 };

@@ -2,9 +2,11 @@
 // a cell.
 #pragma once
 
+#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "inference/device_cuda.h"
 
@@ -29,10 +31,10 @@ struct SweepView {
   std::int32_t cells, extras, thin, first_thin, thin_slots, warps;
   bool two;
 
-  __device__ SweepView(const DeviceSweep& sweep, const char* hot)
+  __device__ SweepView(const DeviceSweep& sweep, const char* hot, int resident)
       : group(reinterpret_cast<const SweepGroup*>(hot + sweep.group_at)),
-        unit(reinterpret_cast<const Unit*>(hot + sweep.unit_at)),
-        warp_begin(reinterpret_cast<const std::int32_t*>(hot + sweep.warp_at)),
+        unit(reinterpret_cast<const Unit*>(hot + sweep.unit_at[resident])),
+        warp_begin(reinterpret_cast<const std::int32_t*>(hot + sweep.warp_at[resident])),
         label(reinterpret_cast<const Index*>(hot + sweep.label_at)),
         source(reinterpret_cast<const Pair<Index>*>(hot + sweep.source_at)),
         thin_source(reinterpret_cast<const Pair<Index>*>(hot + sweep.thin_source_at)),
@@ -43,7 +45,7 @@ struct SweepView {
         thin(sweep.thin),
         first_thin(sweep.first_thin),
         thin_slots(sweep.thin_slots),
-        warps(sweep.warps),
+        warps(sweep.warps[resident]),
         two(sweep.two != 0) {}
 };
 
@@ -51,34 +53,18 @@ struct SweepView {
 template <class P>
 struct SumProduct {
   using Value = P;
-  using Accumulator = P;
-  static __device__ Accumulator zero() { return P{0}; }
-  static __device__ void add(Accumulator& sum, P x, P gain, std::int32_t) { sum += x * gain; }
-  static __device__ void merge(Accumulator& sum, Accumulator other) { sum += other; }
-  static __device__ Accumulator exchange(Accumulator mine, std::int32_t lane_bit) {
-    return __shfl_xor_sync(0xffffffffu, mine, lane_bit);
-  }
+  static __device__ P zero() { return P{0}; }
+  static __device__ P plus(P x, P y) { return x + y; }
+  static __device__ P plus_times(P sum, P x, P gain) { return sum + x * gain; }
 };
 
-// Maxima of sums, and which source gave them: twice the slot, plus one for its second source. The lower one wins a tie.
+// Maxima of sums.
 template <class P>
 struct MaxPlus {
   using Value = P;
-  struct Accumulator {
-    P value;
-    std::int32_t source;
-  };
-  static __device__ Accumulator zero() { return {-P{INFINITY}, 0}; }
-  static __device__ void add(Accumulator& best, P x, P gain, std::int32_t source) {
-    const P sum = x + gain;
-    if (sum > best.value) best = {sum, source};
-  }
-  static __device__ void merge(Accumulator& best, Accumulator other) {
-    if (other.value > best.value || (other.value == best.value && other.source < best.source)) best = other;
-  }
-  static __device__ Accumulator exchange(Accumulator mine, std::int32_t lane_bit) {
-    return {__shfl_xor_sync(0xffffffffu, mine.value, lane_bit), __shfl_xor_sync(0xffffffffu, mine.source, lane_bit)};
-  }
+  static __device__ P zero() { return -P{INFINITY}; }
+  static __device__ P plus(P x, P y) { return max(x, y); }
+  static __device__ P plus_times(P best, P x, P gain) { return max(best, x + gain); }
 };
 
 __device__ inline void load4(const float* from, float to[4]) {
@@ -90,61 +76,79 @@ __device__ inline void load4(const double* from, double to[4]) {
   to[0] = x.x, to[1] = x.y, to[2] = y.x, to[3] = y.y;
 }
 
-// Some tiles of a group, each by kLanes threads that take its slots in turn; then they share out the sums.
-template <class S, std::int32_t kLanes, bool kTwo, class Index, class Emit>
-__device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group, std::int32_t first,
-                           const typename S::Value* __restrict__ matrix, const typename S::Value* now, const Emit& emit) {
-  using P = typename S::Value;
-  const std::int32_t lane = threadIdx.x % 32, part = lane % kLanes;
-  const std::int32_t item = first + lane / kLanes;
-  const bool real = item < group.states * group.tiles;
-  const std::int32_t tile = real ? item / group.states : 0, state = real ? item - tile * group.states : 0;
-  const Pair<Index>* source = view.source + group.first_source + state * group.slots;
-  const P* row = matrix + group.first_entry + tile * kTile;
-
-  typename S::Accumulator sum[kTile];
-#pragma unroll
-  for (std::int32_t k = 0; k < kTile; ++k) sum[k] = S::zero();
-#pragma unroll 4
-  for (std::int32_t i = part; i < group.slots; i += kLanes) {
-    const Pair<Index> from = source[i];
-    P x = now[from.x];
-    std::int32_t which = 2 * i;
-    if constexpr (kTwo) {
-      const P y = now[from.y];
-      if constexpr (std::is_same_v<S, SumProduct<P>>) {
-        x += y;
-      } else if (y > x) {
-        x = y;
-        ++which;
-      }
-    }
-    P gain[kTile];
-    load4(row + i * group.width, gain);
-    load4(row + i * group.width + 4, gain + 4);
-#pragma unroll
-    for (std::int32_t k = 0; k < kTile; ++k) S::add(sum[k], x, gain[k], which);
+// Which tile a thread works on, and which part of its slots: neighbouring threads have neighbouring tiles, which mostly share
+// their entries of g.
+template <std::int32_t kLanes>
+struct TileOf {
+  std::int32_t part, tile, state;
+  bool real;
+  // The cells that this thread has after sharing out.
+  __device__ std::int32_t first_cell(const SweepGroup& group) const {
+    return group.first_cell + state * group.width + tile * kTile + part * (kTile / kLanes);
   }
+  __device__ std::int32_t own_cells(const SweepGroup& group) const {
+    return real ? min(group.width - tile * kTile - part * (kTile / kLanes), kTile / kLanes) : 0;
+  }
+  __device__ TileOf(const SweepGroup& group, std::int32_t first) {
+    constexpr std::int32_t a_time = 32 / kLanes;
+    const std::int32_t lane = threadIdx.x % 32, item = first + lane % a_time;
+    part = lane / a_time;
+    real = item < group.states * group.tiles;
+    tile = real ? item / group.states : 0;
+    state = real ? item - tile * group.states : 0;
+  }
+};
 
-  // Each round a thread keeps half of its sums and gives the other half to its partner.
-  std::int32_t base = 0;
+// The lanes of a tile share out its sums: each round a thread keeps half of them and gives the other half to its partner.
+// In the end the thread of part p has those of the cells from p · kTile / kLanes on, at the front of `sum`.
+template <class S, std::int32_t kLanes>
+__device__ void share_out(std::int32_t part, typename S::Value (&sum)[kTile]) {
 #pragma unroll
   for (std::int32_t bit = kLanes / 2, width = kTile / 2; bit > 0; bit /= 2, width /= 2) {
-    const bool upper = (lane & bit) != 0;
+    const bool upper = (part & bit) != 0;
 #pragma unroll
     for (std::int32_t k = 0; k < kTile / 2; ++k) {
       if (k >= width) break;
-      const typename S::Accumulator given = upper ? sum[k] : sum[k + width];
-      typename S::Accumulator kept = upper ? sum[k + width] : sum[k];
-      S::merge(kept, S::exchange(given, bit));
-      sum[k] = kept;
+      const auto given = upper ? sum[k] : sum[k + width], kept = upper ? sum[k + width] : sum[k];
+      sum[k] = S::plus(kept, __shfl_xor_sync(0xffffffffu, given, bit * (32 / kLanes)));
     }
-    if (upper) base += width;
   }
+}
+
+template <class Do>
+__device__ void by_lanes(std::int32_t lanes, const Do& act) {
+  switch (lanes) {
+    case 1: act(std::integral_constant<std::int32_t, 1>{}); break;
+    case 2: act(std::integral_constant<std::int32_t, 2>{}); break;
+    case 4: act(std::integral_constant<std::int32_t, 4>{}); break;
+    default: act(std::integral_constant<std::int32_t, 8>{}); break;
+  }
+}
+
+// Some tiles of a group, each by kLanes threads that take its slots in turn.
+template <class S, std::int32_t kLanes, bool kTwo, class Index, class Emit>
+__device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group, std::int32_t first,
+                           const typename S::Value* __restrict__ matrix, const typename S::Value* now, const Emit& emit) {
+  const TileOf<kLanes> at(group, first);
+  const Pair<Index>* source = view.source + group.first_source + at.state * group.slots;
+  const auto* row = matrix + group.first_entry + at.tile * kTile;
+  typename S::Value sum[kTile];
+#pragma unroll
+  for (std::int32_t k = 0; k < kTile; ++k) sum[k] = S::zero();
+#pragma unroll 4
+  for (std::int32_t i = at.part; i < group.slots; i += kLanes) {
+    auto x = now[source[i].x];
+    if constexpr (kTwo) x = S::plus(x, now[source[i].y]);
+    typename S::Value gain[kTile];
+    load4(row + i * group.width, gain);
+    load4(row + i * group.width + 4, gain + 4);
+#pragma unroll
+    for (std::int32_t k = 0; k < kTile; ++k) sum[k] = S::plus_times(sum[k], x, gain[k]);
+  }
+  share_out<S, kLanes>(at.part, sum);
 #pragma unroll
   for (std::int32_t k = 0; k < kTile / kLanes; ++k) {
-    const std::int32_t o = tile * kTile + base + k;
-    if (real && o < group.width) emit(group.first_cell + state * group.width + o, sum[k], source, 1);
+    if (k < at.own_cells(group)) emit(at.first_cell(group) + k, sum[k]);
   }
 }
 
@@ -153,45 +157,186 @@ __device__ void thin_unit(const SweepView<Index>& view, std::int32_t first, cons
                           const typename S::Value* now, const Emit& emit) {
   const std::int32_t i = first + static_cast<std::int32_t>(threadIdx.x % 32);
   if (i >= view.thin) return;
-  typename S::Accumulator sum = S::zero();
+  auto sum = S::zero();
   for (std::int32_t s = 0; s < view.thin_slots; ++s) {
     const Pair<Index> from = view.thin_source[s * view.thin + i];
-    const auto gain = thin_matrix[s * view.thin + i];
-    S::add(sum, now[from.x], gain, 2 * s);
-    if (view.two) S::add(sum, now[from.y], gain, 2 * s + 1);
+    auto x = now[from.x];
+    if (view.two) x = S::plus(x, now[from.y]);
+    sum = S::plus_times(sum, x, thin_matrix[s * view.thin + i]);
   }
-  emit(view.first_thin + i, sum, view.thin_source + i, view.thin);
+  emit(view.first_thin + i, sum);
 }
 
-// emit(cell, accumulator, sources, stride): source number s of the cell is sources[s / 2 · stride], its x or its y.
-template <class S, class Index, class Emit>
-__device__ void sweep_step(const SweepView<Index>& view, const typename S::Value* __restrict__ matrix,
-                           const typename S::Value* __restrict__ thin_matrix, const typename S::Value* now, const Emit& emit) {
-  const std::int32_t warp = threadIdx.x / 32;
-  if (warp >= view.warps) return;
-  for (std::int32_t u = view.warp_begin[warp]; u < view.warp_begin[warp + 1]; ++u) {
-    const Unit unit = view.unit[u];
-    if (unit.group < 0) {
-      thin_unit<S>(view, unit.first, thin_matrix, now, emit);
-      continue;
-    }
-    const SweepGroup group = view.group[unit.group];
-    const auto thick = [&](auto lanes) {
-      constexpr std::int32_t n = decltype(lanes)::value;
-      if (view.two) {
-        thick_unit<S, n, true>(view, group, unit.first, matrix, now, emit);
-      } else {
-        thick_unit<S, n, false>(view, group, unit.first, matrix, now, emit);
+// Steps by a general schedule, which reads everything anew. emit(cell, sum) takes each cell's sum over its slots.
+template <class S, class Index>
+struct GeneralSteps {
+  using P = typename S::Value;
+  const SweepView<Index>& view;
+  const P *matrix, *thin_matrix;
+
+  template <class Emit>
+  __device__ void operator()(const P* now, const Emit& emit) const {
+    const std::int32_t warp = threadIdx.x / 32;
+    if (warp >= view.warps) return;
+    for (std::int32_t u = view.warp_begin[warp]; u < view.warp_begin[warp + 1]; ++u) {
+      const Unit unit = view.unit[u];
+      if (unit.group < 0) {
+        thin_unit<S>(view, unit.first, thin_matrix, now, emit);
+        continue;
       }
-    };
-    switch (group.lanes) {
-      case 1: thick(std::integral_constant<std::int32_t, 1>{}); break;
-      case 2: thick(std::integral_constant<std::int32_t, 2>{}); break;
-      case 4: thick(std::integral_constant<std::int32_t, 4>{}); break;
-      default: thick(std::integral_constant<std::int32_t, 8>{}); break;
+      const SweepGroup group = view.group[unit.group];
+      by_lanes(unit.lanes, [&](auto lanes) {
+        constexpr std::int32_t n = decltype(lanes)::value;
+        if (view.two) {
+          thick_unit<S, n, true>(view, group, unit.first, matrix, now, emit);
+        } else {
+          thick_unit<S, n, false>(view, group, unit.first, matrix, now, emit);
+        }
+      });
     }
   }
-}
+};
+
+// Steps with everything but the cells in registers.
+template <class S, class Index>
+class ResidentSteps {
+ public:
+  using P = typename S::Value;
+
+  __device__ ResidentSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix) : two_(view.two) {
+    load_tile(view, matrix);
+    load_thin(view, thin_matrix);
+  }
+
+  template <class Emit>
+  __device__ void operator()(const P* now, const Emit& emit) const {
+    const char* cells = reinterpret_cast<const char*>(now);
+    if (lanes_ > 0) {  // the same for a whole warp
+      if (two_) {
+        tile_step<true>(cells, emit);
+      } else {
+        tile_step<false>(cells, emit);
+      }
+    }
+#pragma unroll
+    for (std::int32_t k = 0; k < kResidentThin; ++k) {
+      if (thin_cell_[k] < 0) continue;
+      const P first = S::plus_times(S::zero(), at(cells, thin_place_[k] & 0xffff), thin_gain_[k][0]);
+      emit(thin_cell_[k], S::plus_times(first, at(cells, thin_place_[k] >> 16), thin_gain_[k][1]));
+    }
+  }
+
+ private:
+  static __device__ P at(const char* cells, std::uint32_t place) { return *reinterpret_cast<const P*>(cells + place); }
+  static __device__ std::uint32_t places(std::uint32_t x, std::uint32_t y) {
+    return static_cast<std::uint32_t>(x * sizeof(P)) | (static_cast<std::uint32_t>(y * sizeof(P)) << 16);
+  }
+
+  __device__ void load_tile(const SweepView<Index>& view, const P* matrix) {
+    const std::int32_t warp = threadIdx.x / 32;
+    if (warp >= view.warps || view.warp_begin[warp] == view.warp_begin[warp + 1]) return;
+    const Unit unit = view.unit[view.warp_begin[warp]];
+    const SweepGroup group = view.group[unit.group];
+    lanes_ = unit.lanes;
+    by_lanes(unit.lanes, [&](auto lanes) {
+      constexpr std::int32_t kLanes = decltype(lanes)::value;
+      const TileOf<kLanes> tile(group, unit.first);
+      part_ = tile.part;
+      first_cell_ = tile.first_cell(group);
+      own_cells_ = tile.own_cells(group);
+#pragma unroll
+      for (std::int32_t k = 0; k < kResidentSlots; ++k) {
+        const std::int32_t i = tile.part + k * kLanes;
+        const bool real = i < group.slots;
+        const std::int32_t source = group.first_source + tile.state * group.slots + i;
+        const auto zero = static_cast<std::uint32_t>(view.cells);
+        place_[k] = real ? places(view.source[source].x, view.source[source].y) : places(zero, zero);
+#pragma unroll
+        for (std::int32_t o = 0; o < kTile; ++o) {
+          gain_[k][o] = real ? matrix[group.first_entry + i * group.width + tile.tile * kTile + o] : S::zero();
+        }
+      }
+    });
+  }
+
+  __device__ void load_thin(const SweepView<Index>& view, const P* thin_matrix) {
+#pragma unroll
+    for (std::int32_t k = 0; k < kResidentThin; ++k) {
+      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x);
+      thin_cell_[k] = i < view.thin ? view.first_thin + i : -1;
+      if (i >= view.thin) continue;
+      const Pair<Index> first = view.thin_source[i];
+      const bool slots = view.thin_slots > 1;
+      const Index second = slots ? view.thin_source[view.thin + i].x : first.y;
+      thin_place_[k] = places(first.x, second);
+      thin_gain_[k][0] = thin_matrix[i];
+      thin_gain_[k][1] = thin_matrix[slots ? view.thin + i : i];
+    }
+  }
+
+  template <bool kTwo, class Emit>
+  __device__ void tile_step(const char* cells, const Emit& emit) const {
+    P sum[kTile];
+#pragma unroll
+    for (std::int32_t o = 0; o < kTile; ++o) sum[o] = S::zero();
+#pragma unroll
+    for (std::int32_t k = 0; k < kResidentSlots; ++k) {
+      P x = at(cells, place_[k] & 0xffff);
+      if constexpr (kTwo) x = S::plus(x, at(cells, place_[k] >> 16));
+#pragma unroll
+      for (std::int32_t o = 0; o < kTile; ++o) sum[o] = S::plus_times(sum[o], x, gain_[k][o]);
+    }
+    by_lanes(lanes_, [&](auto lanes) {
+      constexpr std::int32_t kLanes = decltype(lanes)::value;
+      share_out<S, kLanes>(part_, sum);
+#pragma unroll
+      for (std::int32_t k = 0; k < kTile / kLanes; ++k) {
+        if (k < own_cells_) emit(first_cell_ + k, sum[k]);
+      }
+    });
+  }
+
+  bool two_;
+  std::int32_t lanes_ = 0, part_ = 0, first_cell_ = 0, own_cells_ = 0;
+  std::uint32_t place_[kResidentSlots];  // of a slot's two sources among the cells, in bytes
+  P gain_[kResidentSlots][kTile];
+  std::int32_t thin_cell_[kResidentThin];
+  std::uint32_t thin_place_[kResidentThin];
+  P thin_gain_[kResidentThin][kResidentTerms];
+};
+
+// The emissions of a few positions ahead, on chip: a ring of rows of K + 1 numbers.
+constexpr std::int32_t kRowsAhead = 8;
+
+template <class P>
+class Rows {
+ public:
+  __device__ Rows(P* ring, const P* emissions, std::int32_t K, std::int32_t T, bool back)
+      : ring_(ring), emissions_(emissions), width_(K + 1), T_(T), back_(back) {}
+  // Asks for the first rows.
+  __device__ void begin() {
+    for (std::int32_t n = 0; n < kRowsAhead - 1; ++n) ask(n);
+  }
+  // The row of step n, whole once the block has met; asks for another.
+  __device__ const P* operator[](std::int32_t n) const { return ring_ + (n % kRowsAhead) * width_; }
+  __device__ void ask(std::int32_t n) {
+    if (n < T_) {
+      const P* from = emissions_ + std::int64_t{back_ ? T_ - 1 - n : n} * width_;
+      for (std::int32_t k = threadIdx.x; k < width_; k += blockDim.x) {
+        __pipeline_memcpy_async(ring_ + (n % kRowsAhead) * width_ + k, from + k, sizeof(P));
+      }
+    }
+    __pipeline_commit();
+  }
+  // Before the block meets at the end of step n: the row of step n + 1 is there, for those who asked.
+  __device__ static void wait() { __pipeline_wait_prior(kRowsAhead - 3); }
+
+ private:
+  P* ring_;
+  const P* emissions_;
+  std::int32_t width_, T_;
+  bool back_;
+};
 
 // Copies `bytes` (a multiple of 16) from global memory; the whole block takes part.
 __device__ inline void copy_in(char* to, const char* from, std::int32_t bytes) {

@@ -1,11 +1,10 @@
-// Viterbi on a device: one block a sequence. The way forward is a sweep in the max-plus semiring that leaves for every cell
-// the cell before it; the way back reads these, a few steps at a time on chip.
+// Viterbi on a device: one block a sequence. The way forward is a sweep in the max-plus semiring that leaves every step's
+// scores in memory. The way back follows one path, so one warp finds each predecessor again from the scores of its own state's
+// slots, some steps at a time on chip; no backpointer is ever written.
 //
 // In float, scores are kept relative to the best of the step before; three roundings a step on the path found and on the one
 // that might have been better, each at most half a unit in the last place of the largest score seen. Where that is below the
 // tolerance the path stands, else a second kernel does the sequence in double. A path's score is summed again in double.
-#include <cuda_pipeline.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -16,19 +15,16 @@ namespace regccrf::cuda {
 
 namespace {
 
-constexpr int kThreads = 1024;
-
 template <class P>
 struct Work {
   Prepared<P> scores;
-  void* before;         // [B, T, cells] the cell before each, in the sweep's index type
-  P* cells;             // scratch where a block has no room
-  std::int32_t* extra;  // [B, extras] likewise: which cell gave an extra its value
-  std::int32_t* redo;   // [B] 1: to be done in double
+  P* kept;             // [B, T, cells]
+  P* cells;            // scratch where a block has no room
+  std::int32_t* redo;  // [B] 1: to be done in double
 };
 
 struct Shape {
-  int bytes;
+  int bytes, stage;  // stage: steps of the way back that there is room for
   bool on_chip, cells_on_chip;
 };
 
@@ -38,16 +34,16 @@ template <class P>
 Shape shape_of(const DeviceConstraint::Impl& c) {
   const DeviceSweep& f = c.forward;
   const int p = sizeof(P);
-  const std::int64_t rows = 16 + aligned(2 * (f.K + 1) * std::int64_t{p});
-  const std::int64_t cells = aligned(2 * std::int64_t{f.all_cells} * p) + aligned(4 * std::int64_t{f.extras});
+  const std::int64_t rows = 16 + aligned(kRowsAhead * (f.K + 1) * std::int64_t{p});
+  const std::int64_t cells = aligned(2 * std::int64_t{f.all_cells} * p);
   const std::int64_t all = cells + aligned((f.entries + 8) * std::int64_t{p}) + aligned(std::int64_t{f.thin} * f.thin_slots * p) + f.hot_bytes;
   Shape s{};
   s.on_chip = f.narrow && rows + all <= c.shared_bytes;
   s.cells_on_chip = s.on_chip || rows + cells <= c.shared_bytes;
   s.bytes = static_cast<int>(rows + (s.on_chip ? all : s.cells_on_chip ? cells : 0));
   // Room for some steps of the way back.
-  const std::int64_t row = std::int64_t{f.cells} * (f.narrow ? 2 : 4);
-  s.bytes = static_cast<int>(std::max<std::int64_t>(s.bytes, std::min<std::int64_t>(64 * row + 16, c.shared_bytes)));
+  s.stage = static_cast<int>(std::min<std::int64_t>(32, (c.shared_bytes - s.bytes) / (std::int64_t{f.cells} * p)));
+  s.bytes += s.stage * f.cells * p;
   return s;
 }
 
@@ -69,23 +65,12 @@ __device__ inline std::int32_t ordered(float x) {
 }
 __device__ inline float from_ordered(std::int32_t x) { return __int_as_float(x ^ ((x >> 31) & 0x7fffffff)); }
 
-template <class P>
-__device__ void prefetch_row(P* to, const P* from, std::int32_t count) {
-  for (std::int32_t k = threadIdx.x; k < count; k += blockDim.x) __pipeline_memcpy_async(to + k, from + k, sizeof(P));
-  __pipeline_commit();
-}
-
 template <class Index, class P>
-__device__ void fill_extras(const SweepView<Index>& view, P* now, std::int32_t* from) {
+__device__ void fill_extras(const SweepView<Index>& view, P* now) {
   for (std::int32_t i = threadIdx.x; i < view.extras; i += blockDim.x) {
     P best = -P{INFINITY};
-    std::int32_t cell = 0;
-    for (std::int32_t j = view.extra_begin[i]; j < view.extra_begin[i + 1]; ++j) {
-      const std::int32_t c = view.extra_source[j];
-      if (now[c] > best) best = now[c], cell = c;
-    }
+    for (std::int32_t j = view.extra_begin[i]; j < view.extra_begin[i + 1]; ++j) best = max(best, now[view.extra_source[j]]);
     now[view.cells + 1 + i] = best;
-    from[i] = cell;
   }
 }
 
@@ -116,49 +101,48 @@ __device__ Candidate block_best(Candidate mine) {
 }
 
 // Forward; the cell in which the best path ends, -1 where there is none. `largest`: the largest score seen, in size.
-template <class P, class Index>
-__device__ std::int32_t walk(const Args<P>& a, const SweepView<Index>& view, const P* matrix, const P* thin, P* now, P* next,
-                             std::int32_t* extra, P* rows, std::int32_t* peak, P& largest) {
+template <class P, class Index, class Steps>
+__device__ std::int32_t walk(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, P* now, P* next, P* ring,
+                             std::int32_t* peak, P& largest) {
   constexpr bool kRelative = sizeof(P) == 4;
   const std::int64_t b = blockIdx.x, T_all = a.batch.length;
   const std::int32_t T = a.work.scores.length[b], K = a.sweep.K, cells = view.cells;
-  const P* emissions = a.work.scores.emissions + b * T_all * (K + 1);
-  Index* before = static_cast<Index*>(a.work.before) + b * T_all * cells;
+  P* kept = a.work.kept + b * T_all * cells;
   const P none = -P{INFINITY};
-  const auto note = [&](P v) {
+  Rows<P> rows(ring, a.work.scores.emissions + b * T_all * (K + 1), K, T, false);
+  P top = none;
+  const auto take = [&](std::int32_t cell, P v, P* to) {
+    to[cell] = v;
+    kept[cell] = v;
+    top = max(top, v);
     if (kRelative && v != none) largest = max(largest, abs(v));
   };
-  const auto share_peak = [&](P top, std::int32_t slot) {
+  const auto share_peak = [&](std::int32_t slot) {
     if constexpr (kRelative) {
       const std::int32_t word = __reduce_max_sync(0xffffffffu, ordered(top));
       if (threadIdx.x % 32 == 0) atomicMax(&peak[slot], word);
     }
+    top = none;
   };
 
-  prefetch_row(rows, emissions, K + 1);
+  rows.begin();
   for (std::int32_t c = threadIdx.x; c <= cells + view.extras; c += blockDim.x) now[c] = next[c] = none;
   if (threadIdx.x < 3) peak[threadIdx.x] = ordered(-INFINITY);
   __pipeline_wait_prior(0);
   __syncthreads();
-  P top = none;
   for (std::int32_t c = threadIdx.x; c < cells; c += blockDim.x) {
     const std::int32_t label = view.label[c];
-    if (!a.sweep.begins[c] || label >= K) continue;
-    const P v = a.work.scores.start[label] + rows[label];
-    now[c] = v;
-    top = max(top, v);
-    note(v);
+    take(c, a.sweep.begins[c] && label < K ? a.work.scores.start[label] + rows[0][label] : none, now);
   }
-  share_peak(top, 0);
-  if (T > 1) prefetch_row(rows + K + 1, emissions + K + 1, K + 1);
-  __pipeline_wait_prior(0);
+  share_peak(0);
   __syncthreads();
 
   for (std::int32_t t = 1; t < T; ++t) {
-    const P* row = rows + (t % 2) * (K + 1);
-    if (t + 1 < T) prefetch_row(rows + ((t + 1) % 2) * (K + 1), emissions + std::int64_t{t + 1} * (K + 1), K + 1);
+    kept += cells;
+    rows.ask(t + kRowsAhead - 2);
+    const P* row = rows[t];
     if (view.extras) {
-      fill_extras(view, now, extra);
+      fill_extras(view, now);
       __syncthreads();
     }
     P shift = 0;
@@ -166,22 +150,10 @@ __device__ std::int32_t walk(const Args<P>& a, const SweepView<Index>& view, con
       const P last = from_ordered(peak[(t - 1) % 3]);
       shift = last == none ? P{0} : last;
     }
-    Index* out = before + std::int64_t{t} * cells;
-    top = none;
-    using Best = typename MaxPlus<P>::Accumulator;
-    sweep_step<MaxPlus<P>>(view, matrix, thin, now, [&](std::int32_t cell, Best best, const Pair<Index>* sources, std::int32_t stride) {
-      const P v = (best.value - shift) + row[view.label[cell]];
-      const Pair<Index> from = sources[best.source / 2 * stride];
-      std::int32_t source = best.source % 2 ? from.y : from.x;
-      if (source > cells) source = extra[source - cells - 1];
-      next[cell] = v;
-      out[cell] = static_cast<Index>(source);
-      top = max(top, v);
-      note(v);
-    });
-    share_peak(top, t % 3);
+    steps(now, [&](std::int32_t cell, P best) { take(cell, (best - shift) + row[view.label[cell]], next); });
+    share_peak(t % 3);
     if (threadIdx.x == 0) peak[(t + 1) % 3] = ordered(-INFINITY);
-    __pipeline_wait_prior(0);
+    Rows<P>::wait();
     __syncthreads();
     P* swap = now;
     now = next;
@@ -197,32 +169,85 @@ __device__ std::int32_t walk(const Args<P>& a, const SweepView<Index>& view, con
   return best.value == -INFINITY ? -1 : a.topology.node_cell[best.number];
 }
 
-// Back from the last cell, `stage` steps at a time on chip. The path's cells go to `path`, [T].
-template <class Index>
-__device__ void trace(const Index* before, std::int32_t cells, std::int32_t T, std::int32_t cell, std::int32_t stage, Index* staged,
-                      std::int32_t* path) {
-  for (std::int32_t last = T - 1; last > 0; last -= max(stage, 1)) {
-    const std::int32_t first = max(last - max(stage, 1) + 1, 1);
-    const Index* from = before + std::int64_t{first} * cells;
-    const std::int64_t count = std::int64_t{last - first + 1} * cells;
-    __syncthreads();
-    if (stage > 0) {
-      for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) staged[i] = from[i];
+// The best cell of the step before, `now`, for the path to be in `cell`: one warp looks at the cell's slots.
+template <class P, class Index>
+__device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t groups, const P* matrix, const P* thin_matrix, const P* now,
+                                    std::int32_t cell) {
+  const std::int32_t lane = threadIdx.x % 32;
+  P best = -P{INFINITY};
+  std::int32_t from = 0x7fffffff;
+  const auto offer = [&](std::int32_t source, P gain) {
+    if (source == view.cells) return;  // the zero
+    const P v = now[source] + gain;
+    if (v > best || (v == best && source < from)) best = v, from = source;
+  };
+  const auto offer_slot = [&](const Pair<Index>& sources, P gain) {
+    if (sources.x > view.cells) {
+      const std::int32_t extra = sources.x - view.cells - 1;
+      for (std::int32_t j = view.extra_begin[extra]; j < view.extra_begin[extra + 1]; ++j) offer(view.extra_source[j], gain);
+      return;
     }
-    __syncthreads();
-    if (threadIdx.x != 0) continue;
-    const Index* rows = stage > 0 ? staged : from;
-    for (std::int32_t t = last; t >= first; --t) {
-      path[t] = cell;
-      cell = rows[std::int64_t{t - first} * cells + cell];
+    offer(sources.x, gain);
+    offer(sources.y, gain);
+  };
+  if (cell >= view.first_thin) {
+    const std::int32_t i = cell - view.first_thin;
+    if (lane < view.thin_slots) offer_slot(view.thin_source[lane * view.thin + i], thin_matrix[lane * view.thin + i]);
+  } else {
+    std::int32_t g = 0;
+    while (g + 1 < groups && cell >= view.group[g + 1].first_cell) ++g;
+    const SweepGroup group = view.group[g];
+    const std::int32_t state = (cell - group.first_cell) / group.width, o = cell - group.first_cell - state * group.width;
+    for (std::int32_t i = lane; i < group.slots; i += 32) {
+      offer_slot(view.source[group.first_source + state * group.slots + i], matrix[group.first_entry + i * group.width + o]);
     }
   }
-  if (threadIdx.x == 0) path[0] = cell;
+  for (int bit = 16; bit > 0; bit /= 2) {
+    const P v = __shfl_xor_sync(0xffffffffu, best, bit);
+    const std::int32_t source = __shfl_xor_sync(0xffffffffu, from, bit);
+    if (v > best || (v == best && source < from)) best = v, from = source;
+  }
+  return from;
+}
+
+// Back from the last cell. The path's cells go to `path`, [T].
+template <class P, class Index>
+__device__ void trace(const Args<P>& a, const SweepView<Index>& view, const P* matrix, const P* thin_matrix, std::int32_t cell, P* staged,
+                      std::int32_t* path) {
+  const std::int64_t b = blockIdx.x;
+  const std::int32_t T = a.work.scores.length[b], cells = view.cells, stage = max(a.shape.stage, 1);
+  if (threadIdx.x == 0) path[T - 1] = cell;
+  for (std::int32_t end = T - 1; end > 0; end -= stage) {  // steps begin … end - 1
+    const std::int32_t begin = max(end - stage, 0);
+    const P* from = a.work.kept + (b * a.batch.length + begin) * cells;
+    __syncthreads();
+    if (a.shape.stage > 0) {
+      const std::int64_t quads = std::int64_t{end - begin} * cells / 4;
+      for (std::int64_t i = threadIdx.x; i < quads; i += blockDim.x) {
+        P four[4];
+        load4(from + 4 * i, four);
+        for (int k = 0; k < 4; ++k) staged[4 * i + k] = four[k];
+      }
+    }
+    __syncthreads();
+    if (threadIdx.x >= 32) continue;
+    const P* rows = a.shape.stage > 0 ? staged : from;
+    for (std::int32_t t = end - 1; t >= begin; --t) {
+      cell = predecessor(view, a.sweep.groups, matrix, thin_matrix, rows + std::int64_t{t - begin} * cells, cell);
+      if (threadIdx.x == 0) path[t] = cell;
+    }
+  }
   __syncthreads();
 }
 
-template <class P, class Index, bool kOnChip>
-__global__ void __launch_bounds__(kThreads, 1) viterbi_kernel(const __grid_constant__ Args<P> a) {
+// Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers.
+enum class Keep { memory, chip, registers };
+
+template <Keep kKeep>
+constexpr int kThreads = kKeep == Keep::registers ? 32 * kResidentWarps : 1024;
+
+template <class P, class Index, Keep kKeep>
+__global__ void __launch_bounds__(kThreads<kKeep>, 1) viterbi_kernel(const __grid_constant__ Args<P> a) {
   extern __shared__ __align__(16) char shared[];
   const std::int64_t b = blockIdx.x;
   if (a.only && !a.only[b]) return;
@@ -248,27 +273,31 @@ __global__ void __launch_bounds__(kThreads, 1) viterbi_kernel(const __grid_const
     return here;
   };
   std::int32_t* peak = reinterpret_cast<std::int32_t*>(take(16));
-  P* rows = reinterpret_cast<P*>(take(2 * (K + 1) * sizeof(P)));
+  P* rows = reinterpret_cast<P*>(take(kRowsAhead * (K + 1) * sizeof(P)));
+  P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(take(2 * std::int64_t{sweep.all_cells} * sizeof(P)))
+                                   : a.work.cells + b * 2 * sweep.all_cells;
+  const P *matrix = a.work.scores.matrix[0], *thin = a.work.scores.thin[0];
+  const char* hot = sweep.hot;
+  if constexpr (kKeep != Keep::memory) {
+    P* matrix_here = reinterpret_cast<P*>(take((sweep.entries + 8) * sizeof(P)));
+    P* thin_here = reinterpret_cast<P*>(take(sweep.thin * sweep.thin_slots * sizeof(P)));
+    char* hot_here = take(sweep.hot_bytes);
+    copy_in(hot_here, hot, sweep.hot_bytes);
+    for (std::int32_t i = threadIdx.x; i < sweep.entries + 8; i += blockDim.x) matrix_here[i] = matrix[i];
+    for (std::int32_t i = threadIdx.x; i < sweep.thin * sweep.thin_slots; i += blockDim.x) thin_here[i] = thin[i];
+    matrix = matrix_here;
+    thin = thin_here;
+    hot = hot_here;
+    __syncthreads();
+  }
+  P* staged = reinterpret_cast<P*>(at);
+  const SweepView<Index> view(sweep, hot, kKeep == Keep::registers);
   P largest = 0;
   std::int32_t last;
-  if constexpr (kOnChip) {
-    P* cells = reinterpret_cast<P*>(take(2 * std::int64_t{sweep.all_cells} * sizeof(P)));
-    std::int32_t* extra = reinterpret_cast<std::int32_t*>(take(4 * std::int64_t{sweep.extras}));
-    P* matrix = reinterpret_cast<P*>(take((sweep.entries + 8) * sizeof(P)));
-    P* thin = reinterpret_cast<P*>(take(sweep.thin * sweep.thin_slots * sizeof(P)));
-    char* hot = take(sweep.hot_bytes);
-    copy_in(hot, sweep.hot, sweep.hot_bytes);
-    for (std::int32_t i = threadIdx.x; i < sweep.entries + 8; i += blockDim.x) matrix[i] = a.work.scores.matrix[0][i];
-    for (std::int32_t i = threadIdx.x; i < sweep.thin * sweep.thin_slots; i += blockDim.x) thin[i] = a.work.scores.thin[0][i];
-    __syncthreads();
-    last = walk(a, SweepView<Index>(sweep, hot), matrix, thin, cells, cells + sweep.all_cells, extra, rows, peak, largest);
+  if constexpr (kKeep == Keep::registers) {
+    last = walk(a, view, ResidentSteps<MaxPlus<P>, Index>(view, matrix, thin), cells, cells + sweep.all_cells, rows, peak, largest);
   } else {
-    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(take(2 * std::int64_t{sweep.all_cells} * sizeof(P)))
-                                     : a.work.cells + b * 2 * sweep.all_cells;
-    std::int32_t* extra = a.shape.cells_on_chip ? reinterpret_cast<std::int32_t*>(take(4 * std::int64_t{sweep.extras}))
-                                                : a.work.extra + b * sweep.extras;
-    last = walk(a, SweepView<Index>(sweep, sweep.hot), a.work.scores.matrix[0], a.work.scores.thin[0], cells, cells + sweep.all_cells,
-                extra, rows, peak, largest);
+    last = walk(a, view, GeneralSteps<MaxPlus<P>, Index>{view, matrix, thin}, cells, cells + sweep.all_cells, rows, peak, largest);
   }
   const double most = block_best({static_cast<double>(largest), 0}).value;
   if (last < 0) {
@@ -278,14 +307,11 @@ __global__ void __launch_bounds__(kThreads, 1) viterbi_kernel(const __grid_const
     }
     return;
   }
-  __syncthreads();
-  const auto stage = static_cast<std::int32_t>(a.shape.bytes / (std::int64_t{sweep.cells} * sizeof(Index)));
-  trace(static_cast<const Index*>(a.work.before) + b * a.batch.length * sweep.cells, sweep.cells, T, last, stage,
-        reinterpret_cast<Index*>(shared), path);
+  trace(a, view, matrix, thin, last, staged, path);
   for (std::int32_t t = threadIdx.x; t < T; t += blockDim.x) path[t] = sweep.label[path[t]];
   __syncthreads();
   const std::int64_t* row = a.work.scores.row + b * a.batch.length;
-  const double score = block_sum<kThreads>(path_score(a.batch, K, T, row, [&](std::int32_t t) { return path[t]; }));
+  const double score = block_sum<kThreads<kKeep>>(path_score(a.batch, K, T, row, [&](std::int32_t t) { return path[t]; }));
   if (threadIdx.x != 0) return;
   a.best.score[b] = score;
   const double step = 1.5 * most * static_cast<double>(std::numeric_limits<float>::epsilon());
@@ -293,27 +319,21 @@ __global__ void __launch_bounds__(kThreads, 1) viterbi_kernel(const __grid_const
 }
 
 template <class P>
-Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Shape& s, void* before, bool may_redo) {
+Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Shape& s, bool may_redo) {
   const auto B = static_cast<std::size_t>(batch.size);
   Work<P> w{};
   w.scores = cut_prepared<P>(cutter, c, batch, false);
-  w.before = before;
+  w.kept = cutter.take<P>(static_cast<std::size_t>(batch.size * batch.length) * static_cast<std::size_t>(c.forward.cells));
   w.cells = cutter.take<P>(s.cells_on_chip ? 0 : B * 2 * static_cast<std::size_t>(c.forward.all_cells));
-  w.extra = cutter.take<std::int32_t>(s.cells_on_chip ? 0 : B * static_cast<std::size_t>(c.forward.extras));
   w.redo = may_redo ? cutter.take<std::int32_t>(B) : nullptr;
   return w;
 }
 
-void* cut_before(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch) {
-  const auto cells = static_cast<std::size_t>(batch.size * batch.length) * static_cast<std::size_t>(c.forward.cells);
-  return c.forward.narrow ? static_cast<void*>(cutter.take<std::uint16_t>(cells)) : cutter.take<std::int32_t>(cells);
-}
-
-template <class P, class Index, bool kOnChip>
+template <class P, class Index, Keep kKeep>
 void launch(const Args<P>& args, cudaStream_t stream) {
-  auto* kernel = viterbi_kernel<P, Index, kOnChip>;
+  auto* kernel = viterbi_kernel<P, Index, kKeep>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.shape.bytes), "shared memory");
-  kernel<<<static_cast<unsigned>(args.batch.size), kThreads, static_cast<std::size_t>(args.shape.bytes), stream>>>(args);
+  kernel<<<static_cast<unsigned>(args.batch.size), kThreads<kKeep>, static_cast<std::size_t>(args.shape.bytes), stream>>>(args);
   check(cudaGetLastError(), "viterbi");
 }
 
@@ -322,12 +342,14 @@ void run(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, 
          const std::int32_t* only, cudaStream_t stream) {
   prepare<P>(c, batch, work.scores, Scale::log, false, best.status, only, stream);
   const Args<P> args{c.forward, c.topology, batch, work, s, best, only};
-  if (s.on_chip) {
-    launch<P, std::uint16_t, true>(args, stream);
+  if (s.on_chip && sizeof(P) == 4 && c.forward.warps[1] > 0) {
+    if constexpr (std::is_same_v<P, float>) launch<P, std::uint16_t, Keep::registers>(args, stream);
+  } else if (s.on_chip) {
+    launch<P, std::uint16_t, Keep::chip>(args, stream);
   } else if (c.forward.narrow) {
-    launch<P, std::uint16_t, false>(args, stream);
+    launch<P, std::uint16_t, Keep::memory>(args, stream);
   } else {
-    launch<P, std::int32_t, false>(args, stream);
+    launch<P, std::int32_t, Keep::memory>(args, stream);
   }
 }
 
@@ -338,12 +360,11 @@ struct Both {
 };
 Both cut_both(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch) {
   Both both{};
-  void* before = cut_before(cutter, c, batch);
   both.shape_double = shape_of<double>(c);
-  both.work_double = cut_work<double>(cutter, c, batch, both.shape_double, before, false);
+  both.work_double = cut_work<double>(cutter, c, batch, both.shape_double, false);
   if (batch.type == Type::f64) return both;
   both.shape = shape_of<float>(c);
-  both.work = cut_work<float>(cutter, c, batch, both.shape, before, true);
+  both.work = cut_work<float>(cutter, c, batch, both.shape, true);
   return both;
 }
 

@@ -33,7 +33,7 @@ struct Slot {
   Wide* rows[2];          // [K + 1] emissions of a position and the next
   Wide *firsts, *kept;    // [segments, all], [segment, all] alpha
   Wide *v[2], *x[2];      // [all] backward cells, with and without their own emission
-  Wide *m, *y;            // [backward cells + 1], [forward cells]
+  Wide *m, *y;            // [places] alpha at arrivals, [forward cells] beta at nodes
   double* bigrams;        // [K, K]
 
   __device__ Slot(const Args& a, std::int32_t slot) {
@@ -49,14 +49,14 @@ struct Slot {
     firsts = take(a.work.segments * F), kept = take(a.work.segment * F);
     if (a.sampling) return;
     v[0] = take(B), v[1] = take(B), x[0] = take(B), x[1] = take(B);
-    m = take(B), y = take(F);
+    m = take(a.join.places), y = take(F);
     bigrams = a.work.bigrams ? a.work.bigrams + slot * K * K : nullptr;
   }
 };
 
 std::int64_t slot_numbers(const DeviceConstraint::Impl& c, std::int64_t segment, std::int64_t segments) {
   const std::int64_t K = c.topology.K, F = c.forward.all_cells, B = c.backward.all_cells;
-  return K * K + 4 * K + 2 + (segments + segment) * F + 5 * B + F;
+  return K * K + 4 * K + 2 + (segments + segment) * F + 4 * B + c.join.places + F;
 }
 
 __device__ double factor(const Args& a) { return a.sampling ? 1 / a.samples.temperature : 1.0; }
@@ -91,7 +91,7 @@ __device__ void first_step(const DeviceSweep& sweep, const Wide* edge, const Wid
 
 template <class Index>
 __device__ void next_step(const DeviceSweep& sweep, const Wide* g, const Wide* row, Wide* now, Wide* x, Wide* v) {
-  const SweepView<Index> view(sweep, sweep.hot);
+  const SweepView<Index> view(sweep, sweep.hot, 0);
   for (std::int32_t i = threadIdx.x; i < view.extras; i += kThreads) {
     Wide sum = kWideZero;
     for (std::int32_t j = view.extra_begin[i]; j < view.extra_begin[i + 1]; ++j) sum = sum + now[view.extra_source[j]];
@@ -104,8 +104,7 @@ __device__ void next_step(const DeviceSweep& sweep, const Wide* g, const Wide* r
     if (x) x[cell] = sum;
     v[cell] = label < sweep.K ? sum * row[label] : kWideZero;
   };
-  const std::int32_t groups = (sweep.unit_at - sweep.group_at) / static_cast<std::int32_t>(sizeof(SweepGroup));
-  for (std::int32_t k = 0; k < groups; ++k) {
+  for (std::int32_t k = 0; k < sweep.groups; ++k) {
     const SweepGroup group = view.group[k];
     for (std::int32_t i = threadIdx.x; i < group.states * group.width; i += kThreads) {
       const std::int32_t state = i / group.width, o = i - state * group.width;
@@ -184,15 +183,15 @@ __device__ double warp_sum(double x) {
   return x;
 }
 
-// alpha gathered at arrivals.
+// alpha at arrivals.
 __device__ void gather(const Args& a, const Slot& s, const Wide* alpha) {
-  const std::int32_t arrivals = a.topology.arrivals;
-  for (std::int32_t k = threadIdx.x; k < arrivals; k += kThreads) {
-    Wide sum = kWideZero;
+  for (std::int32_t i = threadIdx.x; i < a.join.slots; i += kThreads) s.m[i] = kWideZero;  // some that no arrival fills
+  __syncthreads();
+  for (std::int32_t k = threadIdx.x; k < a.topology.arrivals; k += kThreads) {
+    Wide sum = alpha[a.join.first[k].x] + alpha[a.join.first[k].y];
     for (std::int32_t i = a.join.begin[k]; i < a.join.begin[k + 1]; ++i) sum = sum + alpha[a.join.source[i]];
-    s.m[a.join.cell[k]] = sum;
+    s.m[a.join.place[k]] = sum;
   }
-  if (threadIdx.x == 0) s.m[a.backward.cells] = kWideZero;
   __syncthreads();
 }
 
@@ -201,8 +200,7 @@ __device__ void write_labels(const Args& a, const Slot& s, std::int64_t row, con
   for (std::int32_t label = threadIdx.x / 32; label < K; label += kThreads / 32) {
     double p = 0;
     for (std::int32_t k = a.join.label_begin[label] + lane; k < a.join.label_begin[label + 1]; k += 32) {
-      const std::int32_t cell = a.join.cell[k];
-      p += ratio(s.m[cell] * x[cell], z);
+      p += ratio(s.m[a.join.place[k]] * x[a.join.cell[k]], z);
     }
     p = warp_sum(p);
     if (a.wanted.gold && a.wanted.gold[row] == label) p -= 1;
@@ -213,7 +211,7 @@ __device__ void write_labels(const Args& a, const Slot& s, std::int64_t row, con
 // Adds the bigrams of positions t and t + 1: m of t, and beta of t + 1 at nodes. Each thread owns its pairs of labels.
 __device__ void add_bigrams(const Args& a, const Slot& s, const Wide* next_v, Wide z) {
   for (std::int32_t c = threadIdx.x; c < a.forward.cells; c += kThreads) {
-    Wide sum = kWideZero;
+    Wide sum = next_v[a.join.node_first[c].x] + next_v[a.join.node_first[c].y];
     for (std::int32_t k = a.join.node_begin[c]; k < a.join.node_begin[c + 1]; ++k) sum = sum + next_v[a.join.node_target[k]];
     s.y[c] = sum;
   }
@@ -235,7 +233,7 @@ __device__ void add_bigrams(const Args& a, const Slot& s, const Wide* next_v, Wi
       const SweepGroup group = a.join.group[k];
       const std::int32_t slot = (entry - group.first_entry) / group.width, o = (entry - group.first_entry) % group.width;
       for (std::int32_t state = 0; state < group.states; ++state) {
-        sum = sum + s.m[a.join.slot_cell[group.first_source + state * group.slots + slot]] *
+        sum = sum + s.m[group.first_source + state * group.slots + slot] *
                         s.y[group.first_cell + state * group.width + o];
       }
     }
@@ -260,8 +258,8 @@ __device__ Wide backward(const Args& a, const Slot& s, std::int64_t b, std::int3
     gather(a, s, kept_row(a, s, t));
     if (t == T - 1) {
       Wide mine = kWideZero;
-      for (std::int32_t c = threadIdx.x; c < a.backward.cells; c += kThreads) {
-        if (a.backward.label[c] < a.topology.K) mine = mine + s.m[c] * x[c];
+      for (std::int32_t k = threadIdx.x; k < a.topology.arrivals; k += kThreads) {
+        mine = mine + s.m[a.join.place[k]] * x[a.join.cell[k]];
       }
       z = block_sum(mine);
       if (z.m == 0) return z;

@@ -1,0 +1,144 @@
+// Runs the library's CUDA operations on host data: copies there, calls, copies back.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "regccrf/cuda.h"
+#include "regccrf/scores.h"
+
+namespace regccrf {
+
+inline void must(cudaError_t error) {
+  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
+}
+
+// Device memory that holds a copy of host numbers, or garbage of that size.
+template <class T>
+class OnDevice {
+ public:
+  explicit OnDevice(std::size_t count) : count_(count) {
+    must(cudaMalloc(&data_, std::max<std::size_t>(count * sizeof(T), 16)));
+    must(cudaMemset(data_, 0x5a, count * sizeof(T)));
+  }
+  explicit OnDevice(std::span<const T> host) : OnDevice(host.size()) {
+    must(cudaMemcpy(data_, host.data(), host.size_bytes(), cudaMemcpyHostToDevice));
+  }
+  OnDevice(const OnDevice&) = delete;
+  ~OnDevice() { cudaFree(data_); }
+  T* get() const { return count_ ? static_cast<T*>(data_) : nullptr; }
+  std::vector<T> host() const {
+    std::vector<T> copy(count_);
+    must(cudaMemcpy(copy.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost));
+    return copy;
+  }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t count_;
+};
+
+// A padded batch, [B, T, K], with a mask or none. `In`: what emissions are given as.
+template <class Real, class In = Real>
+class DeviceBatch {
+ public:
+  DeviceBatch(std::int64_t size, std::int64_t length, int labels, std::span<const In> emissions, std::span<const Real> transitions,
+              std::span<const Real> start = {}, std::span<const Real> end = {}, std::span<const std::uint8_t> mask = {},
+              cuda::Type type = std::is_same_v<In, double> ? cuda::Type::f64 : cuda::Type::f32)
+      : labels_(labels), emissions_(emissions), transitions_(transitions), start_(start), end_(end), mask_(mask) {
+    batch_ = {size, length, length, 1, type, std::is_same_v<Real, double> ? cuda::Type::f64 : cuda::Type::f32,
+              emissions_.get(), transitions_.get(), start_.get(), end_.get(), mask_.get()};
+    if (!emissions_.get()) batch_.emissions = transitions_.get();  // T = 0: never read
+  }
+  const cuda::Batch& view() const { return batch_; }
+  std::size_t rows() const { return static_cast<std::size_t>(batch_.size * batch_.length); }
+  std::size_t size() const { return static_cast<std::size_t>(batch_.size); }
+  std::size_t K() const { return static_cast<std::size_t>(labels_); }
+
+ private:
+  int labels_;
+  OnDevice<In> emissions_;
+  OnDevice<Real> transitions_, start_, end_;
+  OnDevice<std::uint8_t> mask_;
+  cuda::Batch batch_;
+};
+
+template <class Real>
+struct DeviceCounts {
+  std::vector<double> value;              // [B]
+  std::vector<Real> emissions;            // [rows, K]
+  std::vector<Real> transitions;          // [B, K, K]
+  std::vector<cuda::Status> status;       // [B]
+};
+
+template <class Real, class In>
+DeviceCounts<Real> run_expectation(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real, In>& batch,
+                                   std::span<const std::int64_t> gold = {}, bool counts = true) {
+  const OnDevice<double> value(batch.size());
+  const OnDevice<Real> emissions(counts ? batch.rows() * batch.K() : 0), transitions(counts ? batch.size() * batch.K() * batch.K() : 0);
+  const OnDevice<cuda::Status> status(batch.size());
+  const OnDevice<std::int64_t> gold_there(gold);
+  const cuda::Expectation wanted{value.get(), emissions.get(), transitions.get(), status.get(), gold_there.get()};
+  const OnDevice<char> memory(cuda::expectation_bytes(constraint, batch.view(), wanted));
+  cuda::expectation(constraint, batch.view(), wanted, {memory.get(), memory.host().size()}, nullptr);
+  must(cudaDeviceSynchronize());
+  return {value.host(), emissions.host(), transitions.host(), status.host()};
+}
+
+struct DevicePaths {
+  std::vector<std::vector<Label>> labels;  // [B]
+  std::vector<double> score;
+  std::vector<cuda::Status> status;
+};
+
+inline std::vector<Label> until_negative(const std::int32_t* labels, std::int64_t most) {
+  std::vector<Label> path;
+  for (std::int64_t t = 0; t < most && labels[t] >= 0; ++t) path.push_back(labels[t]);
+  return path;
+}
+
+template <class Real, class In>
+DevicePaths run_viterbi(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real, In>& batch) {
+  const OnDevice<std::int32_t> labels(batch.rows());
+  const OnDevice<double> score(batch.size());
+  const OnDevice<cuda::Status> status(batch.size());
+  const std::size_t bytes = cuda::viterbi_bytes(constraint, batch.view());
+  const OnDevice<char> memory(bytes);
+  cuda::viterbi(constraint, batch.view(), {labels.get(), score.get(), status.get()}, {memory.get(), bytes}, nullptr);
+  must(cudaDeviceSynchronize());
+  DevicePaths paths{{}, score.host(), status.host()};
+  const std::vector<std::int32_t> all = labels.host();
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    paths.labels.push_back(until_negative(all.data() + static_cast<std::int64_t>(i) * batch.view().length, batch.view().length));
+  }
+  return paths;
+}
+
+template <class Real, class In>
+std::vector<std::vector<std::vector<Label>>> run_sample(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real, In>& batch,
+                                                        int count, std::uint64_t seed, double temperature) {
+  const OnDevice<std::int32_t> labels(batch.rows() * static_cast<std::size_t>(count));
+  const OnDevice<cuda::Status> status(batch.size());
+  const cuda::Samples samples{count, seed, temperature, nullptr, labels.get(), status.get()};
+  const std::size_t bytes = cuda::sample_bytes(constraint, batch.view(), samples);
+  const OnDevice<char> memory(bytes);
+  cuda::sample(constraint, batch.view(), samples, {memory.get(), bytes}, nullptr);
+  must(cudaDeviceSynchronize());
+  const std::vector<std::int32_t> all = labels.host();
+  std::vector<std::vector<std::vector<Label>>> drawn(batch.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    for (int n = 0; n < count; ++n) {
+      const std::int64_t at = (static_cast<std::int64_t>(i) * count + n) * batch.view().length;
+      drawn[i].push_back(until_negative(all.data() + at, batch.view().length));
+    }
+  }
+  return drawn;
+}
+
+}  // namespace regccrf

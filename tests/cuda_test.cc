@@ -1,0 +1,362 @@
+// The CUDA operations against the oracles, as the CPU's are; skipped where there is no device.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cuda_runner.h"
+#include "inference/sweep.h"
+#include "inference_fixture.h"
+#include "oracle/algorithm1.h"
+#include "oracle/dense.h"
+#include "regccrf/inference.h"
+#include "regccrf/language.h"
+#include "regccrf/loss.h"
+#include "triples.h"
+
+namespace regccrf {
+namespace {
+
+using oracle::Enumeration;
+using oracle::Random;
+
+template <class Real>
+class Cuda : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cuda::available()) GTEST_SKIP() << "no CUDA device here";
+  }
+};
+TYPED_TEST_SUITE(Cuda, Precisions);
+
+template <class Real>
+DeviceBatch<Real> one(const oracle::Scores& scores) {
+  const Instance<Real> x(scores);
+  return DeviceBatch<Real>(1, scores.length, scores.labels, std::span<const Real>(x.emissions), std::span<const Real>(x.transitions),
+                           std::span<const Real>(x.start), std::span<const Real>(x.end));
+}
+
+template <class Real, class Check>
+void for_each_triple(int count, Check check) {
+  for (int i = 0; i < count; ++i) {
+    const Triple x = triple(i);
+    SCOPED_TRACE(x.name);
+    check(x, Enumeration(x.automaton, x.scores), cuda::DeviceConstraint(x.constraint));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+TYPED_TEST(Cuda, LogZAndMarginals) {
+  for_each_triple<TypeParam>(6000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+    const auto got = run_expectation(constraint, one<TypeParam>(x.scores));
+    expect_value(all.log_z(), got.value.at(0), tolerance<TypeParam>, "log_z");
+    const auto expected = all.log_z() == -inf ? oracle::Counts{std::vector<oracle::Real>(got.emissions.size()), {},
+                                                               std::vector<oracle::Real>(got.transitions.size()), {}, {}, {}}
+                                              : all.marginals();
+    expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "marginals");
+    expect_all(expected.bigrams, got.transitions, tolerance<TypeParam>, "bigrams");
+    EXPECT_EQ(got.status[0].outcome, all.log_z() == -inf ? 3 : 0);
+  });
+}
+
+TYPED_TEST(Cuda, NllAndItsGradient) {
+  for_each_triple<TypeParam>(3000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+    if (all.log_z() == -inf || x.scores.length == 0) return;
+    for (const oracle::Path& path : {all.paths().front(), all.paths().back()}) {
+      if (path.score == -inf) continue;
+      const std::vector<std::int64_t> gold(path.labels.begin(), path.labels.end());
+      const auto got = run_expectation(constraint, one<TypeParam>(x.scores), gold);
+      expect_value(all.nll(path.labels), got.value.at(0), tolerance<TypeParam> * std::max(1.0, std::fabs(static_cast<double>(all.log_z()))), "nll");
+      const auto expected = all.nll_gradient(path.labels);
+      expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "by emissions");
+      expect_all(expected.bigrams, got.transitions, tolerance<TypeParam>, "by transitions");
+    }
+  });
+}
+
+TYPED_TEST(Cuda, GoldOutsideTheLanguageIsNoticed) {
+  for_each_triple<TypeParam>(1000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+    if (x.scores.length == 0) return;
+    Random random(7);
+    std::vector<Label> gold;
+    for (int t = 0; t < x.scores.length; ++t) gold.push_back(random.below(x.scores.labels));
+    const Membership member = x.constraint.accepts(gold);
+    const auto got = run_expectation(constraint, one<TypeParam>(x.scores), std::vector<std::int64_t>(gold.begin(), gold.end()));
+    const bool possible = member.accepted && score_of(x.scores, gold) != -inf;
+    EXPECT_EQ(std::isfinite(got.value[0]), possible);
+    EXPECT_EQ(got.status[0].outcome, possible ? 0 : 2);
+    if (!member.accepted) {
+      EXPECT_EQ(got.status[0].position, member.position);
+    }
+    if (!possible) {
+      for (TypeParam p : got.emissions) EXPECT_EQ(p, 0);
+    }
+    (void)all;
+  });
+}
+
+TYPED_TEST(Cuda, ViterbiFindsABestSequenceOfTheLanguage) {
+  for_each_triple<TypeParam>(6000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+    const auto got = run_viterbi(constraint, one<TypeParam>(x.scores));
+    expect_value(all.best(), got.score.at(0), tolerance<TypeParam>, "score");
+    if (all.best() == -inf) {
+      EXPECT_EQ(got.status[0].outcome, 3);
+      return;
+    }
+    EXPECT_TRUE(is_member(x, got.labels[0]));
+    expect_value(score_of(x.scores, got.labels[0]), got.score[0], 1e-12, "the path's own score");
+  });
+}
+
+TYPED_TEST(Cuda, SamplesAreTheCpus) {
+  for_each_triple<TypeParam>(500, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+    if (all.log_z() == -inf || x.scores.length == 0) return;
+    const auto got = run_sample(constraint, one<TypeParam>(x.scores), 20, 5, 1.5);
+    const Instance<TypeParam> instance(x.scores);
+    const auto expected = sample(x.constraint, instance.view(), {20, 5, 1.5, {}}).at(0);
+    for (std::size_t n = 0; n < 20; ++n) EXPECT_EQ(expected[n].labels, got[0][n]);
+  });
+}
+
+// Languages with states of many arcs, so that groups, extras and every number of lanes occur; against the dense oracle.
+TYPED_TEST(Cuda, LargerRandomLanguages) {
+  bool thick = false, extras = false, two = false;
+  for (int i = 0; i < 300; ++i) {
+    Random random(static_cast<std::uint64_t>(i) + 50000);
+    const int labels = random.between(5, 24);
+    const Automaton automaton = oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, random.between(2, 40));
+    const auto scores = oracle::random_scores(random, oracle::score_kinds[i % 5], random.between(1, 30), labels, random.chance(0.5));
+    const Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(labels));
+    for (const Sweep& sweep : {forward_sweep(constraint.topology(), 32), backward_sweep(constraint.topology(), 32)}) {
+      thick = thick || !sweep.groups.empty();
+      extras = extras || sweep.extras > 0;
+      two = two || sweep.two;
+    }
+    SCOPED_TRACE("language " + std::to_string(i));
+    const oracle::DenseResult expected = oracle::dense(automaton, scores);
+    const cuda::DeviceConstraint there(constraint);
+    const auto batch = one<TypeParam>(scores);
+    const auto got = run_expectation(there, batch);
+    expect_value(expected.log_z, got.value.at(0), tolerance<TypeParam>, "log_z");
+    if (expected.log_z == -inf) continue;
+    expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "marginals");
+    expect_all_sums(expected.bigrams, expected.bigrams, got.transitions, tolerance<TypeParam>, "bigrams");
+    const auto best = run_viterbi(there, batch);
+    expect_value(expected.best, best.score.at(0), tolerance<TypeParam>, "best");
+    EXPECT_TRUE(constraint.accepts(best.labels[0]).accepted);
+    if (this->HasFailure()) return;
+  }
+  EXPECT_TRUE(thick && extras && two);
+}
+
+const Constraint& srl() {
+  static const Constraint constraint =
+      Constraint::from_automaton(oracle::algorithm1(oracle::paper_roles()), oracle::role_labels(oracle::paper_roles()));
+  return constraint;
+}
+
+// A ragged batch with holes in its mask, against the CPU.
+template <class Real>
+struct Ragged {
+  Ragged(const Constraint& constraint, int size, int length, double spread, std::uint64_t seed, bool holes = true)
+      : B(size), T(length), K(constraint.labels().size()), emissions(at(B) * at(T) * at(K)), transitions(at(K) * at(K)), start(at(K)),
+        end(at(K)), mask(at(B) * at(T)) {
+    Random random(seed);
+    for (auto* numbers : {&emissions, &transitions, &start, &end}) {
+      for (Real& x : *numbers) x = static_cast<Real>(static_cast<float>(random.normal() * spread));
+    }
+    for (int i = 0; i < B; ++i) {
+      const int own = random.between(1, T);
+      for (int t = 0; t < T; ++t) mask[at(i) * at(T) + at(t)] = t < own && !(holes && random.chance(0.1)) ? 1 : 0;
+      mask[at(i) * at(T)] = 1;
+      first.push_back(i * T);
+      lengths.push_back(T);
+    }
+  }
+  static std::size_t at(int x) { return static_cast<std::size_t>(x); }
+  Scores<Real> view() const {
+    Scores<Real> scores;
+    scores.labels = K;
+    scores.emissions = emissions;
+    scores.transitions = transitions;
+    scores.start = start;
+    scores.end = end;
+    scores.layout = {first, lengths, 1, mask};
+    return scores;
+  }
+  DeviceBatch<Real> there() const {
+    return DeviceBatch<Real>(B, T, K, std::span<const Real>(emissions), std::span<const Real>(transitions), std::span<const Real>(start),
+                             std::span<const Real>(end), std::span<const std::uint8_t>(mask));
+  }
+  int B, T, K;
+  std::vector<Real> emissions, transitions, start, end;
+  std::vector<std::uint8_t> mask;
+  std::vector<std::int64_t> first, lengths;
+};
+
+template <class Real>
+void expect_like_cpu(const Constraint& constraint, const Ragged<Real>& x) {
+  const cuda::DeviceConstraint there(constraint);
+  const Scores<Real> scores = x.view();
+  const std::vector<Path> best = viterbi(constraint, scores, {.impossible = Impossible::allow});
+  std::vector<Label> gold(x.mask.size(), -100);
+  for (int i = 0; i < x.B; ++i) {
+    for (std::size_t t = 0, n = 0; t < static_cast<std::size_t>(x.T) && n < best[static_cast<std::size_t>(i)].labels.size(); ++t) {
+      const std::size_t row = static_cast<std::size_t>(i * x.T) + t;
+      if (x.mask[row]) gold[row] = best[static_cast<std::size_t>(i)].labels[n++];
+    }
+  }
+  std::vector<Real> emissions(x.emissions.size()), transitions(x.transitions.size());
+  Gradients<Real> gradients;
+  gradients.emissions = emissions;
+  gradients.transitions = transitions;
+  LossOptions options;
+  options.outside = OutsideGold::skip;
+  const Loss loss = nll(constraint, scores, gold, gradients, options);
+  const auto got = run_expectation(there, x.there(), std::vector<std::int64_t>(gold.begin(), gold.end()));
+  const std::vector<double> z = log_z(constraint, scores);
+  const auto paths = run_viterbi(there, x.there());
+  std::vector<double> sums(x.transitions.size()), size(x.transitions.size());
+  for (int i = 0; i < x.B; ++i) {
+    const auto b = static_cast<std::size_t>(i);
+    SCOPED_TRACE("sequence " + std::to_string(i));
+    if (z[b] == -inf) {
+      EXPECT_NE(got.status[b].outcome, 0);
+      EXPECT_EQ(paths.score[b], -inf);
+      continue;
+    }
+    EXPECT_NEAR(loss.values[b], got.value[b], 2 * tolerance<Real> * std::max(1.0, std::fabs(z[b])));
+    expect_value(best[b].score, paths.score[b], 2 * tolerance<Real>, "best");
+    EXPECT_TRUE(constraint.accepts(paths.labels[b]).accepted);
+    for (std::size_t p = 0; p < sums.size(); ++p) {
+      sums[p] += static_cast<double>(got.transitions[b * sums.size() + p]);
+      size[p] += std::fabs(static_cast<double>(got.transitions[b * sums.size() + p]));
+    }
+  }
+  for (std::size_t i = 0; i < emissions.size(); ++i) {
+    if (x.mask[i / static_cast<std::size_t>(x.K)]) {
+      ASSERT_NEAR(static_cast<double>(emissions[i]), static_cast<double>(got.emissions[i]), 2 * tolerance<Real>) << "emission " << i;
+    }
+  }
+  for (std::size_t p = 0; p < sums.size(); ++p) {
+    ASSERT_NEAR(static_cast<double>(transitions[p]), sums[p], 3 * tolerance<Real> * std::max(1.0, size[p] + x.B)) << "transition " << p;
+  }
+}
+
+TYPED_TEST(Cuda, SrlInRaggedBatches) {
+  for (double spread : {1.0, 10.0, 100.0, 3000.0}) {
+    SCOPED_TRACE("spread " + std::to_string(spread));
+    expect_like_cpu(srl(), Ragged<TypeParam>(srl(), 8, 64, spread, 11));
+    expect_like_cpu(srl(), Ragged<TypeParam>(srl(), 3, 300, spread, 12));
+  }
+  const Constraint everything = Constraint::unconstrained(numbered_labels(47));
+  expect_like_cpu(everything, Ragged<TypeParam>(everything, 8, 64, 3.0, 13));
+}
+
+TYPED_TEST(Cuda, LongSequences) {
+  const Constraint bio = compile(Language::parse("(O | B-A I-A* | B-B I-B*)*"));
+  for (double spread : {1.0, 2000.0}) expect_like_cpu(bio, Ragged<TypeParam>(bio, 1, 20000, spread, 21, false));
+}
+
+TYPED_TEST(Cuda, ForcedPaths) {
+  for (int length : {5, 63, 501}) {
+    Random random(static_cast<std::uint64_t>(length));
+    for (const oracle::Forced& x : {oracle::forced_by_parity(random, length), oracle::forced_by_end(random, length), oracle::forced_single(random, length)}) {
+      const oracle::DenseResult expected = oracle::dense(x.automaton, x.scores);
+      const cuda::DeviceConstraint there(Constraint::from_automaton(x.automaton, numbered_labels(x.scores.labels)));
+      const auto got = run_expectation(there, one<TypeParam>(x.scores));
+      expect_value(expected.log_z, got.value.at(0), tolerance<TypeParam>, "log_z");
+      expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "marginals");
+      expect_value(expected.best, run_viterbi(there, one<TypeParam>(x.scores)).score.at(0), tolerance<TypeParam>, "best");
+    }
+  }
+}
+
+// More nodes than 16-bit numbers count, and than a block has room for.
+TYPED_TEST(Cuda, LargeAutomata) {
+  std::string labels = "labels = {";
+  for (int i = 0; i < 50; ++i) labels += " L" + std::to_string(i);
+  labels += "}";
+  const Constraint large = compile(Language::parse(labels + "\nlanguage = at_most(2100, L0) & (. .)*\n"));
+  ASSERT_GT(large.size().nodes, 100000);
+  expect_like_cpu(large, Ragged<TypeParam>(large, 2, 12, 1.0, 31));
+  const Constraint middle = compile(Language::parse(labels + "\nlanguage = at_most(700, L0)\n"));
+  expect_like_cpu(middle, Ragged<TypeParam>(middle, 2, 12, 1.0, 32));
+}
+
+TYPED_TEST(Cuda, BadScoresAreNamed) {
+  Ragged<TypeParam> x(srl(), 2, 5, 1.0, 41, false);
+  std::fill(x.mask.begin(), x.mask.end(), 1);
+  x.emissions[static_cast<std::size_t>(x.K * (x.T + 3) + 2)] = std::numeric_limits<TypeParam>::quiet_NaN();
+  const cuda::DeviceConstraint there(srl());
+  const auto got = run_expectation(there, x.there());
+  EXPECT_EQ(got.status[0].outcome, 0);
+  EXPECT_EQ(got.status[1].outcome, 1);
+  EXPECT_EQ(got.status[1].position, 3);
+  EXPECT_EQ(got.status[1].label, 2);
+  EXPECT_NE(cuda::status_message("nll", srl(), 1, got.status[1]).find("position 3"), std::string::npos);
+  EXPECT_EQ(run_viterbi(there, x.there()).status[1].outcome, 1);
+  x.emissions[static_cast<std::size_t>(x.K * (x.T + 3) + 2)] = 0;
+  x.transitions[3] = std::numeric_limits<TypeParam>::infinity();
+  EXPECT_EQ(run_expectation(there, x.there()).status[0].outcome, 4);
+}
+
+TYPED_TEST(Cuda, TheSameFromRunToRun) {
+  const Ragged<TypeParam> x(srl(), 8, 64, 3.0, 51);
+  const cuda::DeviceConstraint there(srl());
+  const auto first = run_expectation(there, x.there()), second = run_expectation(there, x.there());
+  EXPECT_EQ(first.value, second.value);
+  EXPECT_EQ(first.transitions, second.transitions);
+}
+
+TYPED_TEST(Cuda, CapturedInAGraph) {
+  const Ragged<TypeParam> x(srl(), 4, 32, 1.0, 61);
+  const cuda::DeviceConstraint there(srl());
+  const DeviceBatch<TypeParam> batch = x.there();
+  const OnDevice<double> value(4), score(4);
+  const OnDevice<cuda::Status> status(4);
+  const OnDevice<std::int32_t> labels(4 * 32);
+  const cuda::Expectation wanted{value.get(), nullptr, nullptr, status.get(), nullptr};
+  const std::size_t bytes = std::max(cuda::expectation_bytes(there, batch.view(), wanted), cuda::viterbi_bytes(there, batch.view()));
+  const OnDevice<char> memory(bytes);
+  cudaStream_t stream;
+  must(cudaStreamCreate(&stream));
+  cudaGraph_t graph;
+  must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  cuda::expectation(there, batch.view(), wanted, {memory.get(), bytes}, stream);
+  cuda::viterbi(there, batch.view(), {labels.get(), score.get(), status.get()}, {memory.get(), bytes}, stream);
+  must(cudaStreamEndCapture(stream, &graph));
+  cudaGraphExec_t replay;
+  must(cudaGraphInstantiate(&replay, graph, 0));
+  must(cudaGraphLaunch(replay, stream));
+  must(cudaStreamSynchronize(stream));
+  const std::vector<double> z = log_z(srl(), x.view());
+  for (std::size_t i = 0; i < 4; ++i) expect_value(z[i], value.host()[i], tolerance<TypeParam>, "log_z");
+}
+
+template <class Half>
+void half_emissions(cuda::Type type) {
+  const Ragged<float> x(srl(), 4, 32, 2.0, 71);
+  std::vector<Half> halves;
+  std::vector<float> rounded;
+  for (float h : x.emissions) {
+    halves.push_back(Half(h));
+    rounded.push_back(static_cast<float>(halves.back()));
+  }
+  const cuda::DeviceConstraint there(srl());
+  const std::span<const float> g(x.transitions), none;
+  const DeviceBatch<float, Half> in_half(4, 32, x.K, std::span<const Half>(halves), g, none, none, std::span<const std::uint8_t>(x.mask), type);
+  const DeviceBatch<float> in_float(4, 32, x.K, std::span<const float>(rounded), g, none, none, std::span<const std::uint8_t>(x.mask));
+  EXPECT_EQ(run_expectation(there, in_half).value, run_expectation(there, in_float).value);
+  EXPECT_EQ(run_viterbi(there, in_half).labels, run_viterbi(there, in_float).labels);
+}
+
+TEST(CudaTypes, HalfPrecisionEmissionsAreReadAsTheyAre) {
+  if (!cuda::available()) GTEST_SKIP() << "no CUDA device here";
+  half_emissions<__half>(cuda::Type::f16);
+  half_emissions<__nv_bfloat16>(cuda::Type::bf16);
+}
+
+}  // namespace
+}  // namespace regccrf
