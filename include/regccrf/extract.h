@@ -68,10 +68,10 @@ class Extractor {
 };
 
 struct ReadOptions {
-  bool gold = true;       // there is gold: in CRFsuite's format the first field, in columns `label_column`
-  int label_column = -1;  // from 0; -1: the last
-  std::string unknown;    // gold spelled so is unknown; empty: there is none
-  bool grow = true;       // attributes that are new get a number; else they are left out
+  bool gold = true;          // there is gold: in CRFsuite's format the first field, in columns `label_column`
+  int label_column = -1;     // from 0; -1: the last
+  std::string unknown = {};  // gold spelled so is unknown; empty: there is none
+  bool grow = true;          // attributes that are new get a number; else they are left out
 };
 
 // Collects sequences. Labels always grow: a label that the caller did not expect has a number past those that it did.

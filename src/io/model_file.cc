@@ -60,24 +60,6 @@ std::string as_json(const std::vector<std::string>& labels) {
   }
 }
 
-// Of everything but the header's own layout.
-std::string checksum(const SafetensorsView& file) {
-  std::uint64_t sum = 0;
-  const auto add = [&](std::string_view bytes) { sum = (sum ^ checksum_bytes(bytes)) * 0x9e3779b97f4a7c15; };
-  for (const auto& [name, value] : file.metadata) {
-    if (name == "checksum") continue;
-    add(name);
-    add(value);
-  }
-  for (const auto& [name, tensor] : file.tensors) {
-    add(name);
-    add(tensor.bytes);
-  }
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(sum));
-  return text;
-}
-
 void check_version(const SafetensorsView& file, const std::string& path) {
   const std::string format = file.metadata.contains("format") ? file.metadata.at("format") : "";
   if (format == "regccrf constraint") refuse(path, "a compiled constraint, not a model; `regccrf train` makes models");
@@ -116,6 +98,23 @@ void check_names(const ModelView& model, const std::string& what) {
 }
 
 }  // namespace
+
+std::string model_checksum(const SafetensorsView& file) {
+  std::uint64_t sum = 0;
+  const auto add = [&](std::string_view bytes) { sum = (sum ^ checksum_bytes(bytes)) * 0x9e3779b97f4a7c15; };
+  for (const auto& [name, value] : file.metadata) {
+    if (name == "checksum") continue;
+    add(name);
+    add(value);
+  }
+  for (const auto& [name, tensor] : file.tensors) {
+    add(name);
+    add(tensor.bytes);
+  }
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(sum));
+  return text;
+}
 
 void check_model(const ModelView& model, const std::string& what) {
   check_names(model, what);
@@ -178,7 +177,7 @@ SafetensorsPieces encode_model(const ModelView& model, std::string& constraint_b
     file.metadata["pattern"] = model.constraint->text();
     file.tensors["constraint"] = tensor_of("U8", std::span(std::string_view(constraint_bytes)));
   }
-  file.metadata["checksum"] = checksum(file);
+  file.metadata["checksum"] = model_checksum(file);
   try {
     return lay_out_safetensors(file);
   } catch (const nlohmann::json::exception&) {
@@ -189,7 +188,7 @@ SafetensorsPieces encode_model(const ModelView& model, std::string& constraint_b
 ModelView decode_model(std::string_view bytes, const std::string& path) {
   const SafetensorsView file = view_safetensors(bytes, path);
   check_version(file, path);
-  if (checksum(file) != field(file, "checksum", path))
+  if (model_checksum(file) != field(file, "checksum", path))
     refuse(path, "damaged: its checksum does not fit its content; restore or train it again");
   ModelView model;
   try {

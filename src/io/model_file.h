@@ -38,6 +38,9 @@ struct ModelView {
 // `what` begins the message.
 void check_model(const ModelView& model, const std::string& what);
 
+// Of everything in a model file but itself.
+std::string model_checksum(const SafetensorsView& file);
+
 // Header and tensors; the tensors point into `model` and into `constraint_bytes`.
 SafetensorsPieces encode_model(const ModelView& model, std::string& constraint_bytes);
 // Points into `bytes`. `path` appears in errors only.

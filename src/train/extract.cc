@@ -61,7 +61,13 @@ Extractor Extractor::from_template(const std::string& text, const std::string& o
   return Extractor(template_extractor(text, origin));
 }
 
-std::string Extractor::text() const { return impl_->json().dump(); }
+std::string Extractor::text() const {
+  try {
+    return impl_->json().dump();
+  } catch (const nlohmann::json::exception&) {
+    throw Error("[extract] " + summary() + ": a name or a path is not UTF-8, and a model holds UTF-8 only");
+  }
+}
 
 Extractor Extractor::from_text(const std::string& text, const std::string& embeddings) {
   try {

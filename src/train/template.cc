@@ -4,6 +4,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "io/utf8.h"
 #include "regccrf/error.h"
 #include "train/extractor.h"
 
@@ -110,6 +111,7 @@ class Templates : public Extractor::Impl {
  private:
   void add_line(std::string_view line, const std::string& place) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t')) line.remove_suffix(1);
+    if (!is_utf8(line)) throw Error(place + "not UTF-8; convert the templates first");
     if (line.empty() || line[0] == '#') return;
     Template pieces = TemplateParser(line, place).parse();
     if (line[0] == 'B') {
