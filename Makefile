@@ -19,14 +19,15 @@ test-torch-latest: all
 	@scripts/venv build/venv-latest torch==2.13.0 numpy pytest pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 transformers accelerate
 	@PYTHONPATH=build/python build/venv-latest/bin/python -m pytest -q python/tests
 
-# Against the others, where they can be installed (PyTorch, pytorch-crf, ccrf); results go to bench/record.
+# Against the others, where they can be installed (PyTorch, pytorch-crf, ccrf, CRFsuite); results go to bench/record.
 bench: all
 	@cmake --build build --target bench_programs
-	@scripts/venv build/venv-bench torch==2.13.0 numpy pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 matplotlib
+	@scripts/venv build/venv-bench torch==2.13.0 numpy pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 matplotlib python-crfsuite==0.9.12
 	@build/venv-bench/bin/python bench/inference/run.py
 	@build/venv-bench/bin/python bench/inference/growth.py
 	@build/venv-bench/bin/python bench/inference/long.py
 	@PYTHONPATH=build/python build/venv-bench/bin/python bench/torch/step.py
+	@build/venv-bench/bin/python bench/tagger/run.py
 
 format:
 	@git ls-files '*.cc' '*.h' | xargs clang-format-14 -i
