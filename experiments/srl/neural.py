@@ -358,7 +358,7 @@ class Experiment:
         return result
 
     def timing(self, name: str, steps: int) -> Dict[str, object]:
-        """With nothing beside it on the device: a training step, the layer's share of it, and decoding the test part."""
+        """Alone on the device: a training step, the layer's share of it, and decoding the test part."""
         import torch
 
         device = self.options.device
@@ -608,9 +608,9 @@ def record(report, predictions, what, name, seed, result) -> None:
         for system, parts in result["systems"].items():
             test = parts["test"]
             print(
-                f"seed {seed} {system}: test F1 {test['f1']:.2f} (P {test['precision']:.2f} R {test['recall']:.2f}), dev F1 "
-                f"{parts['dev']['f1']:.2f}, outside {test['violations']} of {test['outputs']}; loss {result['losses'][-1]:.3f}, "
-                f"{result['seconds']:.1f} s",
+                f"seed {seed} {system}: test F1 {test['f1']:.2f} (P {test['precision']:.2f} R {test['recall']:.2f}), "
+                f"dev F1 {parts['dev']['f1']:.2f}, outside {test['violations']} of {test['outputs']}; "
+                f"loss {result['losses'][-1]:.3f}, {result['seconds']:.1f} s",
                 flush=True,
             )
 

@@ -170,8 +170,13 @@ class Score:
         return role == EXCLUDED
 
     def figures(self) -> Dict[str, object]:
-        return {**self.overall.figures(), "sentences": self.sentences, "predicates": self.predicates, "perfect": self.perfect,
-                "roles": {role: counts.figures() for role, counts in sorted(self.roles.items())}}
+        return {
+            **self.overall.figures(),
+            "sentences": self.sentences,
+            "predicates": self.predicates,
+            "perfect": self.perfect,
+            "roles": {role: counts.figures() for role, counts in sorted(self.roles.items())},
+        }
 
     def table(self) -> str:
         def line(name: str, counts: Counts) -> str:
@@ -179,10 +184,17 @@ class Score:
                 name, counts.correct, counts.excess, counts.missed, counts.precision, counts.recall, counts.f1)
 
         rule = "-" * 60
-        lines = ["Number of Sentences    :      %6d" % self.sentences, "Number of Propositions :      %6d" % self.predicates,
-                 "Percentage of perfect props : %6.2f" % (100 * self.perfect / self.predicates if self.predicates else 0), "",
-                 "%10s   %6s  %6s  %6s   %6s  %6s  %6s" % ("", "corr.", "excess", "missed", "prec.", "rec.", "F1"),
-                 rule, line("Overall", self.overall), "-" * 10]
+        perfect = 100 * self.perfect / self.predicates if self.predicates else 0
+        lines = [
+            "Number of Sentences    :      %6d" % self.sentences,
+            "Number of Propositions :      %6d" % self.predicates,
+            "Percentage of perfect props : %6.2f" % perfect,
+            "",
+            "%10s   %6s  %6s  %6s   %6s  %6s  %6s" % ("", "corr.", "excess", "missed", "prec.", "rec.", "F1"),
+            rule,
+            line("Overall", self.overall),
+            "-" * 10,
+        ]
         lines += [line(role, counts) for role, counts in sorted(self.roles.items()) if role != EXCLUDED]
         lines += [rule] + [line(role, counts) for role, counts in self.roles.items() if role == EXCLUDED] + [rule]
         return "".join(text + "\n" for text in lines)
@@ -192,7 +204,7 @@ class Score:
 
 
 def blocks(file: TextIO) -> Iterator[Tuple[int, List[List[str]]]]:
-    """Of every sentence: its first line's number, and its columns. An empty block, as behind two blank lines, ends the file."""
+    """Of every sentence: its first line's number, and its columns. An empty block (two blank lines) ends the file."""
     columns: List[List[str]] = []
     first = 1
     for number, line in enumerate(file, 1):
@@ -200,8 +212,11 @@ def blocks(file: TextIO) -> Iterator[Tuple[int, List[List[str]]]]:
         if not cells:
             if not columns:
                 if any(rest.strip() for rest in file):
-                    print(f"score: warning: {file.name}:{number}: a second blank line ends the file; what follows is not scored",
-                          file=sys.stderr)
+                    where = f"{file.name}:{number}"
+                    print(
+                        f"score: warning: {where}: a second blank line ends the file; what follows is not scored",
+                        file=sys.stderr,
+                    )
                 return
             yield first, columns
             columns, first = [], number + 1

@@ -12,7 +12,9 @@ from typing import Sequence, Tuple
 import numpy as np
 
 
-def permutation_test(a: Sequence[float], b: Sequence[float], most: int = 3_000_000, seed: int = 0) -> Tuple[float, bool]:
+def permutation_test(
+    a: Sequence[float], b: Sequence[float], most: int = 3_000_000, seed: int = 0
+) -> Tuple[float, bool]:
     """The p-value, and whether it is exact: at most `most` ways are tried."""
     if not a or not b:
         raise ValueError("a permutation test needs scores of both systems")
