@@ -12,9 +12,9 @@
 #include "cli/progress_line.h"
 #include "io/safetensors.h"
 #include "regccrf/error.h"
-#include "regccrf/evaluate.h"
 #include "regccrf/extract.h"
 #include "regccrf/trainer.h"
+#include "train/development.h"
 
 namespace regccrf::cli {
 namespace {
@@ -206,38 +206,6 @@ void settle_outside(const Options& options, const Constraint& constraint, bool s
   }
   if (speak) std::cerr << report;
 }
-
-// Gold and decoded labels as conlleval scores them.
-class DevelopmentScore {
- public:
-  DevelopmentScore(const Dataset& data, const Labels& labels) : data_(data), labels_(labels) {
-    gold_ = names(data.gold);
-    options_.scheme = guess_scheme(gold_);
-    options_.unknown = kUnknown;
-  }
-  double operator()(std::span<const Label> predicted) const {
-    const Evaluation evaluation = evaluate(gold_, names(predicted), options_);
-    const bool spans = evaluation.total.spans.gold > 0;
-    return spans ? evaluation.total.spans.f1() : evaluation.total.accuracy();
-  }
-
- private:
-  static constexpr const char* kUnknown = " ";  // no label is spelled so
-
-  std::vector<LabelNames> names(std::span<const Label> labels) const {
-    std::vector<LabelNames> result(static_cast<std::size_t>(data_.sequences()));
-    for (std::int64_t i = 0; i < data_.sequences(); ++i) {
-      for (std::int64_t t = data_.position[i]; t < data_.position[i + 1]; ++t)
-        result[i].push_back(labels[t] == kUnknownLabel ? kUnknown : labels_.name(labels[t]));
-    }
-    return result;
-  }
-
-  const Dataset& data_;
-  Labels labels_;
-  std::vector<LabelNames> gold_;
-  EvaluateOptions options_;
-};
 
 Constrain constrain_of(const Options& options) {
   const bool given = options.constraint.given();

@@ -32,17 +32,20 @@ enum class NoSequence {
 
 struct TagOptions {
   int k_best = 1;
-  bool scores = false;  // probabilities of sequences, and marginals
+  bool scores = false;         // probabilities of sequences, and marginals
+  bool all_marginals = false;  // marginals of every label, not only of the best sequence's
   bool language_mass = false;
   int forced_column = -1;  // from 0; the labels in it stay, unless it is empty or _
   NoSequence no_sequence = NoSequence::error;
+  int threads = 1;  // of one decode(); 0: as many as the machine has
 };
 
 struct Tagged {
   std::vector<Path> paths;        // best first; with scores, Path::score is log P(sequence); empty: nothing is legal
   std::vector<double> marginals;  // [T] of the best sequence's labels, with scores
-  double language_mass = 0;       // P(L | x), where asked for
-  bool free = false;              // decoded without the constraint
+  std::vector<double> all_marginals;  // [T, K], where asked for; zeros where nothing is legal
+  double language_mass = 0;           // P(L | x), where asked for
+  bool free = false;                  // decoded without the constraint
 };
 
 class Tagger : public AttributeSink {
@@ -59,6 +62,8 @@ class Tagger : public AttributeSink {
   void next() override;
   void end();
 
+  void forget();  // what was collected
+
   std::int64_t positions() const { return rows_; }  // collected so far
   // Every sentence collected, in order. Begins afresh. Holds until the next call.
   const std::vector<Tagged>& decode();
@@ -67,9 +72,9 @@ class Tagger : public AttributeSink {
 
  private:
   void run(const Constraint& constraint, std::span<const std::int64_t> which);
+  void take_marginals(Tagged& tagged, std::int64_t first, std::int64_t length) const;
   void force_row(std::int64_t row, Label label);
   Label forced_label(const Sentence& sentence, std::int64_t t) const;
-  void begin_afresh();
   void settle();
 
   // Attributes that are not yet in the emissions: they are looked up many at a time, so that memory is waited for once.

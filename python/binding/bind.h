@@ -9,5 +9,6 @@ void bind_labels(pybind11::module_& module);
 void bind_language(pybind11::module_& module);
 void bind_constraint(pybind11::module_& module);
 void bind_inference(pybind11::module_& module);
+void bind_tagger(pybind11::module_& module);
 
 }  // namespace regccrf::python

@@ -34,4 +34,5 @@ PYBIND11_MODULE(_core, module) {
   regccrf::python::bind_language(module);
   regccrf::python::bind_constraint(module);
   regccrf::python::bind_inference(module);
+  regccrf::python::bind_tagger(module);
 }

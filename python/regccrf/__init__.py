@@ -7,7 +7,8 @@ A `Language` says which label sequences are legal, `compile` makes a `Constraint
 >>> regccrf.viterbi(bio, numpy.eye(3), numpy.zeros((3, 3)))
 Path(labels=[0, 1, 2], score=3.0)
 
-PyTorch modules are in `regccrf.torch`, which is the only part that needs PyTorch.
+A tagger with features is trained by `train` and used by `Tagger`; `regccrf.sklearn.CRF` is an estimator with the interface of
+sklearn-crfsuite. PyTorch modules are in `regccrf.torch`, which is the only part that needs PyTorch.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from __future__ import annotations
 import os
 from typing import Optional, Sequence, Union
 
-from ._core import Constraint, Error, Labels, Language, LimitError, Limits, Membership, __version__, compile_language
+from ._core import (Constraint, Error, Labels, Language, LimitError, Limits, Membership, Model, __version__,
+                    compile_language)
 from .inference import (Gradients, Path, bigram_marginals, entropy, k_best, language_mass, log_z, marginals, nll,
                         posterior_decode, sample, viterbi)
+from .tagger import Tagger, Tagging, train
 
 LanguageLike = Union[str, "os.PathLike[str]", Language, Constraint]
 
 __all__ = ["Constraint", "Error", "Gradients", "Labels", "Language", "LanguageLike", "LimitError", "Limits", "Membership",
-           "Path", "__version__", "bigram_marginals", "compile", "entropy", "k_best", "language_mass", "log_z", "marginals",
-           "nll", "posterior_decode", "sample", "viterbi"]
+           "Model", "Path", "Tagger", "Tagging", "__version__", "bigram_marginals", "compile", "entropy", "k_best", "language_mass", "log_z", "marginals",
+           "nll", "posterior_decode", "sample", "train", "viterbi"]
 
 
 def compile(language: LanguageLike, labels: Union[Labels, Sequence[str], None] = None,

@@ -10,6 +10,8 @@ import torch
 
 import regccrf
 import regccrf.inference
+import regccrf.sklearn
+import regccrf.tagger
 import regccrf.torch
 from regccrf import _core
 
@@ -19,7 +21,7 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 def documented():
     """(name, docstring) of everything public."""
-    for module in (regccrf, regccrf.inference, regccrf.torch):
+    for module in (regccrf, regccrf.inference, regccrf.sklearn, regccrf.tagger, regccrf.torch):
         yield module.__name__, module.__doc__
     owners = [(name, value) for module in (_core, regccrf, regccrf.inference, regccrf.torch) for name, value in vars(module).items()
               if not name.startswith("_") and getattr(value, "__module__", "").startswith("regccrf")]

@@ -23,10 +23,10 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 Tagger::Tagger(Model model, Extractor extractor, TagOptions options)
     : model_(std::move(model)), extractor_(std::move(extractor)), options_(options) {
   if (options_.k_best < 1) throw Error("[tag] k_best is " + std::to_string(options_.k_best) + "; 1 or more is needed");
-  begin_afresh();
+  forget();
 }
 
-void Tagger::begin_afresh() {
+void Tagger::forget() {
   pending_.clear();
   pending_text_.clear();
   h_.assign(at(model_.labels().size()), 0);
@@ -143,14 +143,14 @@ const std::vector<Tagged>& Tagger::decode() {
   decoded_length_ = length_;
   if (!none.empty() && options_.no_sequence == NoSequence::error) {
     const std::string reason = "[tag] sentence " + std::to_string(none[0] + 1) + ": " + this->reason(none[0]);
-    begin_afresh();
+    forget();
     throw Error(reason);
   }
   if (!none.empty() && options_.no_sequence == NoSequence::free) {
     run(Constraint::unconstrained(model_.labels()), none);
     for (std::int64_t i : none) tagged_[at(i)].free = true;
   }
-  begin_afresh();
+  forget();
   return tagged_;
 }
 
@@ -162,7 +162,6 @@ void Tagger::run(const Constraint& constraint, std::span<const std::int64_t> whi
     length.push_back(length_[at(i)]);
   }
   if (which.empty()) return;
-  const std::size_t K = at(model_.labels().size());
   Scores<double> scores;
   scores.labels = model_.labels().size();
   scores.emissions = h_;
@@ -171,6 +170,7 @@ void Tagger::run(const Constraint& constraint, std::span<const std::int64_t> whi
   scores.layout.length = length;
   Options options;
   options.workspace = &workspace_;
+  options.threads = options_.threads;
   options.impossible = Impossible::allow;
   if (options_.k_best > 1) {
     std::vector<std::vector<Path>> paths = k_best(constraint, scores, options_.k_best, options);
@@ -185,23 +185,29 @@ void Tagger::run(const Constraint& constraint, std::span<const std::int64_t> whi
   }
   if (options_.scores) {
     const std::vector<double> all = log_z(constraint, scores, options);
+    for (std::size_t n = 0; n < which.size(); ++n) {
+      for (Path& path : tagged_[at(which[n])].paths) path.score = std::min(path.score - all[n], 0.0);
+    }
+  }
+  if (options_.scores || options_.all_marginals) {
     marginals_.resize(h_.size());
     label_marginals<double>(constraint, scores, marginals_, options);
-    for (std::size_t n = 0; n < which.size(); ++n) {
-      Tagged& tagged = tagged_[at(which[n])];
-      tagged.marginals.clear();
-      for (Path& path : tagged.paths) path.score = std::min(path.score - all[n], 0.0);
-      if (tagged.paths.empty()) continue;
-      for (std::int64_t t = 0; t < length[n]; ++t) {
-        const Label label = tagged.paths[0].labels[at(t)];
-        tagged.marginals.push_back(std::min(marginals_[at(first[n] + t) * K + at(label)], 1.0));
-      }
-    }
+    for (std::size_t n = 0; n < which.size(); ++n) take_marginals(tagged_[at(which[n])], first[n], length[n]);
   }
   if (options_.language_mass) {
     const std::vector<double> mass = language_mass(model_.decoding(), scores, options);
     for (std::size_t n = 0; n < which.size(); ++n) tagged_[at(which[n])].language_mass = std::exp(mass[n]);
   }
+}
+
+void Tagger::take_marginals(Tagged& tagged, std::int64_t first, std::int64_t length) const {
+  const std::size_t K = at(model_.labels().size());
+  const std::span<const double> rows(marginals_.data() + at(first) * K, at(length) * K);
+  tagged.marginals.clear();
+  for (std::size_t t = 0; !tagged.paths.empty() && t < at(length); ++t) {
+    tagged.marginals.push_back(std::min(rows[t * K + at(tagged.paths[0].labels[t])], 1.0));
+  }
+  if (options_.all_marginals) tagged.all_marginals.assign(rows.begin(), rows.end());
 }
 
 std::string Tagger::reason(std::int64_t i) const {

@@ -1,0 +1,517 @@
+// Model, Extractor, Data, training and tagging. Sentences come as Python lists: at each position attributes (a dict or
+// a list, as python-crfsuite takes them) or a row of columns, as the extractor wants.
+#include "regccrf/tagger.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include <nlohmann/json.hpp>
+
+#include "bind.h"
+#include "regccrf/trainer.h"
+#include "train/development.h"
+
+namespace py = pybind11;
+
+namespace regccrf::python {
+namespace {
+
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+std::string_view text_of(py::handle value) {
+  if (PyBytes_Check(value.ptr()))
+    return {PyBytes_AS_STRING(value.ptr()), static_cast<std::size_t>(PyBytes_GET_SIZE(value.ptr()))};
+  Py_ssize_t size = 0;
+  const char* text = PyUnicode_Check(value.ptr()) ? PyUnicode_AsUTF8AndSize(value.ptr(), &size) : nullptr;
+  if (text == nullptr) {
+    PyErr_Clear();
+    throw py::type_error("a string is needed, not " + py::repr(value).cast<std::string>());
+  }
+  return {text, static_cast<std::size_t>(size)};
+}
+
+bool is_text(py::handle value) { return PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()); }
+
+float number_of(py::handle value, const std::string& name) {
+  const double number = PyFloat_AsDouble(value.ptr());
+  if (number == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    throw py::type_error("the value of '" + name + "' is " + py::repr(value).cast<std::string>() +
+                         "; it may be a number, a string, a dict, a list or a set of strings");
+  }
+  if (!std::isfinite(static_cast<float>(number))) throw py::value_error("the value of '" + name + "' is not finite");
+  return static_cast<float>(number);
+}
+
+bool is_collection(py::handle value) {
+  return PyList_Check(value.ptr()) || PyTuple_Check(value.ptr()) || PyAnySet_Check(value.ptr());
+}
+
+// {"a": 2} → a = 2; {"a": "b"} → a:b; {"a": {"b": 2}} → a:b = 2; {"a": ["b", "c"]} → a:b, a:c; ["a", "b"] → a, b
+void feed(py::handle item, std::string& prefix, AttributeSink& sink) {
+  const std::size_t size = prefix.size();
+  if (PyDict_Check(item.ptr())) {
+    for (const auto& [key, value] : py::reinterpret_borrow<py::dict>(item)) {
+      prefix += text_of(key);
+      if (is_text(value)) {
+        prefix += ':';
+        prefix += text_of(value);
+        sink.attribute(prefix, 1);
+      } else if (PyDict_Check(value.ptr()) || is_collection(value)) {
+        prefix += ':';
+        feed(value, prefix, sink);
+      } else {
+        sink.attribute(prefix, number_of(value, prefix));
+      }
+      prefix.resize(size);
+    }
+    return;
+  }
+  if (!is_collection(item)) {
+    throw py::type_error("a position's attributes are a dict or a list of strings, not " +
+                         py::repr(item).cast<std::string>());
+  }
+  for (py::handle name : item) {
+    prefix += text_of(name);
+    sink.attribute(prefix, 1);
+    prefix.resize(size);
+  }
+}
+
+std::vector<std::string> row_of(py::handle position) {
+  if (is_text(position)) return {std::string(text_of(position))};
+  std::vector<std::string> row;
+  if (!PyList_Check(position.ptr()) && !PyTuple_Check(position.ptr())) {
+    throw py::type_error("a row is a word or a list of columns, not " + py::repr(position).cast<std::string>());
+  }
+  for (py::handle field : position) row.emplace_back(text_of(field));
+  return row;
+}
+
+// Every attribute of a sentence, position after position.
+void feed_sentence(py::handle sentence, const Extractor& extractor, AttributeSink& sink) {
+  if (extractor.format() == Format::crfsuite) {
+    std::string prefix;
+    for (py::handle position : sentence) {
+      feed(position, prefix, sink);
+      sink.next();
+    }
+    return;
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (py::handle position : sentence) rows.push_back(row_of(position));
+  extractor.extract(Sentence::of_rows(rows), sink);
+}
+
+// --- training
+// -----------------------------------------------------------------------------------------------------------
+
+struct Shared {
+  Names attributes, labels;
+};
+
+ReadOptions read_options(const std::string& unknown, int label_column, bool grow) {
+  ReadOptions options;
+  options.unknown = unknown;
+  options.label_column = label_column;
+  options.grow = grow;
+  return options;
+}
+
+class Data {
+ public:
+  Data(Extractor extractor, const std::string& unknown, int label_column)
+      : Data(std::make_shared<Shared>(), std::move(extractor), read_options(unknown, label_column, true)) {}
+  Data development() const {
+    ReadOptions options = options_;
+    options.grow = false;
+    return Data(shared_, extractor_, options);
+  }
+
+  void add(py::handle x, py::handle y) {
+    Staged staged(*builder_);
+    feed_sentence(x, extractor_, staged);
+    std::vector<std::string_view> labels;
+    for (py::handle label : y) labels.push_back(text_of(label));
+    if (labels.size() != staged.positions()) {
+      throw py::value_error("a sequence has " + std::to_string(staged.positions()) + " positions and " +
+                            std::to_string(labels.size()) + " labels");
+    }
+    staged.send(labels);
+    builder_->end();
+  }
+  void read(const std::string& path, const std::string& format) {
+    SentenceReader reader(path, format == "crfsuite"  ? Format::crfsuite
+                                : format == "columns" ? Format::columns
+                                                      : Format::automatic);
+    builder_->read(reader, extractor_);
+  }
+  std::vector<std::string> labels() const {
+    std::vector<std::string> names;
+    for (std::int32_t i = 0; i < shared_->labels.size(); ++i) names.emplace_back(shared_->labels.name(i));
+    return names;
+  }
+
+  // Gold numbered as `labels`. What was collected is gone.
+  Dataset take(const Labels& labels) {
+    Dataset data = builder_->take();
+    for (Label& gold : data.gold) {
+      if (gold != kUnknownLabel) gold = labels.id(shared_->labels.name(gold));
+    }
+    return data;
+  }
+  const Names& attributes() const { return shared_->attributes; }
+  const Extractor& extractor() const { return extractor_; }
+
+ private:
+  // Attributes of one sequence, held back until all of it is known to be sound.
+  class Staged : public AttributeSink {
+   public:
+    explicit Staged(DatasetBuilder& builder) : builder_(builder) {}
+    void attribute(std::string_view name, float value) override {
+      items_.push_back({text_.size(), name.size(), value});
+      text_ += name;
+    }
+    void next() override { end_.push_back(items_.size()); }
+    std::size_t positions() const { return end_.size(); }
+    void send(const std::vector<std::string_view>& labels) {
+      std::size_t i = 0;
+      for (std::size_t t = 0; t < end_.size(); ++t) {
+        for (; i < end_[t]; ++i)
+          builder_.attribute(std::string_view(text_).substr(items_[i].begin, items_[i].length), items_[i].value);
+        builder_.next(labels[t]);
+      }
+    }
+
+   private:
+    struct Item {
+      std::size_t begin, length;
+      float value;
+    };
+    DatasetBuilder& builder_;
+    std::string text_;
+    std::vector<Item> items_;
+    std::vector<std::size_t> end_;
+  };
+
+  Data(std::shared_ptr<Shared> shared, Extractor extractor, ReadOptions options)
+      : shared_(std::move(shared)),
+        extractor_(std::move(extractor)),
+        options_(options),
+        builder_(std::make_unique<DatasetBuilder>(shared_->attributes, shared_->labels, options)) {}
+
+  std::shared_ptr<Shared> shared_;
+  Extractor extractor_;
+  ReadOptions options_;
+  std::unique_ptr<DatasetBuilder> builder_;
+};
+
+Constrain constrain_of(const std::string& name) {
+  if (name == "train") return Constrain::train;
+  if (name == "decode") return Constrain::decode;
+  if (name == "none") return Constrain::none;
+  throw py::value_error("constrain is '" + name + "'; it may be 'train', 'decode' or 'none'");
+}
+
+std::string name_of(Constrain constrain) {
+  return constrain == Constrain::train ? "train" : constrain == Constrain::decode ? "decode" : "none";
+}
+
+// Sequences outside the language: an error that train() words, or left out, or repaired.
+void settle_outside(const Constraint& constraint, const std::string& outside, Dataset& data, nlohmann::json& facts) {
+  if (outside == "error") return;
+  if (outside != "skip" && outside != "repair")
+    throw Error("[train] outside is '" + outside + "'; it may be 'error', 'skip' or 'repair'");
+  std::vector<std::int64_t> which;
+  for (const OutsideSequence& o : find_outside(constraint, data)) which.push_back(o.sequence);
+  facts["outside"] = which.size();
+  if (which.empty()) return;
+  if (outside == "repair") {
+    facts["repaired_labels"] = repair(constraint, data, which);
+    return;
+  }
+  data = without(data, which);
+  facts["skipped"] = which.size();
+  if (data.sequences() == 0) throw Error("[train] every sequence is outside the language; none is left");
+}
+
+py::dict as_dict(const Progress& progress) {
+  py::dict dict;
+  dict["iteration"] = progress.iteration;
+  dict["objective"] = progress.objective;
+  dict["gradient_norm"] = progress.gradient_norm;
+  dict["seconds"] = progress.seconds;
+  dict["development"] = progress.development ? py::object(py::float_(*progress.development)) : py::none();
+  return dict;
+}
+
+// Asks Python between iterations: for a Ctrl-C, and for `progress`, which stops by False. What it raises ends training.
+Trained train_unlocked(const Training& training, const TrainOptions& options, const py::object& progress) {
+  std::optional<py::error_already_set> raised;
+  std::optional<Trained> trained;
+  {
+    const py::gil_scoped_release unlocked;
+    trained = train(training, options, [&](const Progress& now) {
+      const py::gil_scoped_acquire locked;
+      try {
+        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+        if (progress.is_none()) return true;
+        const py::object answer = progress(as_dict(now));
+        return answer.is_none() || py::bool_(answer);
+      } catch (py::error_already_set& error) {
+        raised.emplace(error);
+        return false;
+      }
+    });
+  }
+  if (raised) throw py::error_already_set(*raised);
+  return std::move(*trained);
+}
+
+py::tuple train_model(Data& data, Data* development, const std::optional<Constraint>& constraint,
+                      const std::string& constrain, const std::string& outside, const TrainOptions& options,
+                      const py::object& progress) {
+  Training training;
+  training.constrain = constrain_of(constrain);
+  training.constraint = constraint;
+  if (training.constrain != Constrain::none && !constraint)
+    throw py::value_error("constrain is '" + constrain + "', and there is no constraint");
+  training.labels = constraint ? constraint->labels() : Labels(data.labels());
+  Dataset sequences = data.take(training.labels);
+  if (sequences.sequences() == 0) throw py::value_error("there is nothing to train on");
+  std::optional<Dataset> held_out;
+  nlohmann::json facts = nlohmann::json::object();
+  if (training.constrain == Constrain::train) settle_outside(*constraint, outside, sequences, facts);
+  training.facts = facts.dump();
+  training.attributes = &data.attributes();
+  training.data = &sequences;
+  training.extractor = data.extractor().text();
+  if (development != nullptr) {
+    held_out = development->take(training.labels);
+    training.development = &*held_out;
+    training.score = DevelopmentScore(*held_out, training.labels);
+  }
+  TrainOptions with_transitions = options;
+  with_transitions.transitions = data.extractor().transitions();
+  Trained trained = train_unlocked(training, with_transitions, progress);
+  py::dict best = as_dict(trained.best);
+  best["iterations"] = trained.last.iteration;
+  best["stopped"] = trained.stopped;
+  return py::make_tuple(std::move(trained.model), best);
+}
+
+// --- tagging
+// ------------------------------------------------------------------------------------------------------------
+
+struct TagResult {
+  std::vector<std::pair<std::vector<Label>, double>> paths;
+  std::vector<double> marginals, all_marginals;
+  double language_mass;
+  bool free;
+};
+
+class PythonTagger {
+ public:
+  PythonTagger(const Model& model, const std::string& embeddings, const TagOptions& options)
+      : extractor_(Extractor::from_text(model.extractor(), embeddings)), tagger_(model, extractor_, options) {}
+
+  std::vector<TagResult> tag(const py::iterable& sentences) {
+    std::vector<TagResult> results;
+    for (py::handle sentence : sentences) {
+      try {
+        feed_sentence(sentence, extractor_, tagger_);
+      } catch (...) {
+        tagger_.forget();
+        throw;
+      }
+      tagger_.end();
+      if (tagger_.positions() >= 4096) decode(results);
+    }
+    decode(results);
+    return results;
+  }
+
+ private:
+  void decode(std::vector<TagResult>& results) {
+    const py::gil_scoped_release unlocked;
+    for (const Tagged& tagged : tagger_.decode()) {
+      TagResult result{{}, tagged.marginals, tagged.all_marginals, tagged.language_mass, tagged.free};
+      for (const Path& path : tagged.paths) result.paths.emplace_back(path.labels, path.score);
+      results.push_back(std::move(result));
+    }
+  }
+
+  Extractor extractor_;
+  Tagger tagger_;
+};
+
+py::dict transitions_of(const Model& model) {
+  py::dict result;
+  const auto K = static_cast<std::size_t>(model.labels().size());
+  for (std::size_t ab = 0; ab < K * K; ++ab) {
+    if (model.transitions()[ab] == 0) continue;
+    const auto a = static_cast<Label>(ab / K), b = static_cast<Label>(ab % K);
+    result[py::make_tuple(model.labels().name(a), model.labels().name(b))] = model.transitions()[ab];
+  }
+  return result;
+}
+
+py::dict features_of(const Model& model) {
+  py::dict result;
+  for (std::int32_t i = 0; i < model.attributes(); ++i) {
+    const std::string_view name = model.attribute(i);
+    const py::str text = py::reinterpret_steal<py::str>(
+        PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "surrogateescape"));
+    for (auto f = model.begin()[static_cast<std::size_t>(i)]; f < model.begin()[static_cast<std::size_t>(i) + 1]; ++f) {
+      const auto at = static_cast<std::size_t>(f);
+      result[py::make_tuple(text, model.labels().name(model.label()[at]))] = model.weight()[at];
+    }
+  }
+  return result;
+}
+
+std::string repr(const Model& model) {
+  return "<Model: " + std::to_string(model.labels().size()) + " labels, " + std::to_string(model.attributes()) +
+         " attributes, " + std::to_string(model.weight().size()) + " features" +
+         (model.constraint() ? ", constrain=" + name_of(model.constrain()) : "") + ">";
+}
+
+void bind_model(py::module_& module) {
+  py::class_<Model>(
+      module, "Model",
+      "A trained tagger: labels, weights, and the constraint that its output obeys. Immutable; pickles by its bytes.")
+      .def_property_readonly("labels", &Model::labels, "The labels, in order.")
+      .def_property_readonly("attributes", &Model::attributes, "How many attributes have a number.")
+      .def_property_readonly("constraint", &Model::constraint, "The constraint, or None.")
+      .def_property_readonly(
+          "constrain", [](const Model& x) { return name_of(x.constrain()); },
+          "When the constraint counts: train, decode or none.")
+      .def_property_readonly("facts", &Model::facts, "How it was trained, as JSON.")
+      .def_property_readonly("extractor", &Model::extractor, "How input becomes attributes, as JSON.")
+      .def_property_readonly("decoding", &Model::decoding, "What output obeys: the constraint, or any sequence.")
+      .def("transitions", &transitions_of, "{(label, label): weight}, without zeros.")
+      .def("features", &features_of, "{(attribute, label): weight}")
+      .def(
+          "with_constraint",
+          [](const Model& x, const std::optional<Constraint>& constraint, const std::string& constrain) {
+            return x.with_constraint(constraint ? std::optional(fit_constraint(*constraint, x.labels())) : std::nullopt,
+                                     constrain_of(constrain));
+          },
+          py::arg("constraint"), py::arg("constrain") = "decode",
+          "The same weights under another constraint (matched by the labels' names), or none.")
+      .def("save", &Model::save, py::arg("path"), Unlocked(), "Write it to a file, whole or not at all.")
+      .def_static("load", &Model::load, py::arg("path"), Unlocked(), "A saved model.")
+      .def(
+          "to_bytes", [](const Model& x) { return py::bytes(x.to_bytes()); }, "What `save` writes.")
+      .def_static(
+          "from_bytes", [](const py::bytes& bytes) { return Model::from_bytes(static_cast<std::string_view>(bytes)); },
+          py::arg("bytes"), "A model from what `to_bytes` gave.")
+      .def_static(
+          "import_crfsuite",
+          [](const std::string& path) {
+            ModelParts parts = import_crfsuite(path);
+            parts.facts = R"({"imported":"crfsuite dump"})";
+            return Model(std::move(parts));
+          },
+          py::arg("path"), Unlocked(), "A model from what `crfsuite dump` printed into a file.")
+      .def("__repr__", &repr)
+      .def(py::pickle([](const Model& x) { return py::bytes(x.to_bytes()); },
+                      [](const py::bytes& bytes) { return Model::from_bytes(static_cast<std::string_view>(bytes)); }));
+}
+
+}  // namespace
+
+void bind_tagger(py::module_& module) {
+  bind_model(module);
+  py::class_<Extractor>(module, "Extractor", "How a sentence becomes attributes.")
+      .def_static("attributes", &Extractor::attributes, "Attributes as they are given.")
+      .def_static(
+          "words",
+          [](int word, const std::vector<int>& columns, const std::vector<std::pair<std::string, std::string>>& lists,
+             const std::string& embeddings) {
+            WordFeatures features;
+            features.word = word;
+            features.columns = columns;
+            for (const auto& [name, path] : lists) features.lists.push_back(WordList::load(name, path));
+            features.embeddings = embeddings;
+            return Extractor::words(features);
+          },
+          py::arg("word") = 0, py::arg("columns") = std::vector<int>{},
+          py::arg("lists") = std::vector<std::pair<std::string, std::string>>{}, py::arg("embeddings") = "",
+          "Built-in features of words; lists are (name, path) pairs.")
+      .def_static("from_template", &Extractor::from_template, py::arg("text"), py::arg("origin") = "template",
+                  "CRF++'s feature templates.")
+      .def_property_readonly("text", &Extractor::text, "What the model keeps.")
+      .def_property_readonly(
+          "takes_attributes", [](const Extractor& x) { return x.format() == Format::crfsuite; },
+          "Attributes, not rows of columns.")
+      .def("__repr__", [](const Extractor& x) { return "<Extractor: " + x.summary() + ">"; });
+  module.def(
+      "detect_format",
+      [](const std::string& path) {
+        return SentenceReader(path).format() == Format::crfsuite ? "crfsuite" : "columns";
+      },
+      py::arg("path"), Unlocked(), "What a file's first sentence looks like: columns or crfsuite.");
+  py::class_<Data>(module, "Data", "Labelled sequences, collected for training.")
+      .def(py::init<Extractor, const std::string&, int>(), py::arg("extractor"), py::arg("unknown") = "",
+           py::arg("label_column") = -1)
+      .def("development", &Data::development, "An empty one with the same numbers, for the development set.")
+      .def("add", &Data::add, py::arg("x"), py::arg("y"), "One sequence and its labels.")
+      .def("read", &Data::read, py::arg("path"), py::arg("format") = "auto", Unlocked(), "A file's sequences.")
+      .def_property_readonly("labels", &Data::labels, "Labels in the order in which they came.");
+  py::class_<TrainOptions>(module, "TrainOptions", "As in include/regccrf/trainer.h.")
+      .def(py::init<>())
+      .def_property(
+          "optimizer", [](const TrainOptions& x) { return x.optimizer == Optimizer::lbfgs ? "lbfgs" : "adagrad"; },
+          [](TrainOptions& x, const std::string& name) {
+            if (name != "lbfgs" && name != "adagrad")
+              throw py::value_error("optimizer is '" + name + "'; it may be 'lbfgs' or 'adagrad'");
+            x.optimizer = name == "lbfgs" ? Optimizer::lbfgs : Optimizer::adagrad;
+          })
+      .def_readwrite("l1", &TrainOptions::l1)
+      .def_readwrite("l2", &TrainOptions::l2)
+      .def_readwrite("min_count", &TrainOptions::min_count)
+      .def_readwrite("all_features", &TrainOptions::all_features)
+      .def_readwrite("all_transitions", &TrainOptions::all_transitions)
+      .def_readwrite("max_iterations", &TrainOptions::max_iterations)
+      .def_readwrite("tolerance", &TrainOptions::tolerance)
+      .def_readwrite("period", &TrainOptions::period)
+      .def_readwrite("patience", &TrainOptions::patience)
+      .def_readwrite("rate", &TrainOptions::rate)
+      .def_readwrite("batch", &TrainOptions::batch)
+      .def_readwrite("average", &TrainOptions::average)
+      .def_readwrite("seed", &TrainOptions::seed)
+      .def_readwrite("threads", &TrainOptions::threads)
+      .def_readwrite("checkpoint", &TrainOptions::checkpoint)
+      .def_readwrite("every", &TrainOptions::every)
+      .def_readwrite("resume", &TrainOptions::resume);
+  module.def("train_model", &train_model, py::arg("data"), py::arg("development"), py::arg("constraint"),
+             py::arg("constrain"), py::arg("outside"), py::arg("options"), py::arg("progress"),
+             "(model, what happened)");
+  py::class_<TagResult>(module, "TagResult", "One sentence's answer.")
+      .def_readonly("paths", &TagResult::paths)
+      .def_readonly("marginals", &TagResult::marginals)
+      .def_readonly("all_marginals", &TagResult::all_marginals)
+      .def_readonly("language_mass", &TagResult::language_mass)
+      .def_readonly("free", &TagResult::free);
+  py::class_<PythonTagger>(module, "Tagger", "Decodes sentences; serves one thread.")
+      .def(py::init([](const Model& model, const std::string& embeddings, int k_best, bool scores, bool all_marginals,
+                       bool language_mass, const std::string& no_sequence, int threads) {
+             TagOptions options;
+             options.k_best = k_best;
+             options.scores = scores;
+             options.all_marginals = all_marginals;
+             options.language_mass = language_mass;
+             options.threads = threads;
+             options.no_sequence = no_sequence == "free"    ? NoSequence::free
+                                   : no_sequence == "empty" ? NoSequence::empty
+                                                            : NoSequence::error;
+             return std::make_unique<PythonTagger>(model, embeddings, options);
+           }),
+           py::arg("model"), py::arg("embeddings") = "", py::arg("k_best") = 1, py::arg("scores") = false,
+           py::arg("all_marginals") = false, py::arg("language_mass") = false, py::arg("no_sequence") = "error",
+           py::arg("threads") = 0)
+      .def("tag", &PythonTagger::tag, py::arg("sentences"));
+}
+
+}  // namespace regccrf::python

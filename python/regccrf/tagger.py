@@ -1,0 +1,217 @@
+"""Training and tagging with features, without PyTorch: what the command line's `train` and `tag` do.
+
+A sentence is a list of positions. For a model of attributes a position is a dict or a list of strings, flattened as python-crfsuite
+does: {"w": "Bank", "capital": True, "near": ["the", "of"]} holds w:Bank, capital (value 1), near:the and near:of. For a model of
+words or templates it is a word, or a list of columns.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from . import _core
+from ._core import Constraint, Extractor, Labels, Language, Limits, Model, compile_language
+
+Position = Union[str, Sequence[str], Dict[str, Any]]
+Sentence = Sequence[Position]
+Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
+
+
+class Tagging(NamedTuple):
+    """A label sequence and its probability."""
+    labels: List[str]
+    probability: float
+
+
+def _over(constraint: Any, labels: Sequence[str]) -> Constraint:
+    """The language over its own labels and `labels`, as `regccrf train` takes it."""
+    if isinstance(constraint, os.PathLike):
+        constraint = Language.load(os.fspath(constraint))
+    elif isinstance(constraint, str):
+        # A pattern whose `.` is any label must know them all.
+        own = list(Language(constraint).labels)
+        return compile_language(Language(constraint, Labels(own + [name for name in labels if name not in own])), Limits())
+    elif isinstance(constraint, Constraint):
+        constraint = constraint.language()
+    own = list(constraint.labels)
+    return compile_language(constraint.with_labels(Labels(own + [name for name in labels if name not in own])), Limits())
+
+
+class Tagger:
+    """Labels sentences with a model: an object, or the path of its file.
+
+    `constraint` replaces the model's own (a pattern, a path object, a `Language` or a `Constraint`); `unconstrained=True` leaves
+    it out. Sentences for which nothing is legal raise an Error, or are labelled without the constraint (`no_sequence="free"`), or
+    get None (`"empty"`).
+
+    >>> X, y = [["Ann", "Lee", "sings"]], [["B", "I", "O"]]
+    >>> tagger = regccrf.Tagger(regccrf.train(X, y, constraint="(O | B I*)*", features="words"))
+    >>> tagger.tag(["Ann", "Lee", "sings"])
+    ['B', 'I', 'O']
+    """
+
+    def __init__(self, model: Union[Model, str, "os.PathLike[str]"], constraint: Any = None, *, unconstrained: bool = False,
+                 no_sequence: str = "error", embeddings: str = "", threads: int = 0) -> None:
+        if no_sequence not in ("error", "free", "empty"):
+            raise ValueError(f"no_sequence is {no_sequence!r}; it may be 'error', 'free' or 'empty'")
+        if not isinstance(model, Model):
+            model = Model.load(os.fspath(model))
+        if unconstrained and constraint is not None:
+            raise ValueError("a constraint is given, and unconstrained=True")
+        if unconstrained:
+            model = model.with_constraint(None, "none")
+        elif constraint is not None:
+            model = model.with_constraint(_over(constraint, list(model.labels)))
+        self._model = model
+        self._settings = {"no_sequence": no_sequence, "embeddings": os.fspath(embeddings), "threads": threads}
+        self._plain = self._decoder()
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return _rebuild, (self._model, self._settings)
+
+    def _decoder(self, **wanted: Any) -> _core.Tagger:
+        return _core.Tagger(self._model, **self._settings, **wanted)
+
+    @property
+    def model(self) -> Model:
+        return self._model
+
+    @property
+    def labels(self) -> Labels:
+        return self._model.labels
+
+    def tag(self, sentence: Sentence) -> Optional[List[str]]:
+        """The best legal sequence of labels."""
+        return self.tag_all([sentence])[0]
+
+    def tag_all(self, sentences: Iterable[Sentence]) -> List[Optional[List[str]]]:
+        """The same for many sentences, at once."""
+        names = list(self.labels)
+        return [[names[a] for a in result.paths[0][0]] if result.paths else None for result in self._plain.tag(sentences)]
+
+    def k_best(self, sentence: Sentence, k: int) -> List[Tagging]:
+        """The k best legal sequences with their probabilities, best first."""
+        result = self._decoder(k_best=k, scores=True).tag([sentence])[0]
+        return [Tagging(self.labels.names(ids), _exp(score)) for ids, score in result.paths]
+
+    def marginals(self, sentence: Sentence) -> List[Dict[str, float]]:
+        """P(label at t) under the constraint, for every position and label."""
+        return self.marginals_all([sentence])[0]
+
+    def marginals_all(self, sentences: Iterable[Sentence]) -> List[List[Dict[str, float]]]:
+        names = list(self.labels)
+        results = self._decoder(all_marginals=True).tag(sentences)
+        return [[dict(zip(names, numbers[t:t + len(names)])) for t in range(0, len(numbers), len(names))]
+                for numbers in (result.all_marginals for result in results)]
+
+    def language_mass(self, sentence: Sentence) -> float:
+        """How much of the unconstrained model's probability mass is legal."""
+        return self._decoder(language_mass=True).tag([sentence])[0].language_mass
+
+
+def _rebuild(model: Model, settings: Dict[str, Any]) -> Tagger:
+    return Tagger(model, **settings)
+
+
+def _exp(log: float) -> float:
+    import math
+    return math.exp(log)
+
+
+def _extractor(features: str, **words: Any) -> Extractor:
+    if features == "attributes":
+        return Extractor.attributes()
+    if features == "words":
+        return Extractor.words(**words)
+    if "%x[" in features:
+        return Extractor.from_template(features)
+    raise ValueError(f"features is {features!r}; it may be 'attributes', 'words', or the text of a template (U00:%x[0,0] …)")
+
+
+def _paths(X: Any) -> Optional[List[str]]:
+    if isinstance(X, (str, os.PathLike)):
+        return [os.fspath(X)]
+    if isinstance(X, (list, tuple)) and X and all(isinstance(x, (str, os.PathLike)) for x in X):
+        return [os.fspath(x) for x in X]
+    return None
+
+
+def _fill(data: _core.Data, X: Any, y: Any, format: str) -> _core.Data:
+    paths = _paths(X)
+    if paths is not None:
+        if y is not None:
+            raise ValueError("files hold their labels; y belongs to sequences in memory")
+        for path in paths:
+            data.read(path, format)
+        return data
+    if y is None:
+        raise ValueError("y, the labels of every sequence, is missing")
+    X, y = list(X), list(y)
+    if len(X) != len(y):
+        raise ValueError(f"X has {len(X)} sequences and y has {len(y)}")
+    for i, (sentence, labels) in enumerate(zip(X, y)):
+        try:
+            data.add(sentence, labels)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"sequence {i}: {error}") from None
+    return data
+
+
+def train(X: Any, y: Optional[Sequence[Sequence[str]]] = None, *, X_dev: Any = None, y_dev: Optional[Sequence[Sequence[str]]] = None,
+          constraint: Any = None, constrain: Optional[str] = None, outside: str = "error", unknown: str = "",
+          features: Optional[str] = None, lists: Optional[Dict[str, str]] = None, embeddings: str = "",
+          columns: Sequence[int] = (), word_column: int = 0, label_column: int = -1, format: str = "auto",
+          progress: Optional[Callable[[Dict[str, Any]], Optional[bool]]] = None, **options: Any) -> Model:
+    """Fits a model by penalised maximum likelihood, under a constraint or without.
+
+    X, y: sequences in memory and their labels; or X alone: the path of a file or of several, as `regccrf train` reads them.
+    features: "attributes" (X's positions are dicts or lists of strings), "words" (words or rows of columns), or the text of a
+    CRF++ template. By default what fits X. `columns`, `word_column` and `label_column` count from 0.
+    constraint: a pattern, a path object, a `Language` or a `Constraint`; constrain: "train" (the default with a constraint),
+    "decode" or "none"; outside: what to do with training sequences outside the language: "error", "skip" or "repair".
+    unknown: gold labels spelled so are not known.
+    progress: called after every iteration with a dict; False stops.
+    options: optimizer, l1, l2, min_count, all_features, all_transitions, max_iterations, tolerance, period, patience, rate, batch,
+    average, seed, threads, checkpoint, every, resume, as in the command line.
+
+    Other threads run while it works; Ctrl-C ends it with KeyboardInterrupt after the iteration.
+
+    >>> model = regccrf.train([[{"w": "a"}, {"w": "b"}]], [["B", "I"]], constraint="(O | B I*)*", l2=0.1)
+    >>> model.constrain
+    'train'
+    """
+    model, _ = _train(X, y, X_dev=X_dev, y_dev=y_dev, constraint=constraint, constrain=constrain, outside=outside,
+                      unknown=unknown, features=features, lists=lists, embeddings=embeddings, columns=columns,
+                      word_column=word_column, label_column=label_column, format=format, progress=progress, **options)
+    return model
+
+
+def _guess_features(X: Any, format: str) -> str:
+    paths = _paths(X)
+    if paths is not None:
+        return "attributes" if (_core.detect_format(paths[0]) if format == "auto" else format) == "crfsuite" else "words"
+    for sentence in X:
+        for position in sentence:
+            return "words" if isinstance(position, str) else "attributes"
+    return "attributes"
+
+
+def _train(X: Any, y: Any, *, X_dev: Any, y_dev: Any, constraint: Any, constrain: Optional[str], outside: str, unknown: str,
+           features: Optional[str], lists: Optional[Dict[str, str]], embeddings: str, columns: Sequence[int], word_column: int,
+           label_column: int, format: str, progress: Any, **options: Any) -> Tuple[Model, Dict[str, Any]]:
+    settings = _core.TrainOptions()
+    for name, value in options.items():
+        if not hasattr(settings, name):
+            raise TypeError(f"train() has no option {name!r}")
+        setattr(settings, name, os.fspath(value) if name == "checkpoint" else value)
+    if not isinstance(X, (str, os.PathLike, list, tuple)):
+        X = list(X)
+    extractor = _extractor(features or _guess_features(X, format), word=word_column, columns=list(columns),
+                           lists=list((lists or {}).items()), embeddings=os.fspath(embeddings))
+    data = _fill(_core.Data(extractor, unknown, label_column), X, y, format)
+    development = None if X_dev is None else _fill(data.development(), X_dev, y_dev, format)
+    if constrain is None:
+        constrain = "none" if constraint is None else "train"
+    compiled = None if constraint is None or constrain == "none" else _over(constraint, data.labels)
+    return _core.train_model(data, development, compiled, constrain, outside, settings, progress)

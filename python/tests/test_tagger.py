@@ -1,0 +1,196 @@
+"""Training and tagging from Python, and the estimator."""
+import itertools
+import math
+import os
+import pickle
+import signal
+import threading
+import time
+
+import pytest
+
+import regccrf
+from regccrf.sklearn import CRF
+
+BIO = "(O | B I*)*"
+
+
+def corpus(many=30):
+    sentences = [("Ann", "Lee", "sings"), ("he", "saw", "Ann"), ("Jo", "saw", "Ann", "Lee"), ("they", "sing")]
+    labels = [("B", "I", "O"), ("O", "O", "B"), ("B", "O", "B", "I"), ("O", "O")]
+    X = [[{"w": word, "capital": word[0].isupper()} for word in sentence] for sentence in sentences]
+    return (X * many)[:many], ([list(y) for y in labels] * many)[:many]
+
+
+def sequences(model, x, legal=None):
+    """Every sequence with its unnormalised weight, from the model's own weights."""
+    features, transitions = model.features(), model.transitions()
+    names = list(model.labels)
+    for y in itertools.product(range(len(names)), repeat=len(x)):
+        if legal is not None and not legal.accepts(list(y)):
+            continue
+        score = sum(transitions.get((names[a], names[b]), 0) for a, b in zip(y, y[1:]))
+        for item, a in zip(x, y):
+            score += features.get((f"w:{item['w']}", names[a]), 0) + item["capital"] * features.get(("capital", names[a]), 0)
+        yield [names[a] for a in y], math.exp(score)
+
+
+def test_tagger_gives_what_the_weights_say():
+    X, y = corpus()
+    model = regccrf.train(X, y, constraint=BIO, l2=0.01)
+    tagger = regccrf.Tagger(model)
+    assert tagger.tag_all(X) == y
+    for x in X[:4] + [[{"w": "sings", "capital": False}, {"w": "Lee", "capital": True}]]:
+        ranked = sorted(sequences(model, x, model.constraint), key=lambda pair: -pair[1])
+        z = sum(weight for _, weight in ranked)
+        assert tagger.tag(x) == ranked[0][0]
+        best = tagger.k_best(x, 3)
+        weights = {tuple(labels): weight for labels, weight in ranked}
+        assert [path.probability for path in best] == pytest.approx([weights[tuple(path.labels)] / z for path in best])
+        assert len({tuple(path.labels) for path in best}) == len(best)
+        assert [path.probability for path in best] == pytest.approx([weight / z for _, weight in ranked[:3]])
+        for t, marginals in enumerate(tagger.marginals(x)):
+            for label, p in marginals.items():
+                assert p == pytest.approx(sum(weight for labels, weight in ranked if labels[t] == label) / z, abs=1e-9)
+        mass = z / sum(weight for _, weight in sequences(model, x))
+        assert tagger.language_mass(x) == pytest.approx(mass)
+
+
+def test_attributes_flatten_as_python_crfsuite_does():
+    x = [{"a": "b", "n": 1.5, "t": True, "p": {"x": "y", "q": {"r": 2}}, "l": ["u", "v"], "s": {"w"}}, ["plain", "list"], {}]
+    model = regccrf.train([x], [["A", "B", "A"]])
+    names = {name for name, _ in model.features()}
+    assert names == {"a:b", "n", "t", "p:x:y", "p:q:r", "l:u", "l:v", "s:w", "plain", "list"}
+    for bad in [[{"a": None}], [{1: "x"}], [["a", 1]], [3], [{"a": float("nan")}]]:
+        with pytest.raises((TypeError, ValueError)):
+            regccrf.train([bad], [["A"]])
+    with pytest.raises(ValueError, match="sequence 1: a sequence has 1 positions and 2 labels"):
+        regccrf.train([[["a"]], [{"a": 1}]], [["A"], ["A", "B"]])
+
+
+def test_words_templates_and_files(tmp_path):
+    words, labels = [["Ann", "Lee", "sings"], ["he", "saw", "Ann"]], [["B", "I", "O"], ["O", "O", "B"]]
+    assert regccrf.Tagger(regccrf.train(words, labels, constraint=BIO)).tag_all(words) == labels
+    template = regccrf.train(words, labels, features="U00:%x[0,0]\nU01:%x[-1,0]\nB\n", l2=0.1)
+    assert ("U01:_B-1", "B") in template.features()
+    path = tmp_path / "train"
+    path.write_text("\n\n".join("\n".join(f"{w} {a}" for w, a in zip(*pair)) for pair in zip(words, labels)))
+    model = regccrf.train(path, constraint=BIO)
+    assert regccrf.Tagger(model).tag_all(words) == labels
+    model.save(str(tmp_path / "model"))
+    assert regccrf.Tagger(tmp_path / "model").tag_all(words) == labels
+    assert regccrf.Tagger(str(tmp_path / "model")).model.labels == model.labels
+    with pytest.raises(regccrf.Error, match="not a safetensors file"):
+        regccrf.Tagger(path)
+
+
+def test_another_constraint_and_none():
+    X, y = corpus()
+    model = regccrf.train(X, y, l2=0.1)
+    assert model.constraint is None
+    assert regccrf.Tagger(model, constraint="O*").tag(X[0]) == ["O", "O", "O"]
+    strict = regccrf.Tagger(model, constraint="B I+ O*")
+    with pytest.raises(regccrf.Error, match="no sequence of that length"):
+        strict.tag(X[0][:1])
+    assert strict.tag(X[0]) == ["B", "I", "O"], "an error leaves nothing behind"
+    assert regccrf.Tagger(model, constraint="B I+ O*", no_sequence="empty").tag(X[0][:1]) is None
+    assert regccrf.Tagger(model, constraint="B I+ O*", no_sequence="free").tag(X[0][:1]) == ["B"]
+    assert regccrf.Tagger(model.with_constraint(regccrf.compile("O*"))).tag(X[0]) == ["O", "O", "O"]
+    assert regccrf.Tagger(model.with_constraint(regccrf.compile("O*")), unconstrained=True).tag(X[0]) == ["B", "I", "O"]
+
+
+def test_gold_outside_the_language():
+    X, y = corpus()
+    y[0] = ["I", "I", "O"]
+    with pytest.raises(regccrf.Error):
+        regccrf.train(X, y, constraint=BIO)
+    for outside in ["skip", "repair"]:
+        assert regccrf.Tagger(regccrf.train(X, y, constraint=BIO, outside=outside)).tag(X[2]) == ["B", "O", "B", "I"]
+    decode = regccrf.train(X, y, constraint=BIO, constrain="decode")
+    assert decode.constrain == "decode"
+    assert regccrf.train(X, y, constraint=BIO, constrain="none").constraint is None
+    y[0] = ["?", "I", "?"]
+    assert "?" not in regccrf.train(X, y, constraint=BIO, unknown="?").labels
+
+
+def test_progress_is_told_and_stops():
+    X, y = corpus()
+    seen = []
+    regccrf.train(X, y, progress=lambda now: seen.append(now) or len(seen) < 3)
+    assert [now["iteration"] for now in seen] == [1, 2, 3]
+    assert seen[2]["objective"] < seen[0]["objective"]
+
+    def fail(now):
+        raise KeyError("mine")
+    with pytest.raises(KeyError, match="mine"):
+        regccrf.train(X, y, progress=fail)
+    with pytest.raises(TypeError, match="no option 'l3'"):
+        regccrf.train(X, y, l3=1)
+
+
+def test_other_threads_run_during_training():
+    X, y = corpus(3000)
+    ticks, done = [], threading.Event()
+
+    def tick():
+        while not done.is_set():
+            ticks.append(time.monotonic())
+            time.sleep(0.001)
+    thread = threading.Thread(target=tick)
+    thread.start()
+    during = []
+    regccrf.train(X, y, max_iterations=20, progress=lambda now: during.append(len(ticks)))
+    done.set()
+    thread.join()
+    assert during[-1] > during[0]
+
+
+def test_interrupt_ends_training():
+    X, y = corpus(2000)
+
+    def press(now):
+        os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        regccrf.train(X, y, progress=press)
+
+
+def test_models_and_taggers_pickle():
+    X, y = corpus()
+    model = regccrf.train(X, y, constraint=BIO)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.features() == model.features() and again.constraint == model.constraint
+    assert pickle.loads(pickle.dumps(regccrf.Tagger(model))).tag_all(X) == y
+
+
+def test_estimator():
+    X, y = corpus()
+    crf = CRF(c2=0.1, constraint=BIO)
+    with pytest.raises(ValueError, match="not fitted"):
+        crf.predict(X)
+    assert crf.fit(X, y, X_dev=X[:4], y_dev=y[:4]) is crf
+    assert crf.predict(X) == y and crf.predict_single(X[0]) == y[0]
+    assert crf.score(X, y) == 1.0
+    assert sorted(crf.classes_) == ["B", "I", "O"]
+    assert crf.predict_marginals_single(X[0])[0]["B"] > 0.5
+    assert len(crf.predict_marginals(X)) == len(X)
+    assert ("B", "I") in crf.transition_features_ and ("w:Ann", "B") in crf.state_features_
+    assert all(now["development"] is not None for now in crf.training_log_)
+    again = pickle.loads(pickle.dumps(crf))
+    assert again.predict(X) == y and again.get_params() == crf.get_params()
+    assert CRF(**crf.get_params()).get_params() == crf.get_params()
+    assert crf.set_params(c1=0.5).c1 == 0.5
+    assert repr(CRF(c1=0.5)) == "CRF(c1=0.5)"
+    with pytest.raises(ValueError, match="c3"):
+        crf.set_params(c3=1)
+    with pytest.raises(ValueError, match="algorithm"):
+        CRF(algorithm="arow").fit(X, y)
+
+
+def test_estimator_under_scikit_learn():
+    model_selection = pytest.importorskip("sklearn.model_selection")
+    base = pytest.importorskip("sklearn.base")
+    X, y = corpus()
+    crf = base.clone(CRF(constraint=BIO))
+    assert len(model_selection.cross_val_score(crf, X, y, cv=3)) == 3
+    search = model_selection.GridSearchCV(CRF(constraint=BIO), {"c2": [0.1, 1.0]}, cv=2).fit(X, y)
+    assert search.best_estimator_.predict(X)

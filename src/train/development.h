@@ -1,0 +1,27 @@
+// The development set's score: spans' F1 as conlleval counts it, or accuracy where gold has no spans.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "regccrf/dataset.h"
+#include "regccrf/evaluate.h"
+
+namespace regccrf {
+
+class DevelopmentScore {
+ public:
+  DevelopmentScore(const Dataset& data, const Labels& labels);  // keeps a reference to the data
+  double operator()(std::span<const Label> predicted) const;    // predicted: [positions]
+
+ private:
+  std::vector<LabelNames> names(std::span<const Label> labels) const;
+
+  const Dataset& data_;
+  Labels labels_;
+  std::vector<LabelNames> gold_;
+  EvaluateOptions options_;
+};
+
+}  // namespace regccrf
