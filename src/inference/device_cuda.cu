@@ -134,6 +134,7 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   const Join join = make_join(t, forward, backward);
   const Arcs arcs = arcs_by_label(t);
   impl->products = t.products;
+  impl->pairs = static_cast<std::int32_t>(join.sparse.size());
 
   Packer p;
   const bool narrow = std::max(forward.all_cells(), backward.all_cells()) < 65536;
@@ -173,7 +174,7 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   place(j.pair_entry, p.add(join.pair_entry));
 
   DeviceTopology& d = impl->topology;
-  d = {t.K, t.Q, t.nodes, t.arrivals, t.start, t.accepting[t.start] != 0};
+  d = {t.K, t.Q, t.A, t.nodes, t.arrivals, t.start, t.accepting[t.start] != 0};
   const auto Q = static_cast<std::size_t>(t.Q), N = static_cast<std::size_t>(t.nodes), M = static_cast<std::size_t>(t.arrivals),
              A = static_cast<std::size_t>(t.A);
   place(d.node_begin, p.add(t.node_begin, Q + 1));

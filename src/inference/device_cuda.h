@@ -47,7 +47,7 @@ struct DeviceJoin {
 
 // The plain topology, for what goes step by step along one path or in wide numbers.
 struct DeviceTopology {
-  std::int32_t K, Q, nodes, arrivals, start, empty;  // empty: the empty sequence is legal
+  std::int32_t K, Q, arcs, nodes, arrivals, start, empty;  // empty: the empty sequence is legal
   const std::int32_t *node_begin, *node_label, *node_state, *arrival_begin, *arrival_label, *arrival_state;
   const std::int32_t *into_begin, *into_node, *from_begin, *from_arrival;
   const std::uint8_t *accepting, *node_accepts;
@@ -66,6 +66,7 @@ struct DeviceConstraint::Impl {
   DeviceJoin join{};
   DeviceTopology topology{};
   std::int64_t products = 0;
+  std::int32_t pairs = 0;  // of the join's sparse bigrams
   int shared_bytes = 0;  // what a block may have
   int processors = 0;
 };

@@ -10,6 +10,8 @@
 // end of its range is at most (number of products) · 2^-126. At every position the join knows the whole weight z = Σ alpha · x,
 // the largest alpha and the largest x; where z is so small that a loss of that size in one, times the largest of the other,
 // could reach the tolerance, the sequence is flagged.
+#include <cuda_pipeline.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -44,7 +46,7 @@ struct Shape {
   std::int64_t B, T;
   std::int32_t K, chunk, chunks, entries;
   int pass_bytes, pass_threads, join_bytes;
-  bool resident, pass_on_chip, cells_on_chip, stamps_on_chip, join_on_chip;
+  bool resident, pass_on_chip, cells_on_chip, gold_on_chip, join_on_chip;
 };
 
 int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); }
@@ -58,9 +60,12 @@ std::int64_t matrix_bytes(const DeviceSweep& s) {
   return aligned((s.entries + 8) * std::int64_t{sizeof(P)}) + aligned(std::int64_t{s.thin} * s.thin_slots * static_cast<int>(sizeof(P)));
 }
 
-// What the join keeps for a position: alpha, x, alpha at arrivals, beta at nodes.
-std::int64_t join_numbers(const DeviceConstraint::Impl& c) {
-  return 2 * std::int64_t{c.forward.cells} + c.backward.cells + c.join.places;
+// What the join keeps besides alpha and x: alpha at arrivals, beta at nodes, products.
+std::int64_t join_products(const DeviceConstraint::Impl& c, std::int64_t chunk) {
+  return (std::max<std::int64_t>(chunk * c.topology.arrivals, c.pairs) + 3) / 4 * 4;
+}
+std::int64_t join_scratch(const DeviceConstraint::Impl& c, std::int64_t chunk) {
+  return chunk * (std::int64_t{c.forward.cells} + c.join.places) + join_products(c, chunk);
 }
 
 template <class P>
@@ -74,18 +79,18 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Expect
   const std::int64_t cells = std::max(cells_bytes<P>(c.forward), cells_bytes<P>(c.backward));
   const std::int64_t all = std::max(c.forward.hot_bytes + matrix_bytes<P>(c.forward) + cells_bytes<P>(c.forward),
                                     c.backward.hot_bytes + matrix_bytes<P>(c.backward) + cells_bytes<P>(c.backward));
-  const std::int64_t stamps = 8 * std::int64_t{c.topology.Q};
+  const std::int64_t gold = 8 * std::int64_t{c.topology.Q} + 4 * (c.topology.K + 1) + 4 * std::int64_t{c.topology.arcs};
   s.pass_on_chip = c.forward.narrow && rows + all <= c.shared_bytes;
   s.cells_on_chip = s.pass_on_chip || rows + cells <= c.shared_bytes;
   s.pass_bytes = static_cast<int>(rows + (s.pass_on_chip ? all : s.cells_on_chip ? cells : 0));
-  s.stamps_on_chip = stamps <= c.shared_bytes;
-  if (wanted.gold && s.stamps_on_chip) s.pass_bytes = std::max<int>(s.pass_bytes, aligned(stamps));
+  s.gold_on_chip = c.topology.Q < 65536 && gold <= c.shared_bytes;
+  if (wanted.gold && s.gold_on_chip) s.pass_bytes = std::max<int>(s.pass_bytes, aligned(gold));
   s.resident = s.pass_on_chip && sizeof(P) == 4 && c.forward.warps[1] > 0 && c.backward.warps[1] > 0;
   s.pass_threads = 32 * std::max(c.forward.warps[s.resident], c.backward.warps[s.resident]);
 
   // A chunk of positions, with room for two blocks on a processor where that is possible.
   const auto join_bytes = [&](std::int64_t chunk) {
-    const std::int64_t numbers = chunk * join_numbers(c) + c.backward.cells;
+    const std::int64_t numbers = join_scratch(c, chunk) + chunk * c.forward.cells + (chunk + 1) * c.backward.cells;
     return aligned(chunk * (s.K * std::int64_t{sizeof(P)} + 64)) + aligned(numbers * static_cast<int>(sizeof(P)));
   };
   const std::int64_t fill = (s.B * s.T + 2 * c.processors - 1) / (2 * c.processors);  // positions a block would get
@@ -112,8 +117,8 @@ Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& b
   w.leaves = cutter.take<std::int32_t>(B);
   const auto most = static_cast<std::size_t>(std::max(c.forward.all_cells, c.backward.all_cells));
   w.cells = cutter.take<P>(s.cells_on_chip ? 0 : B * 4 * most);
-  w.stamps = cutter.take<std::int32_t>(wanted.gold && !s.stamps_on_chip ? B * 2 * static_cast<std::size_t>(c.topology.Q) : 0);
-  const auto joined = static_cast<std::size_t>(s.B * s.chunks) * static_cast<std::size_t>(s.chunk * (c.forward.cells + c.join.places));
+  w.stamps = cutter.take<std::int32_t>(wanted.gold && !s.gold_on_chip ? B * 2 * static_cast<std::size_t>(c.topology.Q) : 0);
+  const auto joined = static_cast<std::size_t>(s.B * s.chunks * join_scratch(c, s.chunk));
   w.joined = cutter.take<P>(s.join_on_chip ? 0 : joined);
   return w;
 }
@@ -140,7 +145,7 @@ struct PassArgs {
   DeviceTopology topology;
   Work<P> work;
   Shape shape;
-  const std::int64_t* gold;
+  bool gold;
 };
 
 // Sums of more than two cells, in cells of their own.
@@ -200,10 +205,10 @@ __device__ void walk(const PassArgs<P>& a, const SweepView<Index>& view, const S
     std::int32_t e;
     const P scale = scale_of(peak[(n - 1) % 3], e, P{});
     largest = 0;
-    steps(now, [&](std::int32_t cell, P sum) {
-      const P x = sum * scale, v = x * row[view.label[cell]];
-      next[cell] = v;
-      kept[cell] = back ? x : v;
+    steps(now, [&](std::uint32_t cell, std::uint32_t label, P sum) {
+      const P x = sum * scale, v = x * value_of(row, label);
+      put(next, cell, v);
+      put(kept, cell, back ? x : v);
       largest = max(largest, high_word(v));
     });
     share_peak(n % 3);
@@ -219,25 +224,27 @@ __device__ void walk(const PassArgs<P>& a, const SweepView<Index>& view, const S
   }
 }
 
-// Which states gold may be in, step by step. A state's stamp is the step in which it was last reached.
-template <class P>
-__device__ void follow_gold(const PassArgs<P>& a, std::int32_t* stamps) {
+// Which states gold may be in, step by step. A state's stamp is the step in which it was last reached. Where there is room,
+// the arcs lie on chip.
+template <class P, class State>
+__device__ void follow_gold(const PassArgs<P>& a, std::int32_t* stamps, const std::int32_t* arc_begin, const State* from, const State* to) {
   const std::int64_t b = blockIdx.x;
   const DeviceTopology& topology = a.topology;
   const std::int32_t T = a.work.scores.length[b], Q = topology.Q;
-  const std::int64_t* row = a.work.scores.row + b * a.shape.T;
+  const std::int32_t* gold = a.work.scores.gold + b * a.shape.T;
   for (std::int32_t q = threadIdx.x; q < 2 * Q; q += blockDim.x) stamps[q] = q == topology.start ? 0 : -1;
   __syncthreads();
-  std::int32_t leaves = -1;
+  std::int32_t leaves = -1, ahead = T > 0 ? gold[0] : -1;
   for (std::int32_t t = 0; t < T && leaves < 0; ++t) {
-    const std::int64_t label = a.gold[row[t]];
-    const std::int32_t *now = stamps + (t % 2) * Q, known = label >= 0 && label < topology.K;
+    const std::int32_t label = ahead;
+    ahead = t + 1 < T ? gold[t + 1] : -1;
+    const std::int32_t* now = stamps + (t % 2) * Q;
     std::int32_t* next = stamps + ((t + 1) % 2) * Q;
     bool reached = false;
-    const std::int32_t last = known ? topology.arc_begin[label + 1] : 0;
-    for (std::int32_t i = (known ? topology.arc_begin[label] : 0) + static_cast<std::int32_t>(threadIdx.x); i < last; i += blockDim.x) {
-      if (now[topology.arc_from[i]] != t) continue;
-      next[topology.arc_to[i]] = t + 1;
+    const std::int32_t last = label >= 0 ? arc_begin[label + 1] : 0;
+    for (std::int32_t i = (label >= 0 ? arc_begin[label] : 0) + static_cast<std::int32_t>(threadIdx.x); i < last; i += blockDim.x) {
+      if (now[from[i]] != t) continue;
+      next[to[i]] = t + 1;
       reached = true;
     }
     if (!__syncthreads_or(reached)) leaves = t;
@@ -250,6 +257,22 @@ __device__ void follow_gold(const PassArgs<P>& a, std::int32_t* stamps) {
   if (threadIdx.x == 0) a.work.leaves[b] = leaves;
 }
 
+// The same, with the arcs copied on chip as 16-bit numbers.
+template <class P>
+__device__ void follow_gold_on_chip(const PassArgs<P>& a, char* shared) {
+  const DeviceTopology& topology = a.topology;
+  auto* stamps = reinterpret_cast<std::int32_t*>(shared);
+  std::int32_t* arc_begin = stamps + 2 * topology.Q;
+  auto* from = reinterpret_cast<std::uint16_t*>(arc_begin + topology.K + 1);
+  std::uint16_t* to = from + topology.arcs;
+  for (std::int32_t k = threadIdx.x; k <= topology.K; k += blockDim.x) arc_begin[k] = topology.arc_begin[k];
+  for (std::int32_t i = threadIdx.x; i < topology.arcs; i += blockDim.x) {
+    from[i] = static_cast<std::uint16_t>(topology.arc_from[i]);
+    to[i] = static_cast<std::uint16_t>(topology.arc_to[i]);
+  }
+  follow_gold(a, stamps, arc_begin, from, to);
+}
+
 // Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers.
 enum class Keep { memory, chip, registers };
 
@@ -259,7 +282,11 @@ __global__ void __launch_bounds__(kKeep == Keep::registers ? 32 * kResidentWarps
   const Shape& s = a.shape;
   const std::int64_t b = blockIdx.x;
   if (blockIdx.y == 2) {
-    follow_gold(a, s.stamps_on_chip ? reinterpret_cast<std::int32_t*>(shared) : a.work.stamps + b * 2 * a.topology.Q);
+    if (s.gold_on_chip) {
+      follow_gold_on_chip(a, shared);
+    } else {
+      follow_gold(a, a.work.stamps + b * 2 * a.topology.Q, a.topology.arc_begin, a.topology.arc_from, a.topology.arc_to);
+    }
     return;
   }
   const int back = blockIdx.y;
@@ -314,10 +341,12 @@ struct JoinArgs {
   Shape shape;
   std::int32_t forward_cells, backward_cells;
   const std::int32_t* forward_label;
-  const std::int64_t* gold;
+  bool gold;
   void* emissions;  // [rows, K] or null
   Type type;        // of the caller's arrays
-  double least;     // z below largest alpha · largest x times this is not to be trusted
+  std::int32_t arrivals, pairs;
+  std::int64_t products, scratch;  // numbers
+  double least;                    // z below this, in units of a step's largest, is not to be trusted
 };
 
 template <class P>
@@ -333,25 +362,19 @@ struct Chunk {
   const P* x;      // [count + 1, backward cells]
   P* m;            // [count, places] alpha at arrivals, scaled
   P* y;            // [count, forward cells] beta of the next position at nodes, in units of z
+  P* products;     // [count, arrivals] alpha · x; later the sparse bigrams' products
   P* labels;       // [count, K] the weight of each label
   double* z;       // [count]
-  unsigned *largest_alpha, *largest_x;
   std::int64_t b, first;
   std::int32_t T, count;
   bool bigrams;
 };
 
-// A row's largest; and a copy of it, where there is room.
+// Asks for a copy of numbers, a multiple of 16 bytes.
 template <class P>
-__device__ void stage(const P* from, P* to, std::int32_t count, unsigned* largest) {
-  P most = 0;
-  for (std::int32_t i = threadIdx.x; i < count; i += kJoinThreads) {
-    const P v = from[i];
-    if (to) to[i] = v;
-    most = max(most, v);
-  }
-  const unsigned word = __reduce_max_sync(0xffffffffu, high_word(most));
-  if (largest && threadIdx.x % 32 == 0) atomicMax(largest, word);
+__device__ void stage(const P* from, P* to, std::int32_t count) {
+  constexpr std::int32_t together = 16 / sizeof(P);
+  for (std::int32_t i = threadIdx.x * together; i < count; i += kJoinThreads * together) __pipeline_memcpy_async(to + i, from + i, 16);
 }
 
 template <class P>
@@ -368,31 +391,31 @@ __device__ void join_labels(const JoinArgs<P>& a, const Chunk<P>& chunk) {
     const std::int64_t next = chunk.first + j + 1;
     scale[j] = j < chunk.count && next < chunk.T ? static_cast<P>(scalbn(1.0, -a.work.exponent[0][chunk.b * a.shape.T + next])) : P{1};
   }
-  for (std::int32_t label = threadIdx.x / 32; label < K; label += kJoinThreads / 32) {
-    P sum[kMostChunk] = {};
-    for (std::int32_t k = a.join.label_begin[label] + lane; k < a.join.label_begin[label + 1]; k += 32) {
-      const Source from = a.join.first[k];
-      const std::int32_t cell = a.join.cell[k], place = a.join.place[k], rest = a.join.begin[k], end = a.join.begin[k + 1];
-#pragma unroll
-      for (int j = 0; j < kMostChunk; ++j) {
-        if (j >= chunk.count) break;
-        P in = value_at(chunk.alpha + j * zero, from.x, zero) + value_at(chunk.alpha + j * zero, from.y, zero);
-        for (std::int32_t i = rest; i < end; ++i) in += chunk.alpha[j * zero + a.join.source[i]];
-        in *= scale[j];
-        if (chunk.bigrams) chunk.m[j * a.join.places + place] = in;
-        sum[j] += in * chunk.x[j * a.backward_cells + cell];
-      }
-    }
+#pragma unroll 2
+  for (std::int32_t k = threadIdx.x; k < a.arrivals; k += kJoinThreads) {
+    const Source from = a.join.first[k];
+    const std::int32_t cell = a.join.cell[k], place = a.join.place[k], rest = a.join.begin[k], end = a.join.begin[k + 1];
 #pragma unroll
     for (int j = 0; j < kMostChunk; ++j) {
-      const P all = warp_sum(sum[j]);
-      if (lane == 0 && j < chunk.count) chunk.labels[j * K + label] = all;
+      if (j >= chunk.count) break;
+      P in = value_at(chunk.alpha + j * zero, from.x, zero) + value_at(chunk.alpha + j * zero, from.y, zero);
+      for (std::int32_t i = rest; i < end; ++i) in += chunk.alpha[j * zero + a.join.source[i]];
+      in *= scale[j];
+      if (chunk.bigrams) chunk.m[j * a.join.places + place] = in;
+      chunk.products[j * a.arrivals + k] = in * chunk.x[j * a.backward_cells + cell];
     }
   }
+  __syncthreads();
+  for (std::int32_t i = threadIdx.x / 32; i < chunk.count * K; i += kJoinThreads / 32) {
+    const std::int32_t j = i / K, label = i - j * K;
+    P sum = 0;
+    for (std::int32_t k = a.join.label_begin[label] + lane; k < a.join.label_begin[label + 1]; k += 32) {
+      sum += chunk.products[j * a.arrivals + k];
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) chunk.labels[i] = sum;
+  }
 }
-
-__device__ inline double from_high_word(unsigned high, float) { return static_cast<double>(__uint_as_float(high)); }
-__device__ inline double from_high_word(unsigned high, double) { return __hiloint2double(static_cast<int>(high), 0); }
 
 template <class P>
 __device__ void join_totals(const JoinArgs<P>& a, const Chunk<P>& chunk) {
@@ -405,11 +428,9 @@ __device__ void join_totals(const JoinArgs<P>& a, const Chunk<P>& chunk) {
   const std::int64_t t = chunk.first + j, at = chunk.b * a.shape.T + t;
   chunk.z[j] = z;
   a.work.z[at] = z;
-  // A step's own numbers count from a largest of 1 in the step before, and alpha has been scaled since.
+  // A step's own numbers count from a largest of less than 2 in the step before, and alpha has been scaled since.
   const double scale = t + 1 < chunk.T ? scalbn(1.0, -a.work.exponent[0][at + 1]) : 1.0;
-  const double alpha = fmax(from_high_word(chunk.largest_alpha[j], P{}), 1.0) * scale;
-  const double x = fmax(from_high_word(chunk.largest_x[j], P{}), 1.0);
-  if (!(z > 0 && z >= alpha * x * a.least && isfinite(z))) a.work.flag[chunk.b] = 1;
+  if (!(z > 0 && z >= fmax(2.0, scale) * a.least && isfinite(z))) a.work.flag[chunk.b] = 1;
 }
 
 template <class P>
@@ -417,9 +438,9 @@ __device__ void write_emissions(const JoinArgs<P>& a, const Chunk<P>& chunk) {
   const std::int32_t K = a.shape.K;
   for (std::int32_t i = threadIdx.x; i < chunk.count * K; i += kJoinThreads) {
     const std::int32_t j = i / K, label = i - j * K;
-    const std::int64_t row = a.work.scores.row[chunk.b * a.shape.T + chunk.first + j];
+    const std::int64_t at = chunk.b * a.shape.T + chunk.first + j, row = a.work.scores.row[at];
     const double p = static_cast<double>(chunk.labels[i]) / chunk.z[j];
-    write_score(a.emissions, a.type, row * K + label, a.gold && a.gold[row] == label ? p - 1 : p);
+    write_score(a.emissions, a.type, row * K + label, a.gold && a.work.scores.gold[at] == label ? p - 1 : p);
   }
 }
 
@@ -489,15 +510,20 @@ __device__ void join_groups(const JoinArgs<P>& a, const Chunk<P>& chunk, P* sums
 template <class P>
 __device__ void join_sparse(const JoinArgs<P>& a, const Chunk<P>& chunk, P* sums) {
   const std::int32_t lane = threadIdx.x % 32;
+#pragma unroll 2
+  for (std::int32_t k = threadIdx.x; k < a.pairs; k += kJoinThreads) {
+    const Source pair = a.join.sparse_pair[k];
+    P sum = 0;
+#pragma unroll
+    for (int j = 0; j < kMostChunk; ++j) {
+      if (j < chunk.count) sum += chunk.m[j * a.join.places + pair.x] * chunk.y[j * a.forward_cells + pair.y];
+    }
+    chunk.products[k] = sum;
+  }
+  __syncthreads();
   for (std::int32_t e = threadIdx.x / 32; e < a.join.sparse; e += kJoinThreads / 32) {
     P sum = 0;
-    for (std::int32_t k = a.join.sparse_begin[e] + lane; k < a.join.sparse_begin[e + 1]; k += 32) {
-      const Source pair = a.join.sparse_pair[k];
-#pragma unroll
-      for (int j = 0; j < kMostChunk; ++j) {
-        if (j < chunk.count) sum += chunk.m[j * a.join.places + pair.x] * chunk.y[j * a.forward_cells + pair.y];
-      }
-    }
+    for (std::int32_t k = a.join.sparse_begin[e] + lane; k < a.join.sparse_begin[e + 1]; k += 32) sum += chunk.products[k];
     sum = warp_sum(sum);
     if (lane != 0) continue;
     sums[a.join.dense + e] = sum;
@@ -517,14 +543,10 @@ __global__ void __launch_bounds__(kJoinThreads, 2) join_kernel(const __grid_cons
   chunk.count = static_cast<std::int32_t>(min(std::int64_t{s.chunk}, chunk.T - chunk.first));
   chunk.bigrams = s.entries > 0;
   chunk.z = reinterpret_cast<double*>(shared);
-  chunk.largest_alpha = reinterpret_cast<unsigned*>(chunk.z + s.chunk);
-  chunk.largest_x = chunk.largest_alpha + s.chunk;
   chunk.labels = reinterpret_cast<P*>(shared + 64 * s.chunk);
-  if (threadIdx.x < 2 * s.chunk) chunk.largest_alpha[threadIdx.x] = 0;
-  __syncthreads();
 
   P* room = s.join_on_chip ? reinterpret_cast<P*>(shared + (s.chunk * (s.K * sizeof(P) + 64) + 15) / 16 * 16)
-                           : a.work.joined + (chunk.b * s.chunks + blockIdx.x) * s.chunk * (a.forward_cells + a.join.places);
+                           : a.work.joined + (chunk.b * s.chunks + blockIdx.x) * a.scratch;
   const auto take = [&](std::int64_t count) {
     P* here = room;
     room += count;
@@ -535,18 +557,21 @@ __global__ void __launch_bounds__(kJoinThreads, 2) join_kernel(const __grid_cons
   const std::int64_t at = chunk.b * s.T + chunk.first;
   chunk.alpha = a.work.alpha + at * a.forward_cells;
   chunk.x = a.work.x + at * a.backward_cells;
-  P* alpha = s.join_on_chip ? take(std::int64_t{s.chunk} * a.forward_cells) : nullptr;
-  P* x = s.join_on_chip ? take(std::int64_t{s.chunk + 1} * a.backward_cells) : nullptr;
-  for (std::int32_t j = 0; j <= chunk.count && chunk.first + j < chunk.T; ++j) {
-    const bool inside = j < chunk.count;
-    if (inside) stage(chunk.alpha + j * a.forward_cells, alpha ? alpha + j * a.forward_cells : nullptr, a.forward_cells, &chunk.largest_alpha[j]);
-    stage(chunk.x + j * a.backward_cells, x ? x + j * a.backward_cells : nullptr, a.backward_cells, inside ? &chunk.largest_x[j] : nullptr);
+  chunk.products = take(a.products);
+  if (s.join_on_chip) {
+    P* alpha = take(std::int64_t{s.chunk} * a.forward_cells);
+    P* x = take(std::int64_t{s.chunk + 1} * a.backward_cells);
+    const std::int32_t rows = chunk.first + chunk.count < chunk.T ? chunk.count + 1 : chunk.count;
+    stage(chunk.alpha, alpha, chunk.count * a.forward_cells);
+    stage(chunk.x, x, rows * a.backward_cells);
+    __pipeline_commit();
+    chunk.alpha = alpha;
+    chunk.x = x;
   }
-  if (alpha) chunk.alpha = alpha;
-  if (x) chunk.x = x;
   for (std::int32_t j = 0; chunk.bigrams && j < chunk.count; ++j) {  // slots that no arrival fills
     for (std::int32_t i = threadIdx.x; i < a.join.slots; i += kJoinThreads) chunk.m[j * a.join.places + i] = 0;
   }
+  __pipeline_wait_prior(0);
   __syncthreads();
   join_labels(a, chunk);
   __syncthreads();
@@ -591,7 +616,7 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   if (a.wanted.gold) {
     const std::int64_t* row = a.work.scores.row + at;
     const double gold = block_sum<kFinishThreads>(
-        path_score(a.batch, K, T, row, [&](std::int32_t t) { return a.wanted.gold[row[t]]; }));
+        path_score(a.batch, K, T, row, [&](std::int32_t t) { return a.work.scores.gold[at + t]; }));
     const bool outside = a.work.leaves[b] >= 0 || gold == -INFINITY;
     value = outside ? INFINITY : value - gold;
     if (threadIdx.x == 0 && outside && a.wanted.status[b].outcome == 0) {
@@ -620,6 +645,7 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b) {
     const std::int32_t chunks = (T + a.shape.chunk - 1) / a.shape.chunk * kHalves;
     for (std::int32_t e = a.join.pair_begin[pair]; e < a.join.pair_begin[pair + 1]; ++e) {
       const P* sums = a.work.sums + b * a.shape.chunks * kHalves * a.shape.entries + a.join.pair_entry[e];
+#pragma unroll 8
       for (std::int32_t c = 0; c < chunks; ++c) sum += static_cast<double>(sums[std::int64_t{c} * a.shape.entries]);
     }
     if (sum != 0) sum *= exp(score_at(a.batch.transitions, a.batch.type, pair) - a.work.scores.shifts[0]);
@@ -629,10 +655,12 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b) {
     for (std::int32_t first = 1; first < T; first += kFinishThreads) {
       const std::int32_t t = first + static_cast<std::int32_t>(threadIdx.x);
       __syncthreads();
-      const std::int64_t* row = a.work.scores.row + b * a.shape.T;
-      bigram[threadIdx.x] = t < T ? static_cast<std::int32_t>(a.wanted.gold[row[t - 1]] * K + a.wanted.gold[row[t]]) : -1;
+      const std::int32_t* gold = a.work.scores.gold + b * a.shape.T;
+      bigram[threadIdx.x] = t < T && gold[t - 1] >= 0 && gold[t] >= 0 ? gold[t - 1] * K + gold[t] : -1;
       __syncthreads();
-      for (int i = 0; i < kFinishThreads && first + i < T; ++i) seen += bigram[i] == pair;
+      const std::int32_t count = min(kFinishThreads, T - first);
+#pragma unroll 8
+      for (std::int32_t i = 0; i < count; ++i) seen += bigram[i] == pair;
     }
     sum -= seen;
   }
@@ -656,7 +684,8 @@ template <class P>
 double least_trusted(const DeviceConstraint::Impl& c, std::int64_t T) {
   const double smallest = static_cast<double>(std::numeric_limits<P>::min()), tolerance = sizeof(P) == 4 ? 1e-7 : 1e-13;
   const double products = static_cast<double>(c.products + c.forward.cells + c.backward.cells) * 4;
-  return std::min(0.5, smallest * products * static_cast<double>(T + 1) / tolerance);
+  const double largest = 4.0 * c.topology.K;  // of alpha or x in a step
+  return std::min(1e-3, smallest * products * largest * static_cast<double>(T + 1) / tolerance);
 }
 
 template <class P>
@@ -673,9 +702,9 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
   Cutter cutter(memory);
   const Work<P> work = cut_work<P>(cutter, c, batch, s, wanted);
   const WideWork wide = cut_wide(cutter, c, batch, wanted.transitions != nullptr);
-  prepare<P>(c, batch, work.scores, Scale::probability, true, wanted.status, nullptr, stream);
+  prepare<P>(c, batch, work.scores, Scale::probability, true, wanted.status, wanted.gold, nullptr, stream);
 
-  const PassArgs<P> pass{{c.forward, c.backward}, c.topology, work, s, wanted.gold};
+  const PassArgs<P> pass{{c.forward, c.backward}, c.topology, work, s, wanted.gold != nullptr};
   if (s.resident) {
     if constexpr (std::is_same_v<P, float>) launch_pass<P, std::uint16_t, Keep::registers>(pass, stream);
   } else if (s.pass_on_chip) {
@@ -686,8 +715,9 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
     launch_pass<P, std::int32_t, Keep::memory>(pass, stream);
   }
 
-  const JoinArgs<P> join{c.join,          work,        s, c.forward.cells, c.backward.cells, c.forward.label, wanted.gold,
-                         wanted.emissions, batch.type, least_trusted<P>(c, s.T)};
+  const JoinArgs<P> join{c.join,          work,        s, c.forward.cells, c.backward.cells, c.forward.label, wanted.gold != nullptr,
+                         wanted.emissions, batch.type, c.topology.arrivals, c.pairs, join_products(c, s.chunk), join_scratch(c, s.chunk),
+                         least_trusted<P>(c, s.T)};
   if (s.chunks > 0) {
     check(cudaFuncSetAttribute(join_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, s.join_bytes), "shared memory");
     join_kernel<P><<<dim3(static_cast<unsigned>(s.chunks), static_cast<unsigned>(s.B)), kJoinThreads,

@@ -35,6 +35,7 @@ struct Args {
   bool log, double_scores;
   Prepared<P> out;
   Status* status;
+  const std::int64_t* gold;
   const std::int32_t* only;
 };
 
@@ -70,6 +71,7 @@ __device__ void row_of_emissions(const Args<P>& a, std::int64_t b, std::int64_t 
   if (lane == 0) {
     a.out.shift[b * a.T + rank] = shift;
     a.out.row[b * a.T + rank] = row;
+    if (a.gold) a.out.gold[b * a.T + rank] = a.gold[row] >= 0 && a.gold[row] < a.K ? static_cast<std::int32_t>(a.gold[row]) : -1;
   }
   for (std::int32_t k = lane; k <= a.K; k += 32) {
     const double x = k < a.K ? as_double(h[k]) : -INFINITY;
@@ -86,11 +88,14 @@ __device__ void transitions(const Args<P>& a) {
   double shift[3];
   for (int part = 0; part < 3; ++part) {
     double most = -INFINITY;
+    bool bad = false;
+#pragma unroll 8
     for (std::int64_t i = threadIdx.x; i < sizes[part]; i += kThreads) {
       const double x = as_double(scores[part][i]);
-      if (isnan(x) || x == INFINITY) *a.out.bad = 1;
+      bad |= isnan(x) || x == INFINITY;
       most = fmax(most, x);
     }
+    if (bad) *a.out.bad = 1;
     most = warp_max(most);
     if (threadIdx.x % 32 == 0) largest[part][threadIdx.x / 32] = most;
   }
@@ -166,6 +171,7 @@ Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constrain
   out.bad = cutter.take<std::int32_t>(1);
   out.length = cutter.take<std::int32_t>(static_cast<std::size_t>(batch.size));
   out.row = cutter.take<std::int64_t>(BT);
+  out.gold = cutter.take<std::int32_t>(BT);
   out.emissions = cutter.take<P>(BT * (K + 1));
   out.shift = cutter.take<double>(BT);
   for (int s = 0; s < (both ? 2 : 1); ++s) {
@@ -181,7 +187,7 @@ Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constrain
 
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale, bool both,
-             Status* status, const std::int32_t* only, cudaStream_t stream) {
+             Status* status, const std::int64_t* gold, const std::int32_t* only, cudaStream_t stream) {
   if (!only) check(cudaMemsetAsync(status, 0, sizeof(Status) * static_cast<std::size_t>(batch.size), stream), "clearing the status");
   check(cudaMemsetAsync(prepared.bad, 0, sizeof(std::int32_t), stream), "clearing the status");
   const Args<P> args{batch.size,        batch.length, batch.batch_stride,
@@ -189,7 +195,7 @@ void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const
                      batch.emissions,   batch.transitions, batch.start,
                      batch.end,         batch.mask,   {constraint.forward, constraint.backward},
                      both ? 2 : 1,      scale == Scale::log, batch.type == Type::f64,
-                     prepared,          status, only};
+                     prepared,          status, gold, only};
   switch (batch.emissions_type) {
     case Type::f16: return launch<P, __half>(args, stream);
     case Type::bf16: return launch<P, __nv_bfloat16>(args, stream);
@@ -200,7 +206,9 @@ void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const
 
 template Prepared<float> cut_prepared(Cutter&, const DeviceConstraint::Impl&, const Batch&, bool);
 template Prepared<double> cut_prepared(Cutter&, const DeviceConstraint::Impl&, const Batch&, bool);
-template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<float>&, Scale, bool, Status*, const std::int32_t*, cudaStream_t);
-template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<double>&, Scale, bool, Status*, const std::int32_t*, cudaStream_t);
+template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<float>&, Scale, bool, Status*, const std::int64_t*, const std::int32_t*,
+                      cudaStream_t);
+template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<double>&, Scale, bool, Status*, const std::int64_t*, const std::int32_t*,
+                      cudaStream_t);
 
 }  // namespace regccrf::cuda

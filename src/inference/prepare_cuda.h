@@ -11,6 +11,7 @@ template <class P>
 struct Prepared {
   std::int32_t* length;      // [B]
   std::int64_t* row;         // [B, T] where a position lies in the caller's arrays
+  std::int32_t* gold;        // [B, T] its gold label, -1 for what is none
   P* emissions;              // [B, T, K + 1] exp(h − shift), or h itself; the last is the semiring's zero
   double* shift;             // [B, T] 0 for max
   P *matrix[2], *thin[2];    // the sweeps' entries of g, forward and backward
@@ -28,6 +29,6 @@ Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constrain
 // are not 0 there, and leaves status as it is.
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale, bool both,
-             Status* status, const std::int32_t* only, cudaStream_t stream);
+             Status* status, const std::int64_t* gold, const std::int32_t* only, cudaStream_t stream);
 
 }  // namespace regccrf::cuda

@@ -283,7 +283,8 @@ class Builder {
     const auto units = static_cast<std::int32_t>(resident.units.size());
     const std::int32_t warps = std::max({1, units, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin)});
     const std::int32_t terms = sweep_.thin_slots * (sweep_.two ? 2 : 1);
-    if (warps > kResidentWarps || sweep_.extras > 0 || (sweep_.thin > 0 && terms > kResidentTerms) || sweep_.cells > kResidentCells) {
+    if (warps > kResidentWarps || sweep_.extras > 0 || (sweep_.thin > 0 && terms > kResidentTerms) || sweep_.cells > kResidentCells ||
+        sweep_.K > kResidentCells) {
       return resident.units.clear();
     }
     resident.warps = warps;
@@ -362,6 +363,7 @@ Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
   for (std::int32_t& p : place) {
     if (p < 0) p = join.places++;
   }
+  join.places = round_up(join.places, 4);
 
   std::vector<std::int32_t> order;
   by_key(static_cast<std::size_t>(t.K), static_cast<std::size_t>(t.arrivals), [&](std::size_t m) { return t.arrival_label[m]; },

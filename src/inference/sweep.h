@@ -27,8 +27,8 @@ namespace regccrf {
 
 constexpr std::int32_t kTile = 8;
 constexpr std::int32_t kThinSlots = 4;  // a thin state has at most so many
-constexpr std::int32_t kResidentSlots = 6, kResidentWarps = 24;
-constexpr std::int32_t kResidentThin = 2, kResidentTerms = 2;  // thin cells of a thread, and products of such a cell
+constexpr std::int32_t kResidentSlots = 12, kResidentWarps = 12;  // as many registers as a thread can have, almost
+constexpr std::int32_t kResidentThin = 4, kResidentTerms = 2;  // thin cells of a thread, and products of such a cell
 constexpr std::int32_t kResidentCells = 16000;                 // 16 bits hold the place of a float
 
 struct Source {

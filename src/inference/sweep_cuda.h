@@ -67,6 +67,19 @@ struct MaxPlus {
   static __device__ P plus_times(P best, P x, P gain) { return max(best, x + gain); }
 };
 
+template <class P>
+__device__ std::uint32_t bytes_of(std::int32_t count) {
+  return static_cast<std::uint32_t>(count) * static_cast<std::uint32_t>(sizeof(P));
+}
+template <class P>
+__device__ P value_of(const P* array, std::uint32_t place) {
+  return *reinterpret_cast<const P*>(reinterpret_cast<const char*>(array) + place);
+}
+template <class P>
+__device__ void put(P* array, std::uint32_t place, P value) {
+  *reinterpret_cast<P*>(reinterpret_cast<char*>(array) + place) = value;
+}
+
 __device__ inline void load4(const float* from, float to[4]) {
   const float4 x = *reinterpret_cast<const float4*>(from);
   to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
@@ -129,6 +142,7 @@ __device__ void by_lanes(std::int32_t lanes, const Do& act) {
 template <class S, std::int32_t kLanes, bool kTwo, class Index, class Emit>
 __device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group, std::int32_t first,
                            const typename S::Value* __restrict__ matrix, const typename S::Value* now, const Emit& emit) {
+  using P = typename S::Value;
   const TileOf<kLanes> at(group, first);
   const Pair<Index>* source = view.source + group.first_source + at.state * group.slots;
   const auto* row = matrix + group.first_entry + at.tile * kTile;
@@ -148,7 +162,8 @@ __device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group
   share_out<S, kLanes>(at.part, sum);
 #pragma unroll
   for (std::int32_t k = 0; k < kTile / kLanes; ++k) {
-    if (k < at.own_cells(group)) emit(at.first_cell(group) + k, sum[k]);
+    const std::int32_t cell = at.first_cell(group) + k;
+    if (k < at.own_cells(group)) emit(bytes_of<P>(cell), bytes_of<P>(view.label[cell]), sum[k]);
   }
 }
 
@@ -164,10 +179,12 @@ __device__ void thin_unit(const SweepView<Index>& view, std::int32_t first, cons
     if (view.two) x = S::plus(x, now[from.y]);
     sum = S::plus_times(sum, x, thin_matrix[s * view.thin + i]);
   }
-  emit(view.first_thin + i, sum);
+  using P = typename S::Value;
+  emit(bytes_of<P>(view.first_thin + i), bytes_of<P>(view.label[view.first_thin + i]), sum);
 }
 
-// Steps by a general schedule, which reads everything anew. emit(cell, sum) takes each cell's sum over its slots.
+// Steps by a general schedule, which reads everything anew. emit(cell, label, sum) takes each cell's sum over its slots; the
+// cell and its label are places in arrays of P, in bytes.
 template <class S, class Index>
 struct GeneralSteps {
   using P = typename S::Value;
@@ -210,27 +227,27 @@ class ResidentSteps {
 
   template <class Emit>
   __device__ void operator()(const P* now, const Emit& emit) const {
-    const char* cells = reinterpret_cast<const char*>(now);
     if (lanes_ > 0) {  // the same for a whole warp
       if (two_) {
-        tile_step<true>(cells, emit);
+        tile_step<true>(now, emit);
       } else {
-        tile_step<false>(cells, emit);
+        tile_step<false>(now, emit);
       }
+    }
+    P sum[kResidentThin];
+#pragma unroll
+    for (std::int32_t k = 0; k < kResidentThin; ++k) {
+      const P first = S::plus_times(S::zero(), value_of(now, thin_place_[k] & 0xffff), thin_gain_[k][0]);
+      sum[k] = S::plus_times(first, value_of(now, thin_place_[k] >> 16), thin_gain_[k][1]);
     }
 #pragma unroll
     for (std::int32_t k = 0; k < kResidentThin; ++k) {
-      if (thin_cell_[k] < 0) continue;
-      const P first = S::plus_times(S::zero(), at(cells, thin_place_[k] & 0xffff), thin_gain_[k][0]);
-      emit(thin_cell_[k], S::plus_times(first, at(cells, thin_place_[k] >> 16), thin_gain_[k][1]));
+      if (k < own_thin_) emit(thin_out_[k] & 0xffff, thin_out_[k] >> 16, sum[k]);
     }
   }
 
  private:
-  static __device__ P at(const char* cells, std::uint32_t place) { return *reinterpret_cast<const P*>(cells + place); }
-  static __device__ std::uint32_t places(std::uint32_t x, std::uint32_t y) {
-    return static_cast<std::uint32_t>(x * sizeof(P)) | (static_cast<std::uint32_t>(y * sizeof(P)) << 16);
-  }
+  static __device__ std::uint32_t both(std::int32_t x, std::int32_t y) { return bytes_of<P>(x) | bytes_of<P>(y) << 16; }
 
   __device__ void load_tile(const SweepView<Index>& view, const P* matrix) {
     const std::int32_t warp = threadIdx.x / 32;
@@ -242,15 +259,19 @@ class ResidentSteps {
       constexpr std::int32_t kLanes = decltype(lanes)::value;
       const TileOf<kLanes> tile(group, unit.first);
       part_ = tile.part;
-      first_cell_ = tile.first_cell(group);
+      first_cell_ = bytes_of<P>(tile.first_cell(group));
       own_cells_ = tile.own_cells(group);
+#pragma unroll
+      for (std::int32_t o = 0; o < kTile / kLanes; o += 2) {
+        const std::int32_t cell = tile.first_cell(group) + o;
+        label_[o / 2] = both(o < own_cells_ ? view.label[cell] : 0, o + 1 < own_cells_ ? view.label[cell + 1] : 0);
+      }
 #pragma unroll
       for (std::int32_t k = 0; k < kResidentSlots; ++k) {
         const std::int32_t i = tile.part + k * kLanes;
         const bool real = i < group.slots;
         const std::int32_t source = group.first_source + tile.state * group.slots + i;
-        const auto zero = static_cast<std::uint32_t>(view.cells);
-        place_[k] = real ? places(view.source[source].x, view.source[source].y) : places(zero, zero);
+        place_[k] = real ? both(view.source[source].x, view.source[source].y) : both(view.cells, view.cells);
 #pragma unroll
         for (std::int32_t o = 0; o < kTile; ++o) {
           gain_[k][o] = real ? matrix[group.first_entry + i * group.width + tile.tile * kTile + o] : S::zero();
@@ -260,48 +281,58 @@ class ResidentSteps {
   }
 
   __device__ void load_thin(const SweepView<Index>& view, const P* thin_matrix) {
+    own_thin_ = 0;
 #pragma unroll
     for (std::int32_t k = 0; k < kResidentThin; ++k) {
       const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x);
-      thin_cell_[k] = i < view.thin ? view.first_thin + i : -1;
+      thin_place_[k] = both(view.cells, view.cells);
+      thin_gain_[k][0] = thin_gain_[k][1] = S::zero();
       if (i >= view.thin) continue;
+      own_thin_ = k + 1;
+      const std::int32_t cell = view.first_thin + i;
+      thin_out_[k] = both(cell, view.label[cell]);
       const Pair<Index> first = view.thin_source[i];
       const bool slots = view.thin_slots > 1;
-      const Index second = slots ? view.thin_source[view.thin + i].x : first.y;
-      thin_place_[k] = places(first.x, second);
+      thin_place_[k] = both(first.x, slots ? view.thin_source[view.thin + i].x : first.y);
       thin_gain_[k][0] = thin_matrix[i];
       thin_gain_[k][1] = thin_matrix[slots ? view.thin + i : i];
     }
   }
 
   template <bool kTwo, class Emit>
-  __device__ void tile_step(const char* cells, const Emit& emit) const {
+  __device__ void tile_step(const P* now, const Emit& emit) const {
+    P x[kResidentSlots];
+#pragma unroll
+    for (std::int32_t k = 0; k < kResidentSlots; ++k) {
+      x[k] = value_of(now, place_[k] & 0xffff);
+      if constexpr (kTwo) x[k] = S::plus(x[k], value_of(now, place_[k] >> 16));
+    }
     P sum[kTile];
 #pragma unroll
     for (std::int32_t o = 0; o < kTile; ++o) sum[o] = S::zero();
 #pragma unroll
     for (std::int32_t k = 0; k < kResidentSlots; ++k) {
-      P x = at(cells, place_[k] & 0xffff);
-      if constexpr (kTwo) x = S::plus(x, at(cells, place_[k] >> 16));
 #pragma unroll
-      for (std::int32_t o = 0; o < kTile; ++o) sum[o] = S::plus_times(sum[o], x, gain_[k][o]);
+      for (std::int32_t o = 0; o < kTile; ++o) sum[o] = S::plus_times(sum[o], x[k], gain_[k][o]);
     }
     by_lanes(lanes_, [&](auto lanes) {
       constexpr std::int32_t kLanes = decltype(lanes)::value;
       share_out<S, kLanes>(part_, sum);
 #pragma unroll
       for (std::int32_t k = 0; k < kTile / kLanes; ++k) {
-        if (k < own_cells_) emit(first_cell_ + k, sum[k]);
+        const std::uint32_t label = k % 2 ? label_[k / 2] >> 16 : label_[k / 2] & 0xffff;
+        if (k < own_cells_) emit(first_cell_ + bytes_of<P>(k), label, sum[k]);
       }
     });
   }
 
   bool two_;
-  std::int32_t lanes_ = 0, part_ = 0, first_cell_ = 0, own_cells_ = 0;
-  std::uint32_t place_[kResidentSlots];  // of a slot's two sources among the cells, in bytes
+  std::int32_t lanes_ = 0, part_ = 0, own_cells_ = 0, own_thin_ = 0;
+  std::uint32_t first_cell_ = 0;
+  std::uint32_t label_[kTile / 2];       // of its cells, two in one
+  std::uint32_t place_[kResidentSlots];  // of a slot's two sources among the cells
   P gain_[kResidentSlots][kTile];
-  std::int32_t thin_cell_[kResidentThin];
-  std::uint32_t thin_place_[kResidentThin];
+  std::uint32_t thin_out_[kResidentThin], thin_place_[kResidentThin];  // cell and label; two sources
   P thin_gain_[kResidentThin][kResidentTerms];
 };
 
@@ -319,17 +350,22 @@ class Rows {
   }
   // The row of step n, whole once the block has met; asks for another.
   __device__ const P* operator[](std::int32_t n) const { return ring_ + (n % kRowsAhead) * width_; }
+  // The last warp asks, and waits for the block.
+  __device__ static bool asks() { return threadIdx.x / 32 + 1 == blockDim.x / 32; }
   __device__ void ask(std::int32_t n) {
+    if (!asks()) return;
     if (n < T_) {
       const P* from = emissions_ + std::int64_t{back_ ? T_ - 1 - n : n} * width_;
-      for (std::int32_t k = threadIdx.x; k < width_; k += blockDim.x) {
+      for (std::int32_t k = threadIdx.x % 32; k < width_; k += 32) {
         __pipeline_memcpy_async(ring_ + (n % kRowsAhead) * width_ + k, from + k, sizeof(P));
       }
     }
     __pipeline_commit();
   }
-  // Before the block meets at the end of step n: the row of step n + 1 is there, for those who asked.
-  __device__ static void wait() { __pipeline_wait_prior(kRowsAhead - 3); }
+  // Before the block meets at the end of step n: the row of step n + 1 is there.
+  __device__ static void wait() {
+    if (asks()) __pipeline_wait_prior(kRowsAhead - 3);
+  }
 
  private:
   P* ring_;

@@ -111,9 +111,9 @@ __device__ std::int32_t walk(const Args<P>& a, const SweepView<Index>& view, con
   const P none = -P{INFINITY};
   Rows<P> rows(ring, a.work.scores.emissions + b * T_all * (K + 1), K, T, false);
   P top = none;
-  const auto take = [&](std::int32_t cell, P v, P* to) {
-    to[cell] = v;
-    kept[cell] = v;
+  const auto take = [&](std::uint32_t cell, P v, P* to) {
+    put(to, cell, v);
+    put(kept, cell, v);
     top = max(top, v);
     if (kRelative && v != none) largest = max(largest, abs(v));
   };
@@ -132,7 +132,7 @@ __device__ std::int32_t walk(const Args<P>& a, const SweepView<Index>& view, con
   __syncthreads();
   for (std::int32_t c = threadIdx.x; c < cells; c += blockDim.x) {
     const std::int32_t label = view.label[c];
-    take(c, a.sweep.begins[c] && label < K ? a.work.scores.start[label] + rows[0][label] : none, now);
+    take(bytes_of<P>(c), a.sweep.begins[c] && label < K ? a.work.scores.start[label] + rows[0][label] : none, now);
   }
   share_peak(0);
   __syncthreads();
@@ -150,7 +150,7 @@ __device__ std::int32_t walk(const Args<P>& a, const SweepView<Index>& view, con
       const P last = from_ordered(peak[(t - 1) % 3]);
       shift = last == none ? P{0} : last;
     }
-    steps(now, [&](std::int32_t cell, P best) { take(cell, (best - shift) + row[view.label[cell]], next); });
+    steps(now, [&](std::uint32_t cell, std::uint32_t label, P best) { take(cell, (best - shift) + value_of(row, label), next); });
     share_peak(t % 3);
     if (threadIdx.x == 0) peak[(t + 1) % 3] = ordered(-INFINITY);
     Rows<P>::wait();
@@ -202,12 +202,17 @@ __device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t g
       offer_slot(view.source[group.first_source + state * group.slots + i], matrix[group.first_entry + i * group.width + o]);
     }
   }
-  for (int bit = 16; bit > 0; bit /= 2) {
-    const P v = __shfl_xor_sync(0xffffffffu, best, bit);
-    const std::int32_t source = __shfl_xor_sync(0xffffffffu, from, bit);
-    if (v > best || (v == best && source < from)) best = v, from = source;
+  if constexpr (sizeof(P) == 4) {
+    const bool top = __reduce_max_sync(0xffffffffu, ordered(best)) == ordered(best);
+    return __reduce_min_sync(0xffffffffu, top ? from : 0x7fffffff);
+  } else {
+    for (int bit = 16; bit > 0; bit /= 2) {
+      const P v = __shfl_xor_sync(0xffffffffu, best, bit);
+      const std::int32_t source = __shfl_xor_sync(0xffffffffu, from, bit);
+      if (v > best || (v == best && source < from)) best = v, from = source;
+    }
+    return from;
   }
-  return from;
 }
 
 // Back from the last cell. The path's cells go to `path`, [T].
@@ -238,6 +243,35 @@ __device__ void trace(const Args<P>& a, const SweepView<Index>& view, const P* m
     }
   }
   __syncthreads();
+}
+
+// Forward, back, and what the caller gets.
+template <int kThreads, class P, class Index, class Steps>
+__device__ void both_ways(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, const P* matrix, const P* thin, P* cells,
+                          P* ring, std::int32_t* peak, P* staged) {
+  const std::int64_t b = blockIdx.x;
+  const std::int32_t T = a.work.scores.length[b];
+  std::int32_t* path = a.best.labels + b * a.batch.length;
+  Status& status = a.best.status[b];
+  P largest = 0;
+  const std::int32_t last = walk(a, view, steps, cells, cells + a.sweep.all_cells, ring, peak, largest);
+  const double most = block_best({static_cast<double>(largest), 0}).value;
+  if (last < 0) {
+    if (threadIdx.x == 0) {
+      a.best.score[b] = -INFINITY;
+      if (status.outcome == 0) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+    }
+    return;
+  }
+  trace(a, view, matrix, thin, last, staged, path);
+  for (std::int32_t t = threadIdx.x; t < T; t += blockDim.x) path[t] = view.label[path[t]];
+  __syncthreads();
+  const std::int64_t* row = a.work.scores.row + b * a.batch.length;
+  const double score = block_sum<kThreads>(path_score(a.batch, a.sweep.K, T, row, [&](std::int32_t t) { return path[t]; }));
+  if (threadIdx.x != 0) return;
+  a.best.score[b] = score;
+  const double step = 1.5 * most * static_cast<double>(std::numeric_limits<float>::epsilon());
+  if (a.work.redo && 2 * step * T > 0.5e-5 * fmax(1.0, fabs(score))) a.work.redo[b] = 1;
 }
 
 // Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers.
@@ -274,48 +308,31 @@ __global__ void __launch_bounds__(kThreads<kKeep>, 1) viterbi_kernel(const __gri
   };
   std::int32_t* peak = reinterpret_cast<std::int32_t*>(take(16));
   P* rows = reinterpret_cast<P*>(take(kRowsAhead * (K + 1) * sizeof(P)));
-  P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(take(2 * std::int64_t{sweep.all_cells} * sizeof(P)))
-                                   : a.work.cells + b * 2 * sweep.all_cells;
-  const P *matrix = a.work.scores.matrix[0], *thin = a.work.scores.thin[0];
-  const char* hot = sweep.hot;
   if constexpr (kKeep != Keep::memory) {
-    P* matrix_here = reinterpret_cast<P*>(take((sweep.entries + 8) * sizeof(P)));
-    P* thin_here = reinterpret_cast<P*>(take(sweep.thin * sweep.thin_slots * sizeof(P)));
-    char* hot_here = take(sweep.hot_bytes);
-    copy_in(hot_here, hot, sweep.hot_bytes);
-    for (std::int32_t i = threadIdx.x; i < sweep.entries + 8; i += blockDim.x) matrix_here[i] = matrix[i];
-    for (std::int32_t i = threadIdx.x; i < sweep.thin * sweep.thin_slots; i += blockDim.x) thin_here[i] = thin[i];
-    matrix = matrix_here;
-    thin = thin_here;
-    hot = hot_here;
+    P* cells = reinterpret_cast<P*>(take(2 * std::int64_t{sweep.all_cells} * sizeof(P)));
+    P* matrix = reinterpret_cast<P*>(take((sweep.entries + 8) * sizeof(P)));
+    P* thin = reinterpret_cast<P*>(take(sweep.thin * sweep.thin_slots * sizeof(P)));
+    char* hot = take(sweep.hot_bytes);
+    copy_in(hot, sweep.hot, sweep.hot_bytes);
+    for (std::int32_t i = threadIdx.x; i < sweep.entries + 8; i += blockDim.x) matrix[i] = a.work.scores.matrix[0][i];
+    for (std::int32_t i = threadIdx.x; i < sweep.thin * sweep.thin_slots; i += blockDim.x) thin[i] = a.work.scores.thin[0][i];
     __syncthreads();
-  }
-  P* staged = reinterpret_cast<P*>(at);
-  const SweepView<Index> view(sweep, hot, kKeep == Keep::registers);
-  P largest = 0;
-  std::int32_t last;
-  if constexpr (kKeep == Keep::registers) {
-    last = walk(a, view, ResidentSteps<MaxPlus<P>, Index>(view, matrix, thin), cells, cells + sweep.all_cells, rows, peak, largest);
-  } else {
-    last = walk(a, view, GeneralSteps<MaxPlus<P>, Index>{view, matrix, thin}, cells, cells + sweep.all_cells, rows, peak, largest);
-  }
-  const double most = block_best({static_cast<double>(largest), 0}).value;
-  if (last < 0) {
-    if (threadIdx.x == 0) {
-      a.best.score[b] = -INFINITY;
-      if (status.outcome == 0) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+    const SweepView<Index> view(sweep, hot, kKeep == Keep::registers);
+    if constexpr (kKeep == Keep::registers) {
+      both_ways<kThreads<kKeep>>(a, view, ResidentSteps<MaxPlus<P>, Index>(view, matrix, thin), matrix, thin, cells, rows, peak,
+                                 reinterpret_cast<P*>(at));
+    } else {
+      both_ways<kThreads<kKeep>>(a, view, GeneralSteps<MaxPlus<P>, Index>{view, matrix, thin}, matrix, thin, cells, rows, peak,
+                                 reinterpret_cast<P*>(at));
     }
-    return;
+  } else {
+    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(take(2 * std::int64_t{sweep.all_cells} * sizeof(P)))
+                                     : a.work.cells + b * 2 * sweep.all_cells;
+    const P *matrix = a.work.scores.matrix[0], *thin = a.work.scores.thin[0];
+    const SweepView<Index> view(sweep, sweep.hot, 0);
+    both_ways<kThreads<kKeep>>(a, view, GeneralSteps<MaxPlus<P>, Index>{view, matrix, thin}, matrix, thin, cells, rows, peak,
+                               reinterpret_cast<P*>(at));
   }
-  trace(a, view, matrix, thin, last, staged, path);
-  for (std::int32_t t = threadIdx.x; t < T; t += blockDim.x) path[t] = sweep.label[path[t]];
-  __syncthreads();
-  const std::int64_t* row = a.work.scores.row + b * a.batch.length;
-  const double score = block_sum<kThreads<kKeep>>(path_score(a.batch, K, T, row, [&](std::int32_t t) { return path[t]; }));
-  if (threadIdx.x != 0) return;
-  a.best.score[b] = score;
-  const double step = 1.5 * most * static_cast<double>(std::numeric_limits<float>::epsilon());
-  if (a.work.redo && 2 * step * T > 0.5e-5 * fmax(1.0, fabs(score))) a.work.redo[b] = 1;
 }
 
 template <class P>
@@ -340,7 +357,7 @@ void launch(const Args<P>& args, cudaStream_t stream) {
 template <class P>
 void run(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, const Work<P>& work, const Shape& s,
          const std::int32_t* only, cudaStream_t stream) {
-  prepare<P>(c, batch, work.scores, Scale::log, false, best.status, only, stream);
+  prepare<P>(c, batch, work.scores, Scale::log, false, best.status, nullptr, only, stream);
   const Args<P> args{c.forward, c.topology, batch, work, s, best, only};
   if (s.on_chip && sizeof(P) == 4 && c.forward.warps[1] > 0) {
     if constexpr (std::is_same_v<P, float>) launch<P, std::uint16_t, Keep::registers>(args, stream);
