@@ -159,17 +159,25 @@ void print_constraint(const Model& model) {
   }
 }
 
+void print_facts(const Model& model) {
+  const Json facts = Json::parse(model.facts(), nullptr, false);
+  if (!facts.is_object() || facts.empty()) return;
+  std::size_t width = 0;
+  for (const auto& [key, value] : facts.items()) width = std::max(width, key.size());
+  std::cout << "\n";
+  for (const auto& [key, value] : facts.items()) {
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    std::cout << key << std::string(width + 2 - key.size(), ' ') << text << "\n";
+  }
+}
+
 void print_summary(const Model& model, std::size_t top) {
   std::cout << "labels       " << model.labels().size() << "   (";
   for (Label a = 0; a < model.labels().size(); ++a) std::cout << (a ? " " : "") << model.labels().name(a);
   std::cout << ")\nattributes   " << model.attributes() << "   (" << extractor_summary(model) << ")\n"
             << "features     " << model.weight().size() << "\n";
   print_constraint(model);
-  const Json facts = Json::parse(model.facts(), nullptr, false);
-  if (facts.is_object()) {
-    for (const auto& [key, value] : facts.items())
-      std::cout << key << std::string(key.size() < 13 ? 13 - key.size() : 1, ' ') << value.dump() << "\n";
-  }
+  print_facts(model);
   if (top == 0) return;
   std::cout << "\n";
   print_features("heaviest transitions", heaviest_transitions(model, top));

@@ -197,10 +197,10 @@ int tag_command(Options& options) {
   if (batch->count > 0) hand_over();
   pool.finish();
   if (none > 0) {
-    std::cerr << "regccrf: note: " << none << (none == 1 ? " sentence has" : " sentences have")
-              << " no legal sequence and "
-              << (options.no_sequence == "free" ? "were labelled without the constraint" : "were left without labels")
-              << "\n";
+    std::cerr << "regccrf: note: " << none
+              << (none == 1 ? " sentence has no legal sequence and was "
+                            : " sentences have no legal sequence and were ")
+              << (options.no_sequence == "free" ? "labelled without the constraint" : "left without labels") << "\n";
   }
   return 0;
 }

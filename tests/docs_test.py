@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ["docs/language.md", "README.md", "docs/tutorial.md"]
+DOCUMENTS = ["docs/language.md", "README.md", "docs/tutorial.md", "docs/tagging.md"]
 PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
 SECONDS = 120
 

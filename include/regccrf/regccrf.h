@@ -16,4 +16,5 @@
 #include "regccrf/model.h"       // IWYU pragma: export
 #include "regccrf/scores.h"      // IWYU pragma: export
 #include "regccrf/sentences.h"   // IWYU pragma: export
+#include "regccrf/tagger.h"      // IWYU pragma: export
 #include "regccrf/trainer.h"     // IWYU pragma: export
