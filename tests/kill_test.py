@@ -1,5 +1,5 @@
-"""`regccrf train` is killed at random moments, also while it saves: the model file is always the old one or the new one, and resuming
-gives the weights of a run that nobody killed.
+"""`regccrf train` is killed at random moments, also while it saves: the model file is always the old one or the new
+one, and resuming gives the weights of a run that nobody killed.
 
 REGCCRF_PROGRAM names the program, build/regccrf by default; REGCCRF_KILLS says how often it is killed (6).
 """
@@ -52,8 +52,8 @@ class Trainer:
         self.options = ["--optimizer", optimizer, "--tolerance", "0", "--threads", "1", "-e", "bio({X Y})", "--quiet"]
 
     def command(self, iterations, model, *more):
-        return [PROGRAM, "train", self.folder / "train.conll", "-m", model, "--max-iterations", str(iterations), *self.options,
-                *more]
+        return [PROGRAM, "train", self.folder / "train.conll", "-m", model, "--max-iterations", str(iterations),
+                *self.options, *more]
 
     def run(self, iterations, model, *more):
         subprocess.run(self.command(iterations, model, *more), check=True, timeout=300)
@@ -69,7 +69,7 @@ class Trainer:
 
 
 def kill(process, folder, chance, seconds):
-    """At a random moment, or as soon as the checkpoint or the model is being written. False if it was done before that."""
+    """At a random moment, or as soon as the checkpoint or the model is being written. False if it was done before."""
     moment = chance.choice(["any", "checkpoint.part", "model.part"])
     end = time.monotonic() + chance.uniform(0, seconds)
     while moment != "model.part" and time.monotonic() < end and process.poll() is None:

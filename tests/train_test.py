@@ -30,8 +30,8 @@ def folder(tmp_path):
 
 
 def run(folder, *arguments, text=None):
-    return subprocess.run([PROGRAM, "train", *map(str, arguments)], cwd=folder, input=text, capture_output=True, text=True,
-                          timeout=120, check=False)
+    return subprocess.run([PROGRAM, "train", *map(str, arguments)], cwd=folder, input=text, capture_output=True,
+                          text=True, timeout=120, check=False)
 
 
 def train(folder, *arguments, text=None):
@@ -124,8 +124,8 @@ def test_a_checkpoint_of_other_work(folder):
 
 
 def test_ctrl_c_saves_the_best_so_far(folder):
-    process = subprocess.Popen([PROGRAM, "train", "train", "-m", "m", "--tolerance", "0", "--optimizer", "adagrad"], cwd=folder,
-                               stderr=subprocess.PIPE, text=True)
+    command = [PROGRAM, "train", "train", "-m", "m", "--tolerance", "0", "--optimizer", "adagrad"]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
     while not process.stderr.readline().startswith("iteration"):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
@@ -145,9 +145,10 @@ def test_threads_do_not_matter(folder):
 def test_two_processes_are_as_good_as_one(folder):
     one = train(folder, "train", "-m", "one", "-e", LANGUAGE, "--dev", "dev")
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    done = subprocess.run(["mpirun", "--oversubscribe", "-n", "2", PROGRAM, "train", "train", "-m", "two", "-e", LANGUAGE, "--dev",
-                           "dev", "--threads", "1", "--json", "--quiet"], cwd=folder, env=environment, capture_output=True,
-                          text=True, timeout=120, check=False)
+    command = ["mpirun", "--oversubscribe", "-n", "2", PROGRAM, "train", "train", "-m", "two", "-e", LANGUAGE,
+               "--dev", "dev", "--threads", "1", "--json", "--quiet"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120,
+                          check=False)
     assert done.returncode == 0, done.stderr
     two = json.loads(done.stdout)  # one process speaks
     assert two["processes"] == 2 and two["sequences"] == 60
@@ -161,6 +162,7 @@ def test_two_processes_are_as_good_as_one(folder):
 def test_under_mpirun_without_its_part(folder):
     program = folder / "regccrf"
     shutil.copy(PROGRAM, program)
-    done = subprocess.run([program, "train", "train", "-m", "m"], cwd=folder, env=dict(os.environ, OMPI_COMM_WORLD_SIZE="2"),
-                          capture_output=True, text=True, timeout=60, check=False)
+    environment = dict(os.environ, OMPI_COMM_WORLD_SIZE="2")
+    done = subprocess.run([program, "train", "train", "-m", "m"], cwd=folder, env=environment, capture_output=True,
+                          text=True, timeout=60, check=False)
     assert done.returncode == 2 and "MPI part cannot be loaded" in done.stderr

@@ -1,5 +1,5 @@
-"""Makes a CRFsuite attribute file of a CoNLL file: one token a line, its label, then attributes for the word, its shape, affixes
-and neighbours. What both programs of the benchmark read.
+"""Makes a CRFsuite attribute file of a CoNLL file: one token a line, its label, then attributes for the word, its
+shape, affixes and neighbours. What both programs of the benchmark read.
 
     attributes.py CONLL > ATTRIBUTES
 """

@@ -1,13 +1,14 @@
 """Training and tagging against CRFsuite, in one run on one machine (`make bench`).
 
-From each corpus an attribute file is made (attributes.py) that both programs read as it is. Both train by L-BFGS with l2 = 1 on the
-features seen in the data, in float64, until the same test says that they have converged. First their answers are compared: the
-objective to 5 digits, the accuracy on held-out data to 0.1 points. Then times count. A program's seconds an iteration are those of
-the whole run less those of a run of one iteration, over the iterations between; runs of the programs alternate, and the best of
-`--repeats` counts. Peak memory is the process's, as the kernel reports it. Tagging is of the held-out file several times over, less
-the time for an empty file.
+From each corpus an attribute file is made (attributes.py) that both programs read as it is. Both train by L-BFGS with
+l2 = 1 on the features seen in the data, in float64, until the same test says that they have converged. First their
+answers are compared: the objective to 5 digits, the accuracy on held-out data to 0.1 points. Then times count. A
+program's seconds an iteration are those of the whole run less those of a run of one iteration, over the iterations
+between; runs of the programs alternate, and the best of `--repeats` counts. Peak memory is the process's, as the
+kernel reports it. Tagging is of the held-out file several times over, less the time for an empty file.
 
-CRFsuite is the program that `--crfsuite` names, or python-crfsuite where it is installed. Prints a table and keeps it in bench/record/.
+CRFsuite is the program that `--crfsuite` names, or python-crfsuite where it is installed. Prints a table and keeps it
+in bench/record/.
 """
 import argparse
 import datetime
@@ -68,8 +69,8 @@ class Run:
         with tempfile.NamedTemporaryFile("r") as peak:
             begin = time.perf_counter()
             # time(1) is small; a process started from here would have this one's memory counted as its own.
-            done = subprocess.run(["/usr/bin/time", "-f", "%M", "-o", peak.name, *map(str, command)], capture_output=True, text=True,
-                                  check=False)
+            timed = ["/usr/bin/time", "-f", "%M", "-o", peak.name, *map(str, command)]
+            done = subprocess.run(timed, capture_output=True, text=True, check=False)
             self.seconds = time.perf_counter() - begin
             if done.returncode != 0:
                 sys.exit(f"{command}: status {done.returncode}\n{done.stderr}")
@@ -86,7 +87,8 @@ class CrfSuite:
 
     def train(self, data, iterations):
         if self.program:
-            command = [self.program, "learn", "-a", "lbfgs", "-p", "c2=1", "-p", f"max_iterations={iterations}", "-m", self.model, data]
+            parameters = ["-p", "c2=1", "-p", f"max_iterations={iterations}"]
+            command = [self.program, "learn", "-a", "lbfgs", *parameters, "-m", self.model, data]
         else:
             command = [sys.executable, self.wrapper, "learn", self.model, data, iterations]
         run = Run(command)
@@ -106,7 +108,7 @@ class Ours:
 
     def train(self, data, iterations):
         limit = [] if iterations == MOST else ["--max-iterations", iterations]
-        run = Run([PROGRAM, "train", data, "-m", self.model, "--l2", "1", "--threads", self.threads, "--json", "--quiet", *limit])
+        run = Run([PROGRAM, "train", data, "-m", self.model, "--threads", self.threads, "--json", "--quiet", *limit])
         facts = json.loads(run.out)
         run.objective, run.iterations = facts["objective"], facts["iterations"]
         return run
@@ -134,7 +136,8 @@ def measure(case, train_file, held_out, programs, folder, repeats):
     gold = gold_of(folder / "test")
     (folder / "tests").write_bytes((folder / "test").read_bytes() * COPIES)
     (folder / "empty").write_text("")
-    rows = {p.name: {"case": case, "program": p.name, "train": [], "start": [], "tag": [], "idle": []} for p in programs}
+    rows = {p.name: {"case": case, "program": p.name, "train": [], "start": [], "tag": [], "idle": []}
+            for p in programs}
     for repeat in range(repeats):
         for p in programs:
             row = rows[p.name]
@@ -162,11 +165,12 @@ def measure(case, train_file, held_out, programs, folder, repeats):
 
 
 def table(rows):
-    lines = ["| corpus | program | objective | iterations | accuracy | ms an iteration | × | peak MiB | ratio | tokens tagged a second | × |",
-             "|---|---|---|---|---|---|---|---|---|---|---|"]
+    lines = ["| corpus | program | objective | iterations | accuracy | ms an iteration | × | peak MiB | ratio | "
+             "tokens tagged a second | × |", "|---|---|---|---|---|---|---|---|---|---|---|"]
     for r in rows:
-        lines.append(f"| {r['case']} | {r['program']} | {r['objective']:.3f} | {r['iterations']} | {r['accuracy']:.2f} | "
-                     f"{1000 * r['per_iteration']:.1f} | {r['speedup']:.2f} | {r['peak']:.0f} | {r['memory_ratio']:.2f} | "
+        lines.append(f"| {r['case']} | {r['program']} | {r['objective']:.3f} | {r['iterations']} | "
+                     f"{r['accuracy']:.2f} | {1000 * r['per_iteration']:.1f} | {r['speedup']:.2f} | "
+                     f"{r['peak']:.0f} | {r['memory_ratio']:.2f} | "
                      f"{r['tokens_per_second']:,.0f} | {r['tag_speedup']:.2f} |")
     return "\n".join(lines)
 
@@ -180,7 +184,8 @@ def processor():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--crfsuite", default=shutil.which("crfsuite"), help="the program crfsuite; python-crfsuite without it")
+    parser.add_argument("--crfsuite", default=shutil.which("crfsuite"),
+                        help="the program crfsuite; python-crfsuite without it")
     parser.add_argument("--cases", default=",".join(CASES), help="some of " + ", ".join(CASES))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--no-record", action="store_true", help="print only")
@@ -194,9 +199,11 @@ def main():
             folder = pathlib.Path(folder)
             programs = [CrfSuite(options.crfsuite, folder), Ours(1, folder), Ours(2, folder)]
             rows += measure(case, *CASES[case], programs, folder, options.repeats)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True,
+                            check=False).stdout.strip()
     theirs = "crfsuite, built from its sources with its own flags" if options.crfsuite else "python-crfsuite"
-    head = f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, commit {commit}, `bench/tagger/run.py`; {theirs}"
+    head = (f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, commit {commit}, `bench/tagger/run.py`; "
+            f"{theirs}")
     print(f"{head}\n\n{table(rows)}")
     if options.no_record:
         return
@@ -204,7 +211,8 @@ def main():
     (record / "tagger-cpu.json").write_text(json.dumps({"what": head, "rows": rows}, indent=1) + "\n")
     (record / "tagger-cpu.md").write_text(
         f"# Training and tagging against CRFsuite\n\n{head}\n\n{table(rows)}\n\n"
-        "L-BFGS, l2 = 1, features seen in the data, float64. `×` is CRFsuite's time over ours; `ratio` our peak memory over CRFsuite's.\n")
+        "L-BFGS, l2 = 1, features seen in the data, float64. `×` is CRFsuite's time over ours; `ratio` our peak\n"
+        "memory over CRFsuite's.\n")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ namespace regccrf {
 
 namespace {
 
-constexpr std::int64_t kLeast = 1 << 13, kMost = 1 << 17,
-                       kBlocks = 16;  // emissions of a block; blocks, if there can be
+constexpr std::int64_t kLeast = 1 << 13, kMost = 1 << 17;  // emissions of a block
+constexpr std::int64_t kBlocks = 16;                       // at least, where there is enough for them
 
 void add_sequences(const Dataset& data, std::int64_t first, std::int64_t last, GoldSequences& sequences) {
   for (const bool known : {true, false}) {

@@ -60,8 +60,8 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
   scores.layout.first = first.subspan(known);
   scores.layout.length = length.subspan(known);
   if (!weights.empty()) gradients.weights = weights.subspan(known);
-  value += weighted_total(partial_nll<double>(constraint, scores, sequences.allowed, gradients, options),
-                          gradients.weights);
+  value +=
+      weighted_total(partial_nll<double>(constraint, scores, sequences.allowed, gradients, options), gradients.weights);
   for (std::size_t ab = 0; ab < dg.size(); ++ab) dg[ab] += more[ab];
   return value;
 }

@@ -84,7 +84,7 @@ void check_constraint(const Training& training) {
   if (outside.empty()) return;
   fail(std::to_string(outside.size()) + " of " + std::to_string(training.data->sequences()) +
        " sequences have gold outside the language, the first is " + training.data->origin(outside[0].sequence) +
-       ", at its position " + std::to_string(outside[0].position) + "; leave them out (without) or repair them (repair)");
+       ", at its position " + std::to_string(outside[0].position) + "; leave them out (without()) or repair() them");
 }
 
 Constraint training_constraint(const Training& training) {
