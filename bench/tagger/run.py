@@ -193,17 +193,18 @@ def main():
     if not CORPORA.is_dir():
         print(f"bench/tagger: there are no corpora in {CORPORA}; skipped")
         return
-    rows = []
+    rows, load = [], [os.getloadavg()[0]]
     for case in options.cases.split(","):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             programs = [CrfSuite(options.crfsuite, folder), Ours(1, folder), Ours(2, folder)]
             rows += measure(case, *CASES[case], programs, folder, options.repeats)
+    load.append(os.getloadavg()[0])
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True,
                             check=False).stdout.strip()
     theirs = "crfsuite, built from its sources with its own flags" if options.crfsuite else "python-crfsuite"
     head = (f"{datetime.date.today()}, {processor()}, {os.cpu_count()} cores, commit {commit}, `bench/tagger/run.py`; "
-            f"{theirs}")
+            f"{theirs}; load average {load[0]:.1f} before and {load[1]:.1f} after")
     print(f"{head}\n\n{table(rows)}")
     if options.no_record:
         return
