@@ -1,5 +1,5 @@
-// Inference on a device: addresses of device memory and a stream come from the Python side, which keeps the tensors alive and
-// makes their device the current one. Nothing waits, except where a constraint goes to the device.
+// Inference on a device: addresses of device memory and a stream come from the Python side, which keeps the tensors
+// alive and makes their device the current one. Nothing waits, except where a constraint goes to the device.
 // regccrf/_torch_cuda.py is the user.
 #include "regccrf/cuda.h"
 
@@ -44,12 +44,21 @@ py::list label_lists(Address address, std::int64_t rows, std::int64_t width) {
 
 void bind_batch(py::module_& module) {
   py::class_<cuda::Batch>(module, "CudaBatch")
-      .def(py::init([](std::int64_t size, std::int64_t length, std::int64_t batch_stride, std::int64_t time_stride, int emissions_type,
-                       int type, Address emissions, Address transitions, Address start, Address end, Address mask) {
-             return cuda::Batch{size, length, batch_stride, time_stride, static_cast<cuda::Type>(emissions_type),
-                                static_cast<cuda::Type>(type), at(emissions), at(transitions), at(start), at(end),
-                                at<const std::uint8_t>(mask)};
-           }));
+      .def(py::init([](std::int64_t size, std::int64_t length, std::int64_t batch_stride, std::int64_t time_stride,
+                       int emissions_type, int type, Address emissions, Address transitions, Address start, Address end,
+                       Address mask) {
+        return cuda::Batch{size,
+                           length,
+                           batch_stride,
+                           time_stride,
+                           static_cast<cuda::Type>(emissions_type),
+                           static_cast<cuda::Type>(type),
+                           at(emissions),
+                           at(transitions),
+                           at(start),
+                           at(end),
+                           at<const std::uint8_t>(mask)};
+      }));
   py::class_<cuda::DeviceConstraint>(module, "DeviceConstraint").def(py::init<const Constraint&>(), Unlocked());
 }
 
@@ -60,23 +69,25 @@ void bind_cuda(py::module_& module) {
   bind_batch(module);
   module.def("cuda_built", &cuda::built);
   module.def("cuda_available", &cuda::available);
-  module.def("cuda_expectation_bytes",
-             [](const DeviceConstraint& constraint, const Batch& batch, Address value, Address emissions, Address transitions, Address status,
-                Address gold) { return cuda::expectation_bytes(constraint, batch, wanted(value, emissions, transitions, status, gold)); });
+  module.def("cuda_expectation_bytes", [](const DeviceConstraint& constraint, const Batch& batch, Address value,
+                                          Address emissions, Address transitions, Address status, Address gold) {
+    return cuda::expectation_bytes(constraint, batch, wanted(value, emissions, transitions, status, gold));
+  });
   module.def(
       "cuda_expectation",
-      [](const DeviceConstraint& constraint, const Batch& batch, Address value, Address emissions, Address transitions, Address status,
-         Address gold, Address memory, std::size_t bytes, Address stream) {
-        cuda::expectation(constraint, batch, wanted(value, emissions, transitions, status, gold), Memory{at(memory), bytes}, at(stream));
+      [](const DeviceConstraint& constraint, const Batch& batch, Address value, Address emissions, Address transitions,
+         Address status, Address gold, Address memory, std::size_t bytes, Address stream) {
+        cuda::expectation(constraint, batch, wanted(value, emissions, transitions, status, gold),
+                          Memory{at(memory), bytes}, at(stream));
       },
       Unlocked());
   module.def("cuda_viterbi_bytes", &cuda::viterbi_bytes);
   module.def(
       "cuda_viterbi",
-      [](const DeviceConstraint& constraint, const Batch& batch, Address labels, Address score, Address status, Address memory,
-         std::size_t bytes, Address stream) {
-        cuda::viterbi(constraint, batch, {at<std::int32_t>(labels), at<double>(score), at<cuda::Status>(status)}, Memory{at(memory), bytes},
-                      at(stream));
+      [](const DeviceConstraint& constraint, const Batch& batch, Address labels, Address score, Address status,
+         Address memory, std::size_t bytes, Address stream) {
+        cuda::viterbi(constraint, batch, {at<std::int32_t>(labels), at<double>(score), at<cuda::Status>(status)},
+                      Memory{at(memory), bytes}, at(stream));
       },
       Unlocked());
   module.def("cuda_sample_bytes", [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t count) {
@@ -84,15 +95,17 @@ void bind_cuda(py::module_& module) {
   });
   module.def(
       "cuda_sample",
-      [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t count, std::uint64_t seed, double temperature, Address labels,
-         Address status, Address memory, std::size_t bytes, Address stream) {
-        cuda::sample(constraint, batch, samples(count, seed, temperature, labels, status), Memory{at(memory), bytes}, at(stream));
+      [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t count, std::uint64_t seed,
+         double temperature, Address labels, Address status, Address memory, std::size_t bytes, Address stream) {
+        cuda::sample(constraint, batch, samples(count, seed, temperature, labels, status), Memory{at(memory), bytes},
+                     at(stream));
       },
       Unlocked());
-  module.def("status_message", [](const char* operation, const Constraint& constraint, std::int64_t sequence, std::int32_t outcome,
-                                  std::int32_t position, std::int32_t label, std::int32_t length) {
-    return cuda::status_message(operation, constraint, sequence, {outcome, position, label, length});
-  });
+  module.def("status_message",
+             [](const char* operation, const Constraint& constraint, std::int64_t sequence, std::int32_t outcome,
+                std::int32_t position, std::int32_t label, std::int32_t length) {
+               return cuda::status_message(operation, constraint, sequence, {outcome, position, label, length});
+             });
   module.def("label_lists", &label_lists);
 }
 

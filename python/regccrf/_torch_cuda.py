@@ -234,17 +234,23 @@ class Lists:
         return _core.label_lists(here.data_ptr() + 16 * self.B, self.rows, self.T)
 
 
-def viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
-            operation: str = "viterbi") -> List[List[int]]:
+def enqueue_viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int) -> Lists:
+    """The best sequences, on the device still. Waits for nothing."""
     memory = DeviceMemory(h, g, s, e, mask, batch_first)
+    lists = Lists(memory, memory.B)
     if memory.B == 0:
-        return []
+        return lists
     with _current(h.device):
-        copy, lists = _copy_on(h.device, handle), Lists(memory, memory.B)
+        copy = _copy_on(h.device, handle)
         bytes = _core.cuda_viterbi_bytes(copy, memory.batch)
         scratch, score = memory.scratch(bytes), torch.empty(memory.B, dtype=torch.float64, device=h.device)
         _core.cuda_viterbi(copy, memory.batch, lists.labels, address(score), lists.status, address(scratch), bytes, _stream(h.device))
-        return lists.host(operation, handle)
+    return lists
+
+
+def viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
+            operation: str = "viterbi") -> List[List[int]]:
+    return enqueue_viterbi(h, g, s, e, mask, batch_first, handle).host(operation, handle)
 
 
 def sample(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int, count: int, seed: int,
