@@ -5,6 +5,7 @@ the file that was looked for.
 """
 import os
 import re
+import struct
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -96,3 +97,14 @@ def genes():
     """One label a base."""
     lines = read("genes/celegans_smallgenes.labels.txt").splitlines()
     return [list(zip(lines[i + 1], lines[i + 2])) for i in range(0, len(lines), 3) if lines[i].startswith(">")]
+
+
+def write_vectors(path):
+    """Word vectors as text: the word, then its numbers."""
+    name, dimensions = "embeddings/glove6B_100d_subset", 100
+    words = read(f"{name}.words.txt").split("\n")
+    rows = struct.iter_unpack(f"<{dimensions}e", (DATA / f"{name}.f16").read_bytes())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as out:
+        for word, row in zip(words, rows):
+            out.write(word + "".join(f" {number:.4g}" for number in row) + "\n")

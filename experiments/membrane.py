@@ -1,9 +1,9 @@
 """Membrane proteins: what a residue's features are, and when a predicted topology is right.
 
-A residue's row is: the amino acid, its group, and the mean hydropathy (Kyte and Doolittle's scale) of the 7 and the 19 residues
-around it, rounded; 19 is about a helix's way through a membrane.
+A residue's row is: the amino acid; its group; the mean hydropathy (Kyte and Doolittle's scale) of the 7 and of the 19 residues
+around it, rounded (19 is about a helix's way through a membrane); how many of the 15 around it are positive, and how many
+negative (loops inside the cell have more of the first: von Heijne's rule); and how far the nearer end of the chain is, doubling.
 """
-import random
 from itertools import groupby
 from pathlib import Path
 
@@ -11,22 +11,35 @@ HYDROPATHY = {"A": 1.8, "R": -4.5, "N": -3.5, "D": -3.5, "C": 2.5, "Q": -3.5, "E
               "K": -3.9, "M": 1.9, "F": 2.8, "P": -1.6, "S": -0.8, "T": -0.7, "W": -0.9, "Y": -1.3, "V": 4.2}
 GROUPS = {acid: name for name, acids in {"positive": "KRH", "negative": "DE", "polar": "NQST", "small": "GAPC", "aromatic": "FWY",
                                          "aliphatic": "ILVM"}.items() for acid in acids}
-WINDOWS = [7, 19]
 LEAST_OVERLAP = 5  # residues that a predicted helix shares with its gold helix
 
 TEMPLATE = "experiments/membrane.template"
 
 
-def mean_hydropathy(residues, at, window):
-    around = residues[max(0, at - window // 2):at + window // 2 + 1]
-    return sum(HYDROPATHY.get(residue, 0) for residue in around) / len(around)
+def around(residues, at, window):
+    return residues[max(0, at - window // 2):at + window // 2 + 1]
+
+
+def hydropathy(residues):
+    return str(round(2 * sum(HYDROPATHY.get(residue, 0) for residue in residues) / len(residues)))
+
+
+def charges(residues, kind):
+    return str(sum(residue in kind for residue in residues))
+
+
+def row(residues, at, label):
+    residue, near = residues[at], around(residues, at, 15)
+    end = min(at, len(residues) - 1 - at)
+    side = "N" if at < len(residues) / 2 else "C"
+    return (residue, GROUPS.get(residue, "other"), hydropathy(around(residues, at, 7)), hydropathy(around(residues, at, 19)),
+            charges(near, "KR"), charges(near, "DE"), side + str(end.bit_length()), label)
 
 
 def rows(protein):
     """protein: [(residue, label)]"""
     residues = [residue for residue, _ in protein]
-    return [(residue, GROUPS.get(residue, "other"), *(str(round(2 * mean_hydropathy(residues, at, window))) for window in WINDOWS), label)
-            for at, (residue, label) in enumerate(protein)]
+    return [row(residues, at, label) for at, (_, label) in enumerate(protein)]
 
 
 # --- topology ------------------------------------------------------------------------------------------------------------------
@@ -56,10 +69,6 @@ def is_right(gold, predicted):
     return same_outline and all(len(g & p) >= min(LEAST_OVERLAP, len(g)) for (label, g), (_, p) in pairs if label == "H")
 
 
-def topologies(gold_path, predicted_path, samples=1000, seed=1):
-    """The share of proteins whose topology is right, with its bootstrap interval."""
-    right = [is_right(gold, predicted) for gold, predicted in zip(label_sequences(gold_path), label_sequences(predicted_path), strict=True)]
-    draw = random.Random(seed)
-    shares = sorted(100 * sum(draw.choices(right, k=len(right))) / len(right) for _ in range(samples))
-    tail = round(0.025 * (samples - 1))
-    return {"exact topology": {"value": 100 * sum(right) / len(right), "interval": [shares[tail], shares[-1 - tail]]}}
+def topologies(gold_path, predicted_path):
+    """Whether each protein's topology is right."""
+    return [is_right(gold, predicted) for gold, predicted in zip(label_sequences(gold_path), label_sequences(predicted_path), strict=True)]

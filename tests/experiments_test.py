@@ -65,10 +65,16 @@ def test_topology(gold, predicted, right):
 
 def test_a_residue_sees_its_surroundings():
     rows = membrane.rows([("I", "H")] * 30 + [("K", "1")] * 30)
-    assert [row[3] for row in rows[:20]] == ["9"] * 20
-    assert [row[3] for row in rows[-20:]] == ["-8"] * 20
-    assert rows[0] == ("I", "aliphatic", "9", "9", "H")
+    assert rows[0] == ("I", "aliphatic", "9", "9", "0", "0", "N0", "H")
+    assert rows[-1] == ("K", "positive", "-8", "-8", "8", "0", "C0", "1")
+    assert rows[30][:6] == ("K", "positive", "-1", "0", "8", "0")
     assert len({row[3] for row in rows}) > 5
+
+
+def test_one_system_wins_by_chance_or_not():
+    assert run.sign_test([True, False] * 5, [True, False] * 5) == 1
+    assert run.sign_test([False] * 10, [True] * 10) == pytest.approx(2 / 2**10)
+    assert run.sign_test([False] * 3 + [True], [True] * 3 + [False]) == pytest.approx(2 * 5 / 16)
 
 
 # --- splits and results ----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ void bind_labels(pybind11::module_& module);
 void bind_language(pybind11::module_& module);
 void bind_constraint(pybind11::module_& module);
 void bind_inference(pybind11::module_& module);
+void bind_cuda(pybind11::module_& module);
 void bind_tagger(pybind11::module_& module);
 
 }  // namespace regccrf::python

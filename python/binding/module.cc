@@ -34,5 +34,6 @@ PYBIND11_MODULE(_core, module) {
   regccrf::python::bind_language(module);
   regccrf::python::bind_constraint(module);
   regccrf::python::bind_inference(module);
+  regccrf::python::bind_cuda(module);
   regccrf::python::bind_tagger(module);
 }

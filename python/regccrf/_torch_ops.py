@@ -10,9 +10,8 @@ mask uint8 [T, B] or empty, `handle` the number of a live constraint. Empty stan
 No `from __future__ import annotations` here: operator schemas are read from the annotations.
 """
 
-import itertools
-import weakref
-from typing import Any, Callable, List, Sequence, Tuple
+import warnings
+from typing import List, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -20,17 +19,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from . import _core
-
-# Operators take numbers and tensors only, so a constraint travels through them as a number. Its module keeps it alive.
-_live: "weakref.WeakValueDictionary[int, _core.Constraint]" = weakref.WeakValueDictionary()
-_numbers = itertools.count(1)
-
-
-def handle_of(constraint: _core.Constraint) -> int:
-    """A number for this constraint, good for as long as it lives."""
-    number = next(_numbers)
-    _live[number] = constraint
-    return number
+from . import _torch_cuda as cuda
+from ._torch_graph import address, batch_size, compiling, constraint_of, operator
 
 
 class Memory:
@@ -38,6 +28,8 @@ class Memory:
 
     def __init__(self, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
                  allow: bool = False) -> None:
+        if h.is_cuda and not cuda.BUILT:
+            warnings.warn("this build of regccrf has no CUDA in it, so tensors are copied to the CPU: build it where nvcc is on the PATH")
         self.h, self.g, self.s, self.e, self.mask = (on_cpu(x) for x in (h, g, s, e, mask))
         self.device, self.dtype = h.device, h.dtype
         self.B, T = h.shape[:2] if batch_first else (h.shape[1], h.shape[0])
@@ -45,7 +37,7 @@ class Memory:
         self.batch = _core.Batch(h.dtype == torch.float64, h.shape[2], h.shape[0] * h.shape[1], address(self.h), address(self.g),
                                  address(self.s), address(self.e), first, [T] * self.B, 1 if batch_first else max(self.B, 1),
                                  address(self.mask))
-        self.choice = _core.Choice([_live[handle]])
+        self.choice = _core.Choice([constraint_of(handle)])
         self.settings = _core.Settings(torch.get_num_threads(), allow)
 
     def gradients(self) -> List[Tensor]:
@@ -63,38 +55,11 @@ def on_cpu(x: Tensor) -> Tensor:
     return x if x.is_cpu and x.is_contiguous() else x.detach().cpu().contiguous()
 
 
-def address(x: Tensor) -> int:
-    """Where a tensor's memory is; 0 for an empty one."""
-    return x.data_ptr() if x.numel() else 0
-
-
-def _compiling() -> bool:
-    return hasattr(torch, "compiler") and torch.compiler.is_compiling()
-
-
-def operator(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The function itself when run eagerly; a custom operator while a graph is being captured, where PyTorch has those."""
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        if not hasattr(torch.library, "custom_op"):
-            return function
-        custom = torch.library.custom_op(f"regccrf::{function.__name__}", function, mutates_args=())
-        custom.register_fake(fake)
-
-        def call(*args: Any) -> Any:
-            return custom(*args) if _compiling() else function(*args)
-        return call
-    return decorate
-
-
-def _batch_size(h: Tensor, batch_first: bool) -> int:
-    return h.shape[0] if batch_first else h.shape[1]
-
-
 def _fresh(*tensors: Tensor) -> List[Tensor]:
     return [x.new_empty(x.shape) for x in tensors]
 
 
-@operator(lambda h, g, s, e, mask, batch_first, handle: h.new_empty(_batch_size(h, batch_first)))
+@operator(lambda h, g, s, e, mask, batch_first, handle: h.new_empty(batch_size(h, batch_first)))
 def log_partition(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int) -> Tensor:
     """log_z: [B]; −inf where the language has no sequence."""
     memory = Memory(h, g, s, e, mask, batch_first, handle)
@@ -113,7 +78,7 @@ def expectation(weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mas
 
 
 @operator(lambda vh, vg, vs, ve, weights, h, g, s, e, mask, batch_first, handle:
-          (h.new_empty(_batch_size(h, batch_first)), *_fresh(h, g, s, e)))
+          (h.new_empty(batch_size(h, batch_first)), *_fresh(h, g, s, e)))
 def curvature(vh: Tensor, vg: Tensor, vs: Tensor, ve: Tensor, weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor,
               mask: Tensor, batch_first: bool, handle: int) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Along a direction v: the slope of each log_z, and the change of the gradients of Σ weights[i] · log_z[i]."""
@@ -139,7 +104,7 @@ def _compute(kind: str, memory: Memory, gold: Tensor, wanted: _core.Wanted) -> T
 
 def _fake_loss(kind, h, g, s, e, mask, gold, batch_first, handle, allow, differentiate):  # type: ignore[no-untyped-def]
     gradients = _fresh(h, g, s, e) if differentiate else [h.new_empty(0) for _ in range(4)]
-    B = _batch_size(h, batch_first)
+    B = batch_size(h, batch_first)
     return (h.new_empty(B), h.new_empty(B, dtype=torch.bool), *gradients)
 
 
@@ -191,7 +156,8 @@ class Expectation(Function):
     def forward(ctx, weights, h, g, s, e, mask, batch_first, handle, allow):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(weights, h, g, s, e, mask)
         ctx.layout = (batch_first, handle)
-        return expectation(weights, h, g, s, e, mask, batch_first, handle, allow)
+        compute = cuda.expectation if cuda.on_device(h) else expectation
+        return compute(weights, h, g, s, e, mask, batch_first, handle, allow)
 
     @staticmethod
     @once_differentiable
@@ -233,7 +199,7 @@ class Loss(Function):
     @staticmethod
     def backward(ctx, weights, _):  # type: ignore[no-untyped-def]
         h, g, s, e, mask, gold, left_out, *gradients = ctx.saved_tensors
-        if torch.is_grad_enabled() and not _compiling():
+        if torch.is_grad_enabled() and not compiling():
             return (None, *_twice(ctx, weights.masked_fill(left_out, 0), h, g, s, e, mask, gold), *[None] * 6)
         return (None, *loss_gradients(ctx.kind, weights, *gradients, h, g, s, e, mask, gold, *ctx.layout), *[None] * 6)
 
@@ -243,7 +209,37 @@ def _twice(ctx, weights, h, g, s, e, mask, gold):  # type: ignore[no-untyped-def
     if ctx.kind != "nll":
         raise RuntimeError(f"{ctx.kind} can be differentiated once; log_prob and log_partition can twice")
     batch_first, handle, _ = ctx.layout
-    scores = [x for x in (h, g, s, e) if x.requires_grad]
-    value = LogPartition.apply(h, g, s, e, mask, batch_first, handle) - gold_score(h, g, s, e, mask, gold, batch_first)
+    scores, exact = [x for x in (h, g, s, e) if x.requires_grad], h.to(g.dtype)
+    value = LogPartition.apply(exact, g, s, e, mask, batch_first, handle)
+    if gold.dim() == 2:
+        value = value - gold_score(exact, g, s, e, mask, gold, batch_first)
     gradients = iter(torch.autograd.grad(value, scores, weights, create_graph=True))
     return [next(gradients) if x.requires_grad else None for x in (h, g, s, e)]
+
+
+class DeviceCounts(Function):
+    """On a device: (operation, h, g, s, e, mask, gold, batch_first, handle, errors, sign, dtype, want_h, want_g) → values [B], status.
+
+    Values are sign · log_z, or with gold [T, B] sign · negative log-likelihood. Each sequence's counts are kept for the backward pass.
+    """
+
+    @staticmethod
+    def forward(ctx, operation, h, g, s, e, mask, gold, batch_first, handle, errors, sign, dtype, want_h, want_g):  # type: ignore[no-untyped-def]
+        value, status, dh, dg = cuda.device_counts(operation, h, g, s, e, mask, gold, batch_first, handle, errors, want_h, want_g)
+        ctx.save_for_backward(h, g, s, e, mask, gold, status, dh, dg)
+        ctx.sign, ctx.kind, ctx.layout = sign, "nll", (batch_first, handle, True)
+        ctx.mark_non_differentiable(status)
+        ctx.set_materialize_grads(False)
+        return torch.mul(value, sign, out=torch.empty_like(value, dtype=dtype)), status  # in one kernel
+
+    @staticmethod
+    def backward(ctx, weights, _):  # type: ignore[no-untyped-def]
+        h, g, s, e, mask, gold, status, dh, dg = ctx.saved_tensors
+        if weights is None:
+            return (None,) * 14
+        weights = weights if ctx.sign > 0 else -weights
+        if torch.is_grad_enabled() and not compiling():
+            gradients = _twice(ctx, weights.to(g.dtype).masked_fill(status[:, 0].ne(0), 0), h, g, s, e, mask, gold)
+        else:
+            gradients = cuda.weighted(weights, dh, dg, h, s, e, mask, ctx.layout[0], ctx.needs_input_grad[1:5])
+        return (None, *gradients, *[None] * 9)

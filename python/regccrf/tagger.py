@@ -129,7 +129,10 @@ def _extractor(features: str, **words: Any) -> Extractor:
     raise ValueError(f"features is {features!r}; it may be 'attributes', 'words', or the text of a template (U00:%x[0,0] …)")
 
 
-def _paths(X: Any) -> Optional[List[str]]:
+def _paths(X: Any, y: Any) -> Optional[List[str]]:
+    """X as paths of files, which it is where it has no labels and is made of strings."""
+    if y is not None:
+        return None
     if isinstance(X, (str, os.PathLike)):
         return [os.fspath(X)]
     if isinstance(X, (list, tuple)) and X and all(isinstance(x, (str, os.PathLike)) for x in X):
@@ -138,10 +141,8 @@ def _paths(X: Any) -> Optional[List[str]]:
 
 
 def _fill(data: _core.Data, X: Any, y: Any, format: str) -> _core.Data:
-    paths = _paths(X)
+    paths = _paths(X, y)
     if paths is not None:
-        if y is not None:
-            raise ValueError("files hold their labels; y belongs to sequences in memory")
         for path in paths:
             data.read(path, format)
         return data
@@ -187,8 +188,8 @@ def train(X: Any, y: Optional[Sequence[Sequence[str]]] = None, *, X_dev: Any = N
     return model
 
 
-def _guess_features(X: Any, format: str) -> str:
-    paths = _paths(X)
+def _guess_features(X: Any, y: Any, format: str) -> str:
+    paths = _paths(X, y)
     if paths is not None:
         return "attributes" if (_core.detect_format(paths[0]) if format == "auto" else format) == "crfsuite" else "words"
     for sentence in X:
@@ -207,7 +208,7 @@ def _train(X: Any, y: Any, *, X_dev: Any, y_dev: Any, constraint: Any, constrain
         setattr(settings, name, os.fspath(value) if name == "checkpoint" else value)
     if not isinstance(X, (str, os.PathLike, list, tuple)):
         X = list(X)
-    extractor = _extractor(features or _guess_features(X, format), word=word_column, columns=list(columns),
+    extractor = _extractor(features or _guess_features(X, y, format), word=word_column, columns=list(columns),
                            lists=list((lists or {}).items()), embeddings=os.fspath(embeddings))
     data = _fill(_core.Data(extractor, unknown, label_column), X, y, format)
     development = None if X_dev is None else _fill(data.development(), X_dev, y_dev, format)

@@ -6,8 +6,13 @@ layer with its whole probability mass on a regular language:
 [[1, 2]]
 
 Everywhere: emissions are [T, B, K], or [B, T, K] with `batch_first`; tags (label ids) and masks are shaped alike without K. A
-masked position is as if it were absent: its neighbours become adjacent. Half precisions are computed in float32. Tensors on
-another device are computed on the CPU and come back.
+masked position is as if it were absent: its neighbours become adjacent. Half precisions are computed in float32.
+
+CUDA tensors are computed on their device, on the current stream and without waiting for it, where the package was built with CUDA;
+`entropy`, `k_best` and second derivatives, tensors on other devices, and everything in a build without CUDA are copied to the CPU and
+come back. As looking at the device's answer would mean to wait for it, an error in training (gold outside the language, NaN among
+the scores) is raised by the next method that waits anyway (`decode`, `sample` and the like), by `raise_pending()`, or at once with
+`checks=True`; until then it shows as an infinite or NaN loss with zeros for gradients.
 """
 
 from __future__ import annotations
@@ -19,7 +24,9 @@ from torch import Tensor, nn
 
 from . import LanguageLike, _core, compile
 from ._core import Constraint, Labels
-from ._torch_ops import Expectation, LogPartition, Loss, Memory, handle_of
+from . import _torch_cuda as cuda
+from ._torch_graph import compiling, handle_of
+from ._torch_ops import DeviceCounts, Expectation, LogPartition, Loss, Memory
 from .inference import Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
@@ -27,6 +34,7 @@ __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
 _Scores = Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # emissions, transitions, start, end, mask
 _REDUCTIONS = ("none", "sum", "mean", "token_mean")
 _OUTSIDE = ("raise", "skip", "inf")
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class Outside(NamedTuple):
@@ -49,6 +57,7 @@ class CRF(nn.Module):
     Args:
         num_tags: the number of labels K, or their names.
         batch_first: emissions are [B, T, K] and not [T, B, K].
+        checks: raise errors on CUDA devices at once. Costs a synchronisation with the device in every call.
 
     Parameters: `start_transitions` [K], `end_transitions` [K], `transitions` [K, K] from, to.
 
@@ -56,14 +65,16 @@ class CRF(nn.Module):
     CRF(num_tags=5)
     """
 
-    def __init__(self, num_tags: Union[int, Sequence[str], Labels], batch_first: bool = False) -> None:
+    checks = False
+
+    def __init__(self, num_tags: Union[int, Sequence[str], Labels], batch_first: bool = False, checks: bool = False) -> None:
         super().__init__()
         labels = _labels(num_tags)
-        self._assemble(Constraint.unconstrained(labels), batch_first)
+        self._assemble(Constraint.unconstrained(labels), batch_first, checks)
         self._add_parameters(start_end=True)
 
-    def _assemble(self, constraint: Constraint, batch_first: bool) -> None:
-        self.batch_first = batch_first
+    def _assemble(self, constraint: Constraint, batch_first: bool, checks: bool) -> None:
+        self.batch_first, self.checks = batch_first, checks
         self.outside = "raise"
         self._set_constraint(constraint)
 
@@ -105,7 +116,7 @@ class CRF(nn.Module):
         other = CRF.__new__(CRF if constraint is None else RegCCRF)
         nn.Module.__init__(other)
         other._assemble(Constraint.unconstrained(self.labels) if constraint is None else compile(constraint, self.labels),
-                        self.batch_first)
+                        self.batch_first, self.checks)
         other.outside = self.outside
         other.start_transitions, other.end_transitions = self.start_transitions, self.end_transitions
         other.transitions = self.transitions
@@ -135,7 +146,7 @@ class CRF(nn.Module):
             raise ValueError(f"invalid reduction: {reduction}")
         outside = self.outside if outside is None else outside
         values, left_out = self._log_prob(emissions, tags, mask, forbidden, outside)
-        return self._reduce(values, left_out if outside == "skip" else None, mask, emissions, reduction)
+        return self._checked(self._reduce(values, left_out if outside == "skip" else None, mask, emissions, reduction))
 
     def log_prob(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                  outside: Optional[str] = None) -> Tensor:
@@ -152,6 +163,9 @@ class CRF(nn.Module):
         >>> CRF(2).log_partition(torch.zeros(1, 3, 2)).shape
         torch.Size([3])
         """
+        if cuda.on_device(emissions):
+            scores = self._scores(emissions, mask, forbidden, half=True)
+            return self._checked(self._device_counts("log_z", scores, cuda.BAD_SCORES)[0])
         return LogPartition.apply(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
 
     def entropy(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
@@ -160,6 +174,7 @@ class CRF(nn.Module):
         >>> CRF(2).entropy(torch.zeros(1, 3, 2)).shape
         torch.Size([3])
         """
+        self.raise_pending()
         return self._loss("entropy", self._scores(emissions, mask, forbidden), allow=False)[0]
 
     def language_mass(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
@@ -168,7 +183,13 @@ class CRF(nn.Module):
         >>> CRF(2).language_mass(torch.zeros(1, 1, 2)).tolist()
         [0.0]
         """
-        return self._loss("language_mass", self._scores(emissions, mask, forbidden), allow=True)[0]
+        scores = self._scores(emissions, mask, forbidden)
+        if not cuda.on_device(emissions) or compiling():
+            return self._loss("language_mass", scores, allow=True)[0]
+        legal, status = self._device_counts("language_mass", scores, cuda.BAD_SCORES, exact=True)
+        everything, _ = self._device_counts("language_mass", scores, cuda.NOTHING, exact=True, handle=cuda.unconstrained(self._handle))
+        mass = (legal - everything).to(scores[1].dtype)
+        return self._checked(mass.masked_fill(status[:, 0].ne(0), float("-inf")))
 
     def marginals(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
         """P(y_t = a), shaped as the emissions; zeros under the mask. Differentiable.
@@ -178,7 +199,7 @@ class CRF(nn.Module):
         """
         h, *rest = self._scores(emissions, mask, forbidden)
         weights = h.new_ones(h.shape[0 if self.batch_first else 1])
-        return Expectation.apply(weights, h, *rest, self.batch_first, self._handle, False)[0]
+        return self._checked(Expectation.apply(weights, h, *rest, self.batch_first, self._handle, False)[0])
 
     def check(self, tags: Tensor, mask: Optional[Tensor] = None) -> List[Outside]:
         """The sequences that are not in the language, with the place where each leaves it.
@@ -204,6 +225,14 @@ class CRF(nn.Module):
         label = sequence[membership.position]
         return Outside(i, rows[membership.position], self.labels[label] if 0 <= label < self.num_tags else str(label), possible)
 
+    def raise_pending(self) -> None:
+        """Raise the first error that calls on CUDA tensors have left on the device; waits for the device where there may be one.
+
+        >>> CRF(2).raise_pending()
+        """
+        if not compiling():
+            cuda.raise_pending(self._handle)
+
     # --- decoding ------------------------------------------------------------------------------------------------------
 
     def decode(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> List[List[int]]:
@@ -212,6 +241,8 @@ class CRF(nn.Module):
         >>> CRF(2).decode(torch.tensor([[[0., 9.]], [[9., 0.]]]))
         [[1, 0]]
         """
+        if cuda.on_device(emissions):
+            return cuda.viterbi(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle)
         memory = self._memory(emissions, mask, forbidden)
         return [labels for labels, _ in _core.viterbi(memory.choice, memory.batch, memory.settings)]
 
@@ -222,6 +253,8 @@ class CRF(nn.Module):
         >>> CRF(2).posterior_decode(torch.tensor([[[0., 9.]], [[9., 0.]]]))
         [[1, 0]]
         """
+        if cuda.on_device(emissions):
+            return cuda.posterior_decode(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle)
         memory = self._memory(emissions, mask, forbidden)
         return [labels for labels, _ in _core.posterior_decode(memory.choice, memory.batch, memory.settings)]
 
@@ -244,6 +277,9 @@ class CRF(nn.Module):
         """
         if seed is None:
             seed = int(torch.randint(2 ** 62, ()))
+        if cuda.on_device(emissions):
+            scores = self._frozen(emissions, mask, forbidden)
+            return cuda.sample(*scores, self.batch_first, self._handle, count, seed, temperature)
         memory = self._memory(emissions, mask, forbidden)
         samples = _core.sample(memory.choice, memory.batch, count, seed, temperature, [], memory.settings)
         return [[labels for labels, _ in paths] for paths in samples]
@@ -264,23 +300,48 @@ class CRF(nn.Module):
             raise ValueError("the first two dimensions of emissions and mask must match, "
                              f"got {leading} and {tuple(mask.shape)}")
 
-    def _scores(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> _Scores:
-        """Emissions, transitions, start, end and mask as the operators take them: one precision, empty for absent."""
+    def _scores(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], half: bool = False) -> _Scores:
+        """Emissions, transitions, start, end and mask as the operators take them: one precision, empty for absent. With `half`, emissions
+        in half precision stay so beside float32."""
         self._validate(emissions, mask=mask)
         dtype = torch.promote_types(emissions.dtype, self.transitions.dtype)
-        if dtype in (torch.float16, torch.bfloat16):
+        if dtype in _HALF:
             dtype = torch.float32
-        emissions = emissions.to(dtype)
+        if not half or emissions.dtype not in _HALF or dtype != torch.float32:
+            emissions = emissions.to(dtype)
         if forbidden is not None:
             emissions = emissions.masked_fill(forbidden.bool(), float("-inf"))
-        none = emissions.new_empty(0)
+        none = emissions.new_empty(0, dtype=dtype)
         start, end = (none if scores is None else scores.to(dtype) for scores in (self.start_transitions, self.end_transitions))
-        present = torch.empty(0, dtype=torch.uint8, device=none.device) if mask is None else mask.ne(0).view(torch.uint8)
+        if mask is None:
+            present = torch.empty(0, dtype=torch.uint8, device=none.device)
+        else:
+            present = (mask if mask.dtype == torch.bool else mask.ne(0)).view(torch.uint8)
         return emissions, self.transitions.to(dtype), start, end, present
 
     def _memory(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> Memory:
+        self.raise_pending()
         with torch.no_grad():
             return Memory(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
+
+    def _frozen(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> _Scores:
+        with torch.no_grad():
+            return self._scores(emissions, mask, forbidden, half=True)
+
+    def _checked(self, answer: Tensor) -> Tensor:
+        if self.checks:
+            self.raise_pending()
+        return answer
+
+    def _device_counts(self, operation: str, scores: _Scores, errors: int, gold: Optional[Tensor] = None, sign: int = 1,
+                       exact: bool = False, handle: Optional[int] = None) -> Any:
+        """sign · log_z, or with gold sign · negative log-likelihood, [B], and the status [B, 4]. `exact`: in float64, for differences."""
+        h, g, s, e, _ = scores
+        differentiate = torch.is_grad_enabled()
+        want_h = differentiate and (h.requires_grad or s.requires_grad or e.requires_grad)
+        gold = torch.empty(0, dtype=torch.int64, device=h.device) if gold is None else gold
+        return DeviceCounts.apply(operation, *scores, gold, self.batch_first, handle or self._handle, errors, sign,
+                                  torch.float64 if exact else g.dtype, want_h, differentiate and g.requires_grad)
 
     def _loss(self, kind: str, scores: _Scores, allow: bool, gold: Optional[Tensor] = None) -> Any:
         differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
@@ -291,10 +352,27 @@ class CRF(nn.Module):
         """log P(tags) [B], 0 or −inf where the gold is outside as the caller wants, and which those are [B]."""
         if outside not in _OUTSIDE:
             raise ValueError(f"invalid outside: {outside} (expected {', '.join(_OUTSIDE)})")
+        if cuda.on_device(emissions):
+            return self._device_log_prob(self._scores(emissions, mask, forbidden, half=True), tags, outside)
         kind, gold = ("partial_nll", tags.to(torch.uint8)) if tags.dim() == 3 else ("nll", tags.to(torch.int32))
         values, left_out = self._loss(kind, self._scores(emissions, mask, forbidden), outside != "raise", gold)
         values = -values
         return values.masked_fill(left_out, float("-inf")) if outside == "inf" else values, left_out
+
+    def _device_log_prob(self, scores: _Scores, tags: Tensor, outside: str) -> Any:
+        errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
+        if tags.dim() == 2:
+            values, status = self._device_counts("nll", scores, errors, tags.long(), sign=-1)
+        else:
+            h, *rest = scores
+            allowed = (h.masked_fill(tags.logical_not(), float("-inf")), *rest)
+            consistent, status = self._device_counts("partial_nll", allowed, errors, exact=True)
+            everything, _ = self._device_counts("partial_nll", scores, cuda.BAD_SCORES, exact=True)
+            values = (consistent - everything).to(rest[0].dtype)
+        left_out = None if outside == "raise" else status[:, 0].ne(0)
+        if left_out is not None:
+            values = values.masked_fill(left_out, 0.0 if outside == "skip" else float("-inf"))
+        return values, left_out
 
     def _reduce(self, values: Tensor, left_out: Optional[Tensor], mask: Optional[Tensor], emissions: Tensor, reduction: str) -> Tensor:
         if reduction == "none":
@@ -318,6 +396,7 @@ class RegCCRF(CRF):
         batch_first: emissions are [B, T, K] and not [T, B, K].
         start_end: False leaves start and end scores out (the form of the paper).
         outside: what training does with gold outside the language: `raise`, `skip` or `inf`.
+        checks: raise errors on CUDA devices at once. Costs a synchronisation with the device in every call.
 
     The constraint is part of the `state_dict`. A state of pytorch-crf's CRF or of `CRF` loads too, and leaves it as it is.
 
@@ -326,11 +405,11 @@ class RegCCRF(CRF):
     """
 
     def __init__(self, labels: Union[int, Sequence[str], Labels], constraint: LanguageLike, batch_first: bool = False,
-                 start_end: bool = True, outside: str = "raise") -> None:
+                 start_end: bool = True, outside: str = "raise", checks: bool = False) -> None:
         nn.Module.__init__(self)
         if outside not in _OUTSIDE:
             raise ValueError(f"invalid outside: {outside} (expected {', '.join(_OUTSIDE)})")
-        self._assemble(compile(constraint, _labels(labels)), batch_first)
+        self._assemble(compile(constraint, _labels(labels)), batch_first, checks)
         self.outside = outside
         self._add_parameters(start_end)
 

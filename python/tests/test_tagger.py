@@ -84,6 +84,12 @@ def test_words_templates_and_files(tmp_path):
         regccrf.Tagger(path)
 
 
+def test_a_string_is_a_sequence_of_characters():
+    X, y = ["MKTLLV", "MKAAAV"], ["iiMMMM", "iiiiii"]
+    model = regccrf.train(X, y, constraint="i+ M*", l2=0.01)
+    assert ["".join(labels) for labels in regccrf.Tagger(model).tag_all(X)] == y
+
+
 def test_another_constraint_and_none():
     X, y = corpus()
     model = regccrf.train(X, y, l2=0.1)

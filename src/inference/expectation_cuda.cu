@@ -481,28 +481,30 @@ __device__ void join_next(const JoinArgs<P>& a, const Chunk<P>& chunk) {
   }
 }
 
-// Σ over the chunk and over a part of a group's states; `sums`: [kHalves, entries].
+// Σ over the chunk and over a part of a group's states; `sums`: [kHalves, entries]. Neighbouring threads begin with
+// neighbouring states, so that they read different banks.
 template <class P>
 __device__ void join_groups(const JoinArgs<P>& a, const Chunk<P>& chunk, P* sums) {
   for (std::int32_t g = 0; g < a.join.groups; ++g) {
     const SweepGroup group = a.join.group[g];
-    const std::int32_t quads = group.width / 4, tiles = group.slots * quads;
+    const std::int32_t S = group.states, quads = group.width / 4, tiles = group.slots * quads;
     for (std::int32_t i = threadIdx.x; i < kHalves * tiles; i += kJoinThreads) {
-      const std::int32_t half = i / tiles, tile = i - half * tiles, slot = tile / quads, o = (tile - slot * quads) * 4;
+      const std::int32_t half = i / tiles, tile = i - half * tiles, quad = tile / group.slots, slot = tile - quad * group.slots;
+      const std::int32_t begin = half * S / kHalves, count = (half + 1) * S / kHalves - begin;
+      const P *m = chunk.m + group.first_source + slot * S + begin, *y = chunk.y + group.first_cell + 4 * quad * S + begin;
       P sum[4] = {};
-#pragma unroll 2
-      for (std::int32_t s = half; s < group.states; s += kHalves) {
-        const std::int32_t from = group.first_source + s * group.slots + slot, to = group.first_cell + s * group.width + o;
+      std::int32_t s = count > 0 ? static_cast<std::int32_t>(threadIdx.x) % count : 0;
+#pragma unroll 4
+      for (std::int32_t n = 0; n < count; ++n) {
 #pragma unroll
         for (int j = 0; j < kMostChunk; ++j) {
           if (j >= chunk.count) break;
-          const P m = chunk.m[j * a.join.places + from];
-          P y[4];
-          load4(chunk.y + j * a.forward_cells + to, y);
-          for (int k = 0; k < 4; ++k) sum[k] += m * y[k];
+          const P x = m[j * a.join.places + s];
+          for (int k = 0; k < 4; ++k) sum[k] += x * y[j * a.forward_cells + k * S + s];
         }
+        s = s + 1 == count ? 0 : s + 1;
       }
-      for (int k = 0; k < 4; ++k) sums[half * a.shape.entries + group.first_entry + slot * group.width + o + k] = sum[k];
+      for (int k = 0; k < 4; ++k) sums[half * a.shape.entries + group.first_entry + slot * group.width + 4 * quad + k] = sum[k];
     }
   }
 }
@@ -531,7 +533,7 @@ __device__ void join_sparse(const JoinArgs<P>& a, const Chunk<P>& chunk, P* sums
   }
 }
 
-template <class P>
+template <class P, bool kOnChip>
 __global__ void __launch_bounds__(kJoinThreads, 2) join_kernel(const __grid_constant__ JoinArgs<P> a) {
   extern __shared__ __align__(16) char shared[];
   const Shape& s = a.shape;
@@ -545,26 +547,25 @@ __global__ void __launch_bounds__(kJoinThreads, 2) join_kernel(const __grid_cons
   chunk.z = reinterpret_cast<double*>(shared);
   chunk.labels = reinterpret_cast<P*>(shared + 64 * s.chunk);
 
-  P* room = s.join_on_chip ? reinterpret_cast<P*>(shared + (s.chunk * (s.K * sizeof(P) + 64) + 15) / 16 * 16)
-                           : a.work.joined + (chunk.b * s.chunks + blockIdx.x) * a.scratch;
-  const auto take = [&](std::int64_t count) {
-    P* here = room;
-    room += count;
-    return here;
-  };
-  chunk.y = take(std::int64_t{s.chunk} * a.forward_cells);
-  chunk.m = take(std::int64_t{s.chunk} * a.join.places);
   const std::int64_t at = chunk.b * s.T + chunk.first;
-  chunk.alpha = a.work.alpha + at * a.forward_cells;
-  chunk.x = a.work.x + at * a.backward_cells;
-  chunk.products = take(a.products);
-  if (s.join_on_chip) {
-    P* alpha = take(std::int64_t{s.chunk} * a.forward_cells);
-    P* x = take(std::int64_t{s.chunk + 1} * a.backward_cells);
+  const P *alpha = a.work.alpha + at * a.forward_cells, *x = a.work.x + at * a.backward_cells;
+  const auto cut = [&](P* room) {
+    chunk.y = room;
+    chunk.m = chunk.y + std::int64_t{s.chunk} * a.forward_cells;
+    chunk.products = chunk.m + std::int64_t{s.chunk} * a.join.places;
+  };
+  if constexpr (kOnChip) {
+    cut(reinterpret_cast<P*>(shared + (s.chunk * (s.K * sizeof(P) + 64) + 15) / 16 * 16));
+    P* alpha_here = chunk.products + a.products;
+    P* x_here = alpha_here + std::int64_t{s.chunk} * a.forward_cells;
     const std::int32_t rows = chunk.first + chunk.count < chunk.T ? chunk.count + 1 : chunk.count;
-    stage(chunk.alpha, alpha, chunk.count * a.forward_cells);
-    stage(chunk.x, x, rows * a.backward_cells);
+    stage(alpha, alpha_here, chunk.count * a.forward_cells);
+    stage(x, x_here, rows * a.backward_cells);
     __pipeline_commit();
+    chunk.alpha = alpha_here;
+    chunk.x = x_here;
+  } else {
+    cut(a.work.joined + (chunk.b * s.chunks + blockIdx.x) * a.scratch);
     chunk.alpha = alpha;
     chunk.x = x;
   }
@@ -645,7 +646,7 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b) {
     const std::int32_t chunks = (T + a.shape.chunk - 1) / a.shape.chunk * kHalves;
     for (std::int32_t e = a.join.pair_begin[pair]; e < a.join.pair_begin[pair + 1]; ++e) {
       const P* sums = a.work.sums + b * a.shape.chunks * kHalves * a.shape.entries + a.join.pair_entry[e];
-#pragma unroll 8
+#pragma unroll 16
       for (std::int32_t c = 0; c < chunks; ++c) sum += static_cast<double>(sums[std::int64_t{c} * a.shape.entries]);
     }
     if (sum != 0) sum *= exp(score_at(a.batch.transitions, a.batch.type, pair) - a.work.scores.shifts[0]);
@@ -719,9 +720,10 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
                          wanted.emissions, batch.type, c.topology.arrivals, c.pairs, join_products(c, s.chunk), join_scratch(c, s.chunk),
                          least_trusted<P>(c, s.T)};
   if (s.chunks > 0) {
-    check(cudaFuncSetAttribute(join_kernel<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, s.join_bytes), "shared memory");
-    join_kernel<P><<<dim3(static_cast<unsigned>(s.chunks), static_cast<unsigned>(s.B)), kJoinThreads,
-                     static_cast<std::size_t>(s.join_bytes), stream>>>(join);
+    auto* kernel = s.join_on_chip ? join_kernel<P, true> : join_kernel<P, false>;
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, s.join_bytes), "shared memory");
+    kernel<<<dim3(static_cast<unsigned>(s.chunks), static_cast<unsigned>(s.B)), kJoinThreads, static_cast<std::size_t>(s.join_bytes),
+             stream>>>(join);
     check(cudaGetLastError(), "joining forward and backward");
   }
 

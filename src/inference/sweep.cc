@@ -123,14 +123,15 @@ class Builder {
         sweep_.entry.push_back(real ? entry(a, draft.place_labels[static_cast<std::size_t>(o)]) : -1);
       }
     }
-    for (const std::int32_t q : draft.states) {
-      const auto first = static_cast<std::int32_t>(sweep_.label.size());
-      sweep_.label.resize(sweep_.label.size() + static_cast<std::size_t>(group.width), topology_.K);
+    sweep_.label.resize(sweep_.label.size() + static_cast<std::size_t>(group.width) * draft.states.size(), topology_.K);
+    for (std::int32_t state = 0; state < group.states; ++state) {
+      const std::int32_t q = draft.states[static_cast<std::size_t>(state)];
       for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
-        const auto o = std::lower_bound(draft.place_labels.begin(), draft.place_labels.end(), side_.place_label[p]) -
-                       draft.place_labels.begin();
-        sweep_.cell[static_cast<std::size_t>(p)] = first + static_cast<std::int32_t>(o);
-        sweep_.label[static_cast<std::size_t>(first + o)] = side_.place_label[p];
+        const auto o = static_cast<std::int32_t>(
+            std::lower_bound(draft.place_labels.begin(), draft.place_labels.end(), side_.place_label[p]) - draft.place_labels.begin());
+        const std::int32_t cell = group.first_cell + o * group.states + state;
+        sweep_.cell[static_cast<std::size_t>(p)] = cell;
+        sweep_.label[static_cast<std::size_t>(cell)] = side_.place_label[p];
       }
     }
     sweep_.groups.push_back(group);
@@ -349,13 +350,13 @@ Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
     for (std::int32_t s = 0; s < group.states; ++s) {
       std::int32_t q = -1;
       for (std::int32_t o = 0; o < group.width && q < 0; ++o) {
-        const std::int32_t n = node_of[static_cast<std::size_t>(group.first_cell + s * group.width + o)];
+        const std::int32_t n = node_of[static_cast<std::size_t>(group.first_cell + o * group.states + s)];
         if (n >= 0) q = t.node_state[n];
       }
       std::int32_t m = t.arrival_begin[q];
       for (std::int32_t i = 0; i < group.slots && m < t.arrival_begin[q + 1]; ++i) {
         const std::int32_t a = forward.entry[static_cast<std::size_t>(group.first_entry + i * group.width)] / t.K;
-        if (t.arrival_label[m] == a) place[static_cast<std::size_t>(m++)] = group.first_source + s * group.slots + i;
+        if (t.arrival_label[m] == a) place[static_cast<std::size_t>(m++)] = group.first_source + i * group.states + s;
       }
     }
   }

@@ -39,7 +39,7 @@ struct SweepGroup {
   std::int32_t states, slots;
   std::int32_t width;         // cells of a state, a multiple of 4
   std::int32_t tiles;         // of a state
-  std::int32_t first_cell;    // cell = first_cell + state · width + o
+  std::int32_t first_cell;    // cell = first_cell + o · states + state: neighbours come from neighbours, mostly
   std::int32_t first_source;  // source = first_source + state · slots + i
   std::int32_t first_entry;   // entry = first_entry + i · width + o
 };
@@ -91,7 +91,8 @@ Sweep backward_sweep(const Topology& topology, std::int32_t most_warps);
 struct Join {
   std::vector<std::int32_t> label_begin;  // [K + 1] arrivals by label
   std::vector<std::int32_t> cell;         // [arrivals] backward cell …
-  std::vector<std::int32_t> place;        // [arrivals] … where its alpha is put: a group's slot, or behind all of those …
+  std::vector<std::int32_t> place;        // [arrivals] … where its alpha is put: first_source + i · states + state of a
+                                          // group's slot, or behind all of those …
   std::vector<Source> first;              // [arrivals] … the first two forward cells that flow into it, or the zero …
   std::vector<std::int32_t> begin;        // [arrivals + 1] … and the others
   std::vector<std::int32_t> source;

@@ -95,9 +95,9 @@ template <std::int32_t kLanes>
 struct TileOf {
   std::int32_t part, tile, state;
   bool real;
-  // The cells that this thread has after sharing out.
+  // The cells that this thread has after sharing out, one every group.states.
   __device__ std::int32_t first_cell(const SweepGroup& group) const {
-    return group.first_cell + state * group.width + tile * kTile + part * (kTile / kLanes);
+    return group.first_cell + (tile * kTile + part * (kTile / kLanes)) * group.states + state;
   }
   __device__ std::int32_t own_cells(const SweepGroup& group) const {
     return real ? min(group.width - tile * kTile - part * (kTile / kLanes), kTile / kLanes) : 0;
@@ -162,7 +162,7 @@ __device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group
   share_out<S, kLanes>(at.part, sum);
 #pragma unroll
   for (std::int32_t k = 0; k < kTile / kLanes; ++k) {
-    const std::int32_t cell = at.first_cell(group) + k;
+    const std::int32_t cell = at.first_cell(group) + k * group.states;
     if (k < at.own_cells(group)) emit(bytes_of<P>(cell), bytes_of<P>(view.label[cell]), sum[k]);
   }
 }
@@ -234,6 +234,7 @@ class ResidentSteps {
         tile_step<false>(now, emit);
       }
     }
+    if (own_thin_ == 0) return;
     P sum[kResidentThin];
 #pragma unroll
     for (std::int32_t k = 0; k < kResidentThin; ++k) {
@@ -260,11 +261,12 @@ class ResidentSteps {
       const TileOf<kLanes> tile(group, unit.first);
       part_ = tile.part;
       first_cell_ = bytes_of<P>(tile.first_cell(group));
+      next_cell_ = bytes_of<P>(group.states);
       own_cells_ = tile.own_cells(group);
 #pragma unroll
       for (std::int32_t o = 0; o < kTile / kLanes; o += 2) {
-        const std::int32_t cell = tile.first_cell(group) + o;
-        label_[o / 2] = both(o < own_cells_ ? view.label[cell] : 0, o + 1 < own_cells_ ? view.label[cell + 1] : 0);
+        const std::int32_t cell = tile.first_cell(group) + o * group.states;
+        label_[o / 2] = both(o < own_cells_ ? view.label[cell] : 0, o + 1 < own_cells_ ? view.label[cell + group.states] : 0);
       }
 #pragma unroll
       for (std::int32_t k = 0; k < kResidentSlots; ++k) {
@@ -321,14 +323,14 @@ class ResidentSteps {
 #pragma unroll
       for (std::int32_t k = 0; k < kTile / kLanes; ++k) {
         const std::uint32_t label = k % 2 ? label_[k / 2] >> 16 : label_[k / 2] & 0xffff;
-        if (k < own_cells_) emit(first_cell_ + bytes_of<P>(k), label, sum[k]);
+        if (k < own_cells_) emit(first_cell_ + k * next_cell_, label, sum[k]);
       }
     });
   }
 
   bool two_;
   std::int32_t lanes_ = 0, part_ = 0, own_cells_ = 0, own_thin_ = 0;
-  std::uint32_t first_cell_ = 0;
+  std::uint32_t first_cell_ = 0, next_cell_ = 0;
   std::uint32_t label_[kTile / 2];       // of its cells, two in one
   std::uint32_t place_[kResidentSlots];  // of a slot's two sources among the cells
   P gain_[kResidentSlots][kTile];

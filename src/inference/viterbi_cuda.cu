@@ -197,7 +197,7 @@ __device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t g
     std::int32_t g = 0;
     while (g + 1 < groups && cell >= view.group[g + 1].first_cell) ++g;
     const SweepGroup group = view.group[g];
-    const std::int32_t state = (cell - group.first_cell) / group.width, o = cell - group.first_cell - state * group.width;
+    const std::int32_t o = (cell - group.first_cell) / group.states, state = cell - group.first_cell - o * group.states;
     for (std::int32_t i = lane; i < group.slots; i += 32) {
       offer_slot(view.source[group.first_source + state * group.slots + i], matrix[group.first_entry + i * group.width + o]);
     }

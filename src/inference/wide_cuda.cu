@@ -107,7 +107,7 @@ __device__ void next_step(const DeviceSweep& sweep, const Wide* g, const Wide* r
   for (std::int32_t k = 0; k < sweep.groups; ++k) {
     const SweepGroup group = view.group[k];
     for (std::int32_t i = threadIdx.x; i < group.states * group.width; i += kThreads) {
-      const std::int32_t state = i / group.width, o = i - state * group.width;
+      const std::int32_t o = i / group.states, state = i - o * group.states;
       Wide sum = kWideZero;
       for (std::int32_t slot = 0; slot < group.slots; ++slot) {
         const std::int32_t entry = sweep.entry[group.first_entry + slot * group.width + o];
@@ -233,8 +233,7 @@ __device__ void add_bigrams(const Args& a, const Slot& s, const Wide* next_v, Wi
       const SweepGroup group = a.join.group[k];
       const std::int32_t slot = (entry - group.first_entry) / group.width, o = (entry - group.first_entry) % group.width;
       for (std::int32_t state = 0; state < group.states; ++state) {
-        sum = sum + s.m[group.first_source + state * group.slots + slot] *
-                        s.y[group.first_cell + state * group.width + o];
+        sum = sum + s.m[group.first_source + slot * group.states + state] * s.y[group.first_cell + o * group.states + state];
       }
     }
     if (sum.m != 0) s.bigrams[pair] += ratio(sum * s.g[pair], z);

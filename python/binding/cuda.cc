@@ -1,0 +1,112 @@
+// Inference on a device: addresses of device memory and a stream come from the Python side, which keeps the tensors
+// alive and makes their device the current one. Nothing waits, except where a constraint goes to the device.
+// regccrf/_torch_cuda.py is the user.
+#include "regccrf/cuda.h"
+
+#include <cstdint>
+
+#include "bind.h"
+
+namespace py = pybind11;
+
+namespace regccrf::python {
+namespace {
+
+using Address = std::uintptr_t;  // 0: not there
+using Unlocked = py::call_guard<py::gil_scoped_release>;
+
+template <class T = void>
+T* at(Address address) {
+  return reinterpret_cast<T*>(address);
+}
+
+cuda::Expectation wanted(Address value, Address emissions, Address transitions, Address status, Address gold) {
+  return {at<double>(value), at(emissions), at(transitions), at<cuda::Status>(status), at<const std::int64_t>(gold)};
+}
+
+cuda::Samples samples(std::int32_t count, std::uint64_t seed, double temperature, Address labels, Address status) {
+  return {count, seed, temperature, nullptr, at<std::int32_t>(labels), at<cuda::Status>(status)};
+}
+
+// Host memory [rows, width] as lists; a row ends at its first negative number.
+py::list label_lists(Address address, std::int64_t rows, std::int64_t width) {
+  py::list lists(static_cast<std::size_t>(rows));
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const auto* row = at<const std::int32_t>(address) + i * width;
+    std::int64_t length = 0;
+    while (length < width && row[length] >= 0) ++length;
+    py::list labels(static_cast<std::size_t>(length));
+    for (std::int64_t t = 0; t < length; ++t) labels[static_cast<std::size_t>(t)] = py::int_(row[t]);
+    lists[static_cast<std::size_t>(i)] = std::move(labels);
+  }
+  return lists;
+}
+
+void bind_batch(py::module_& module) {
+  py::class_<cuda::Batch>(module, "CudaBatch")
+      .def(py::init([](std::int64_t size, std::int64_t length, std::int64_t batch_stride, std::int64_t time_stride,
+                       int emissions_type, int type, Address emissions, Address transitions, Address start, Address end,
+                       Address mask) {
+        return cuda::Batch{size,
+                           length,
+                           batch_stride,
+                           time_stride,
+                           static_cast<cuda::Type>(emissions_type),
+                           static_cast<cuda::Type>(type),
+                           at(emissions),
+                           at(transitions),
+                           at(start),
+                           at(end),
+                           at<const std::uint8_t>(mask)};
+      }));
+  py::class_<cuda::DeviceConstraint>(module, "DeviceConstraint").def(py::init<const Constraint&>(), Unlocked());
+}
+
+}  // namespace
+
+void bind_cuda(py::module_& module) {
+  using cuda::Batch, cuda::DeviceConstraint, cuda::Memory;
+  bind_batch(module);
+  module.def("cuda_built", &cuda::built);
+  module.def("cuda_available", &cuda::available);
+  module.def("cuda_expectation_bytes", [](const DeviceConstraint& constraint, const Batch& batch, Address value,
+                                          Address emissions, Address transitions, Address status, Address gold) {
+    return cuda::expectation_bytes(constraint, batch, wanted(value, emissions, transitions, status, gold));
+  });
+  module.def(
+      "cuda_expectation",
+      [](const DeviceConstraint& constraint, const Batch& batch, Address value, Address emissions, Address transitions,
+         Address status, Address gold, Address memory, std::size_t bytes, Address stream) {
+        cuda::expectation(constraint, batch, wanted(value, emissions, transitions, status, gold),
+                          Memory{at(memory), bytes}, at(stream));
+      },
+      Unlocked());
+  module.def("cuda_viterbi_bytes", &cuda::viterbi_bytes);
+  module.def(
+      "cuda_viterbi",
+      [](const DeviceConstraint& constraint, const Batch& batch, Address labels, Address score, Address status,
+         Address memory, std::size_t bytes, Address stream) {
+        cuda::viterbi(constraint, batch, {at<std::int32_t>(labels), at<double>(score), at<cuda::Status>(status)},
+                      Memory{at(memory), bytes}, at(stream));
+      },
+      Unlocked());
+  module.def("cuda_sample_bytes", [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t count) {
+    return cuda::sample_bytes(constraint, batch, samples(count, 0, 1, 0, 0));
+  });
+  module.def(
+      "cuda_sample",
+      [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t count, std::uint64_t seed,
+         double temperature, Address labels, Address status, Address memory, std::size_t bytes, Address stream) {
+        cuda::sample(constraint, batch, samples(count, seed, temperature, labels, status), Memory{at(memory), bytes},
+                     at(stream));
+      },
+      Unlocked());
+  module.def("status_message",
+             [](const char* operation, const Constraint& constraint, std::int64_t sequence, std::int32_t outcome,
+                std::int32_t position, std::int32_t label, std::int32_t length) {
+               return cuda::status_message(operation, constraint, sequence, {outcome, position, label, length});
+             });
+  module.def("label_lists", &label_lists);
+}
+
+}  // namespace regccrf::python

@@ -1,0 +1,163 @@
+"""A stand-in for a CUDA device: the core's device functions, done by its CPU functions on host memory, one sequence at a time.
+
+With it the Python side of the CUDA path is tested where there is no device.
+"""
+
+import contextlib
+import ctypes
+import math
+from typing import NamedTuple
+
+import torch
+
+import regccrf
+from regccrf import _core, _torch_cuda, _torch_graph, _torch_ops
+
+_TYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+_FINE, _BAD_SCORE, _OUTSIDE, _IMPOSSIBLE, _BAD_TRANSITION = range(5)
+
+
+class Batch(NamedTuple):
+    size: int
+    length: int
+    batch_stride: int
+    time_stride: int
+    emissions_type: int
+    type: int
+    emissions: int
+    transitions: int
+    start: int
+    end: int
+    mask: int
+
+
+class DeviceConstraint:
+    def __init__(self, constraint):
+        self.constraint = _core.Constraint.from_bytes(constraint.to_bytes())  # a copy, which does not keep the original alive
+        self.handle = _torch_graph.handle_of(self.constraint)
+
+
+def tensor(address, shape, dtype):
+    """The numbers that are there; writes go there too."""
+    size = math.prod(shape) * torch.empty(0, dtype=dtype).element_size()
+    if not address or not size:
+        return torch.empty(shape if address else 0, dtype=dtype)
+    return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype).view(shape)
+
+
+class Sequences:
+    """The sequences of a batch, absent positions left out."""
+
+    def __init__(self, constraint, batch):
+        self.constraint, self.batch, self.K = constraint, batch, len(constraint.constraint.labels)
+        self.real, self.count = _TYPES[batch.type], batch.size * batch.length
+        self.h = tensor(batch.emissions, (self.count, self.K), _TYPES[batch.emissions_type]).to(self.real)
+        self.g = tensor(batch.transitions, (self.K, self.K), self.real)
+        self.s, self.e = (tensor(x, (self.K,), self.real) for x in (batch.start, batch.end))
+        self.mask = tensor(batch.mask, (self.count,), torch.uint8)
+
+    def rows(self, i):
+        rows = torch.arange(self.batch.length) * self.batch.time_stride + i * self.batch.batch_stride
+        return rows[self.mask[rows] != 0] if self.mask.numel() else rows
+
+    def scores(self, i):
+        return self.h[self.rows(i)].unsqueeze(1), self.g, self.s, self.e, torch.empty(0, dtype=torch.uint8), False, self.constraint.handle
+
+    def status(self, i):
+        """[outcome, position, label, length] of the scores alone."""
+        h, g, s, e = self.scores(i)[:4]
+        bad = lambda x: torch.isnan(x) | torch.isposinf(x)
+        if any(bad(x).any() for x in (g, s, e)):
+            return [_BAD_TRANSITION, 0, 0, len(h)]
+        found = bad(h[:, 0]).nonzero().tolist()
+        return [_BAD_SCORE, *found[0], len(h)] if found else [_FINE, 0, 0, len(h)]
+
+
+def expectation(constraint, batch, value, emissions, transitions, status, gold, memory, bytes, stream):
+    all = Sequences(constraint, batch)
+    value, status = tensor(value, (batch.size,), torch.float64), tensor(status, (batch.size, 4), torch.int32)
+    dh = tensor(emissions, (all.count, all.K), all.real)
+    dg = tensor(transitions, (batch.size, all.K, all.K), all.real)
+    y = tensor(gold, (all.count,), torch.int64)
+    for i in range(batch.size):
+        rows, scores, state = all.rows(i), all.scores(i), all.status(i)
+        answer, counts = math.nan, None
+        if state[0] == _FINE:
+            answer = _torch_ops.log_partition(*scores).item()
+            counts = _torch_ops.expectation(torch.ones(1), *scores, True)
+            if answer == -math.inf:
+                state[0], counts = _IMPOSSIBLE, None
+        if gold and state[0] in (_FINE, _IMPOSSIBLE):
+            labels = y[rows].tolist()
+            membership = constraint.constraint.accepts(labels)
+            score = _torch_ops.gold_score(*scores[:5], y[rows].unsqueeze(1), False).item() if membership else -math.inf
+            if score == -math.inf:
+                state[:2], answer, counts = [_OUTSIDE, -1 if membership else membership.position], math.inf, None
+            else:
+                answer -= score
+        value[i], status[i] = answer, torch.tensor(state, dtype=torch.int32)
+        if emissions:
+            dh[rows] = 0 if counts is None else counts[0][:, 0]
+            if gold and counts is not None:
+                dh[rows, y[rows]] -= 1
+        if transitions:
+            dg[i] = 0 if counts is None else counts[1]
+            for a, b in zip(labels, labels[1:]) if gold and counts is not None else ():
+                dg[i, a, b] -= 1
+
+
+def write_paths(all, i, out, status, draw):
+    """Labels of draw(memory) into out [count, T], −1 after their end."""
+    state = all.status(i)
+    out.fill_(-1)
+    if state[0] == _FINE:
+        try:
+            for row, (labels, _) in zip(out, draw(_torch_ops.Memory(*all.scores(i)))):
+                row[:len(labels)] = torch.tensor(labels, dtype=torch.int32)
+        except regccrf.Error:
+            state[0] = _IMPOSSIBLE
+    status[i] = torch.tensor(state, dtype=torch.int32)
+
+
+def viterbi(constraint, batch, labels, score, status, memory, bytes, stream):
+    all = Sequences(constraint, batch)
+    out, status = tensor(labels, (batch.size, 1, batch.length), torch.int32), tensor(status, (batch.size, 4), torch.int32)
+    for i in range(batch.size):
+        write_paths(all, i, out[i], status, lambda m: _core.viterbi(m.choice, m.batch, m.settings))
+
+
+def sample(constraint, batch, count, seed, temperature, labels, status, memory, bytes, stream):
+    all = Sequences(constraint, batch)
+    out, status = tensor(labels, (batch.size, count, batch.length), torch.int32), tensor(status, (batch.size, 4), torch.int32)
+    for i in range(batch.size):
+        write_paths(all, i, out[i], status, lambda m: _core.sample(m.choice, m.batch, count, seed, temperature, [i], m.settings)[0])
+
+
+class StandIn:
+    """Installed by `patch` (pytest's monkeypatch). CPU tensors count as a device's inside `working()`."""
+    name, device = "stand-in", torch.device("cpu")
+
+    def __init__(self, patch):
+        self.active = False
+        patch.setattr(_torch_cuda, "on_device", lambda x: self.active)
+        patch.setattr(_torch_cuda, "_current", lambda device: contextlib.nullcontext())
+        patch.setattr(_torch_cuda, "_stream", lambda device: 0)
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        patch.setattr(_core, "CudaBatch", Batch)
+        patch.setattr(_core, "DeviceConstraint", DeviceConstraint)
+        for name, function in (("expectation", expectation), ("viterbi", viterbi), ("sample", sample)):
+            patch.setattr(_core, f"cuda_{name}", function)
+            patch.setattr(_core, f"cuda_{name}_bytes", lambda *args: 256)
+
+    @contextlib.contextmanager
+    def working(self):
+        self.active = True
+        yield
+        self.active = False
+
+
+class Cuda:
+    name, device = "cuda", torch.device("cuda", 0)
+
+    def working(self):
+        return contextlib.nullcontext()

@@ -1,0 +1,451 @@
+"""The layer on CUDA tensors against the same layer on the CPU. Without a device, a stand-in for its kernels runs the same tests."""
+
+import contextlib
+import copy
+import math
+import pathlib
+
+import pytest
+import torch
+
+import regccrf
+from helpers import LABELS, PATTERNS, legal_tags, module, ragged
+from regccrf import _core, _torch_cuda
+from regccrf.torch import CRF, RegCCRF
+from stand_in import Cuda, StandIn
+
+HERE = torch.cuda.is_available() and _core.cuda_built()
+SRL = pathlib.Path(__file__).resolve().parents[2] / "languages" / "srl.lang"
+HOLES = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 0]])
+LENGTHS = [6, 2, 5, 1]
+
+
+@pytest.fixture(params=[pytest.param("cuda", marks=pytest.mark.skipif(not HERE, reason="needs a device and a build with CUDA")),
+                        pytest.param("stand-in", marks=pytest.mark.skipif(HERE, reason="the device itself is here"))])
+def device(request, monkeypatch):
+    return Cuda() if request.param == "cuda" else StandIn(monkeypatch)
+
+
+needs_device = pytest.mark.skipif(not HERE, reason="needs a device and a build with CUDA")
+
+
+def to(device, x):
+    return x.to(device.device) if isinstance(x, torch.Tensor) else x
+
+
+def answers(crf, call, tensors, weights=None):
+    """call(crf, *tensors), and the gradients of its weighted sum for every tensor of scores and parameter."""
+    crf.zero_grad(set_to_none=True)
+    tensors = [x.detach().clone().requires_grad_() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in tensors]
+    value = call(crf, *tensors)
+    if not isinstance(value, torch.Tensor):
+        return [value]
+    weights = torch.ones_like(value) if weights is None else weights.to(value)
+    value.backward(weights)
+    gradients = [x.grad for x in tensors if isinstance(x, torch.Tensor) and x.requires_grad]
+    return [value.detach(), *gradients, *(p.grad for p in crf.parameters())]
+
+
+def agree(device, crf, call, *tensors, weights=None, tolerance=None):
+    """The same answers and gradients on the device as on the CPU, on the device they belong to."""
+    expected = answers(crf, call, tensors, weights)
+    there = copy.deepcopy(crf).to(device.device)
+    with device.working():
+        found = answers(there, call, [to(device, x) for x in tensors], weights)
+        there.raise_pending()
+    assert len(found) == len(expected)
+    for x, y in zip(found, expected):
+        if not isinstance(y, torch.Tensor):
+            assert x == y
+            continue
+        if y is None:
+            assert x is None
+            continue
+        assert x.device.type == device.device.type and x.dtype == y.dtype and x.shape == y.shape
+        bound = tolerance or (1e-9 if y.dtype == torch.double else 1e-4)
+        assert torch.allclose(x.cpu(), y, rtol=bound, atol=bound, equal_nan=True), (x, y)
+
+
+def transposed(batch_first, *tensors):
+    return [x.transpose(0, 1) if batch_first else x for x in tensors]
+
+
+@pytest.mark.parametrize("dtype", [torch.float, torch.double])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("start_end", [False, True])
+@pytest.mark.parametrize("pattern", PATTERNS[:3])
+def test_log_prob_with_a_weight_for_each_sequence(device, pattern, start_end, batch_first, dtype):
+    crf = module(pattern, dtype, start_end=start_end, batch_first=batch_first)
+    emissions, mask = ragged(LENGTHS, dtype=dtype)
+    tags = legal_tags(crf, LENGTHS)
+    emissions, tags, mask = transposed(batch_first, emissions, tags, mask)
+    weights = torch.randn(len(LENGTHS), dtype=dtype)
+    agree(device, crf, lambda m, h, y, k: m.log_prob(h, y, k), emissions, tags, mask, weights=weights)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean", "token_mean"])
+def test_reductions_and_no_mask(device, reduction):
+    crf = module()
+    emissions, _ = ragged([5, 5, 5])
+    agree(device, crf, lambda m, h, y: m(h, y, reduction=reduction), emissions, legal_tags(crf, [5, 5, 5]))
+    agree(device, crf, lambda m, h, y: m(h, y, reduction=reduction), emissions[:1], torch.zeros(1, 3, dtype=torch.long))
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.uint8, torch.long])
+@pytest.mark.parametrize("method", ["log_partition", "language_mass", "marginals", "entropy"])
+def test_masks_with_holes(device, method, kind):
+    crf = module(PATTERNS[1])
+    emissions = torch.randn(5, 3, 3, dtype=torch.double)
+    weights = torch.randn((5, 3, 3) if method == "marginals" else 3, dtype=torch.double)
+    agree(device, crf, lambda m, h, k: getattr(m, method)(h, k), emissions, HOLES.to(kind), weights=weights)
+    agree(device, crf, lambda m, h: getattr(m, method)(h), emissions, weights=weights)
+
+
+@pytest.mark.parametrize("name", ["start_transitions", "transitions", "emissions"])
+def test_gradients_are_computed_where_they_are_wanted(device, name):
+    crf = module(dtype=torch.float).to(device.device)
+    for parameter, scores in crf.named_parameters():
+        scores.requires_grad_(parameter == name)
+    emissions, mask = (to(device, x) for x in ragged(LENGTHS, dtype=torch.float))
+    emissions.requires_grad_(name == "emissions")
+    with device.working():
+        crf(emissions, to(device, legal_tags(crf, LENGTHS)), mask).backward()
+    wanted = emissions if name == "emissions" else getattr(crf, name)
+    assert wanted.grad.abs().max() > 0
+    assert all(x.grad is None for x in (emissions, *crf.parameters()) if x is not wanted)
+
+
+def test_gradients_do_not_share_memory(device):
+    crf = module().to(device.device)
+    emissions = to(device, torch.randn(1, 2, 3, dtype=torch.double))
+    with device.working():
+        for _ in range(2):
+            crf(emissions, to(device, torch.zeros(1, 2, dtype=torch.long))).backward()
+    first, last = crf.start_transitions.grad.clone(), crf.end_transitions.grad.clone()
+    crf.start_transitions.grad.zero_()
+    assert torch.equal(crf.end_transitions.grad, last) and torch.allclose(first, last)
+
+
+def test_a_backward_pass_may_be_repeated(device):
+    crf = module().to(device.device)
+    emissions, mask = (to(device, x) for x in ragged(LENGTHS))
+    with device.working():
+        value = crf(emissions.requires_grad_(), to(device, legal_tags(crf, LENGTHS)), mask)
+        first, = torch.autograd.grad(value, emissions, retain_graph=True)
+        second, = torch.autograd.grad(value, emissions)
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("outside", ["skip", "inf"])
+@pytest.mark.parametrize("reduction", ["none", "mean", "token_mean"])
+def test_gold_outside_the_language(device, outside, reduction):
+    crf = module(outside=outside)
+    emissions, mask = ragged([3, 3, 2])
+    tags = torch.tensor([[0, 1, 2], [2, 2, 0], [0, 0, -100]])  # O I O, B I O, I O
+    keep = lambda values: values if reduction != "none" or outside == "skip" else values[1:2]
+    agree(device, crf, lambda m, h, y, k: keep(m(h, y, k, reduction)), emissions, tags, mask)
+
+
+def test_errors_are_raised_by_the_next_call_that_waits(device):
+    crf = module().to(device.device)
+    emissions, mask = (to(device, x) for x in ragged([3, 3]))
+    tags = to(device, torch.tensor([[0, 0], [0, 2], [0, 0]]))
+    with device.working():
+        for wait in (lambda: crf.decode(emissions, mask), lambda: crf.sample(emissions, 1, mask), lambda: crf.k_best(emissions, 1, mask),
+                     lambda: crf.posterior_decode(emissions, mask), lambda: crf.entropy(emissions, mask), crf.raise_pending):
+            h = emissions.clone().requires_grad_()
+            loss = -crf(h, tags, mask)
+            loss.backward()
+            assert loss.item() == math.inf and torch.isfinite(h.grad).all() and h.grad[:, 1].abs().max() == 0
+            with pytest.raises(regccrf.Error, match="sequence 1: gold leaves the language at position 1"):
+                wait()
+            wait()
+        crf.checks = True
+        with pytest.raises(regccrf.Error, match="sequence 1: gold leaves the language at position 1"):
+            crf(emissions, tags, mask)
+        crf(emissions, tags, mask, outside="skip")
+
+
+def test_bad_scores_are_errors_whatever_is_allowed(device):
+    crf = module(outside="skip").to(device.device)
+    emissions, tags = torch.zeros(4, 2, 3, dtype=torch.double), torch.zeros(4, 2, dtype=torch.long)
+    emissions[2, 1, 0] = math.nan
+    emissions, tags = to(device, emissions), to(device, tags)
+    with device.working():
+        for call in (lambda: crf(emissions, tags), lambda: crf.log_partition(emissions), lambda: crf.marginals(emissions),
+                     lambda: crf.language_mass(emissions)):
+            call()
+            with pytest.raises(regccrf.Error, match="sequence 1.* position 2, label O"):
+                crf.raise_pending()
+        for call in (lambda: crf.decode(emissions), lambda: crf.sample(emissions), lambda: crf.posterior_decode(emissions)):
+            with pytest.raises(regccrf.Error, match="sequence 1.* position 2, label O"):
+                call()
+        good = torch.zeros_like(emissions)
+        crf.transitions.data[0, 0] = math.inf
+        crf(good, tags)
+        with pytest.raises(regccrf.Error, match="transitions"):
+            crf.raise_pending()
+
+
+def test_records_do_not_pile_up(device):
+    crf = module().to(device.device)
+    emissions = to(device, torch.zeros(3, 2, 3, dtype=torch.double))
+    good, bad = to(device, torch.zeros(3, 2, dtype=torch.long)), to(device, torch.tensor([[0, 0], [0, 2], [0, 0]]))
+    with device.working():
+        for step in range(200):
+            crf(emissions, bad if step == 20 else good)
+            crf.log_partition(emissions)
+        assert len(_torch_cuda._places[crf._handle].pending) <= 66
+        with pytest.raises(regccrf.Error, match=r"\[nll\] sequence 1: gold leaves the language at position 1"):
+            crf.raise_pending()
+        crf.raise_pending()
+
+
+def test_impossible_lengths(device):
+    crf = module("O O | B O O")
+    emissions, mask = ragged([2, 1, 3])
+    agree(device, crf, lambda m, h, k: m.log_partition(h, k), emissions, mask, weights=torch.tensor([1.0, 0.0, 2.0]).double())
+    agree(device, crf, lambda m, h, k: m.language_mass(h, k), emissions, mask, weights=torch.tensor([1.0, 0.0, 2.0]).double())
+    there = copy.deepcopy(crf).to(device.device)
+    with device.working():
+        for call in (there.decode, there.posterior_decode, lambda h, k: there.sample(h, 1, k)):
+            with pytest.raises(regccrf.Error, match="sequence 1 has length 1"):
+                call(to(device, emissions), to(device, mask))
+        there.marginals(to(device, emissions), to(device, mask))
+        with pytest.raises(regccrf.Error, match="sequence 1 has length 1"):
+            there.raise_pending()
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float, torch.double])
+def test_answers_in_lists(device, dtype, batch_first):
+    crf = module(PATTERNS[1], dtype, batch_first=batch_first)
+    emissions, mask = transposed(batch_first, torch.randn(5, 3, 3, dtype=dtype), HOLES)
+    for call in (lambda m, h, k: m.decode(h, k), lambda m, h, k: m.posterior_decode(h, k), lambda m, h, k: m.k_best(h, 2, k),
+                 lambda m, h, k: m.sample(h, 7, k, seed=5), lambda m, h, k: m.sample(h, 3, k, seed=5, temperature=2.5),
+                 lambda m, h, k: m.sample(h, 0, k), lambda m, h, k: m.decode(h)):
+        agree(device, crf, call, emissions, mask)
+
+
+def test_errors_of_sampling(device):
+    crf = module().to(device.device)
+    emissions = to(device, torch.zeros(2, 1, 3, dtype=torch.double))
+    with device.working():
+        with pytest.raises(regccrf.Error, match="temperature"):
+            crf.sample(emissions, temperature=0)
+        with pytest.raises(regccrf.Error, match="count"):
+            crf.sample(emissions, -1)
+
+
+def test_empty_sequences_and_batches(device):
+    crf = module()
+    tags = lambda *shape: torch.zeros(*shape, dtype=torch.long)
+    emissions = lambda *shape: torch.zeros(*shape, dtype=torch.double)
+    agree(device, crf, lambda m, h, y, k: m.log_prob(h, y, k), emissions(2, 1, 3), tags(2, 1), torch.zeros(2, 1))
+    agree(device, crf, lambda m, h, y: m.log_prob(h, y), emissions(0, 2, 3), tags(0, 2))
+    agree(device, crf, lambda m, h, y: m(h, y), emissions(4, 0, 3), tags(4, 0))
+    agree(device, crf, lambda m, h: m.decode(h), emissions(0, 2, 3))
+    agree(device, crf, lambda m, h: m.decode(h), emissions(4, 0, 3))
+    agree(device, crf, lambda m, h, k: m.decode(h, k), emissions(4, 2, 3), torch.zeros(4, 2))
+    needy = module("O+", outside="inf")
+    agree(device, needy, lambda m, h, y: m.log_prob(h, y), emissions(0, 2, 3), tags(0, 2))
+
+
+def test_allowed_sets_and_forbidden_labels(device):
+    crf = module(outside="skip")
+    emissions, mask = ragged([4, 3, 4])
+    torch.manual_seed(5)
+    allowed, forbidden = torch.rand(4, 3, 3) < 0.7, torch.rand(4, 3, 3) < 0.2
+    allowed[..., 0], forbidden[..., 0] = True, False
+    allowed[1, 2] = False  # leaves the third out
+    for kind in (torch.double, torch.float):
+        module_of_kind, h = copy.deepcopy(crf).to(kind), emissions.to(kind)
+        agree(device, module_of_kind, lambda m, h, a, k: m.log_prob(h, a, k), h, allowed, mask, weights=torch.randn(3))
+        agree(device, module_of_kind, lambda m, h, f, k: m.log_partition(h, k, forbidden=f), h, forbidden, mask)
+        agree(device, module_of_kind, lambda m, h, f, k: m.marginals(h, k, forbidden=f), h, forbidden, mask)
+        agree(device, module_of_kind, lambda m, h, f, k: m.posterior_decode(h, k, forbidden=f), h, forbidden, mask)
+    there = copy.deepcopy(crf).to(device.device)
+    with device.working():
+        there.log_prob(*(to(device, x) for x in (emissions, allowed, mask)), outside="raise")
+        with pytest.raises(regccrf.Error, match=r"\[partial_nll\] sequence 2"):
+            there.raise_pending()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_read_as_it_is(device, dtype):
+    crf = module(dtype=torch.float)
+    emissions, mask = ragged(LENGTHS, dtype=torch.float)
+    emissions, tags = emissions.to(dtype), legal_tags(crf, LENGTHS)
+    agree(device, crf, lambda m, h, y, k: m.log_prob(h, y, k), emissions, tags, mask, tolerance=0.01)
+    agree(device, crf, lambda m, h, k: m.log_partition(h, k), emissions, mask, tolerance=0.01)
+    agree(device, crf, lambda m, h, k: m.marginals(h, k), emissions, mask, tolerance=0.01)
+    for call in (lambda m, h, k: m.decode(h, k), lambda m, h, k: m.posterior_decode(h, k), lambda m, h, k: m.sample(h, 3, k, seed=1)):
+        agree(device, crf, call, emissions, mask)
+    there, h = copy.deepcopy(crf).to(device.device), to(device, emissions).requires_grad_()
+    with device.working(), torch.autocast(device.device.type, dtype=torch.bfloat16):
+        value = there(h, to(device, tags), to(device, mask))
+        value.backward()
+    assert value.dtype == torch.float and h.grad.dtype == dtype and there.transitions.grad.dtype == torch.float
+    assert torch.allclose(value.cpu(), crf(emissions, tags, mask), rtol=1e-4)
+
+
+def test_second_derivatives(device):
+    crf = module()
+    emissions, mask = ragged([4, 2, 3])
+    tags = legal_tags(crf, [4, 2, 3])
+
+    def penalty(m, h, *rest):
+        value = m.log_prob(h, *rest[::-1]) if len(rest) == 2 else m.log_partition(h, *rest)
+        gradients = torch.autograd.grad(value.pow(2).sum(), [h, m.transitions], create_graph=True)
+        return sum(x.pow(2).sum() for x in gradients)
+
+    agree(device, crf, penalty, emissions, mask)
+    agree(device, crf, penalty, emissions, mask, tags)
+
+
+def test_non_contiguous_inputs(device):
+    crf = module()
+    emissions, mask = ragged(LENGTHS)
+    tags = legal_tags(crf, LENGTHS)
+    wide = torch.randn(12, 4, 6, dtype=torch.double)
+    wide[::2, :, ::2] = emissions
+    agree(device, crf, lambda m, h, y, k: m.log_prob(h[::2, :, ::2], y.t().contiguous().t(), k.t().contiguous().t()), wide, tags, mask)
+
+
+def test_a_module_keeps_its_place_until_it_dies(device):
+    crf = module().to(device.device)
+    with device.working():
+        crf.log_partition(to(device, torch.zeros(2, 1, 3, dtype=torch.double)))
+    handle = crf._handle
+    assert handle in _torch_cuda._places
+    del crf
+    assert handle not in _torch_cuda._places
+
+
+@pytest.mark.skipif(not hasattr(torch.library, "custom_op"), reason="needs PyTorch 2.4")
+def test_the_loss_compiles_without_a_graph_break(device):
+    crf = module(dtype=torch.float).to(device.device)
+    emissions, mask = (to(device, x) for x in ragged(LENGTHS, dtype=torch.float))
+    tags = to(device, legal_tags(crf, LENGTHS))
+    with device.working():
+        found = []
+        for function in (crf.forward, torch.compile(lambda *args: crf(*args), backend="aot_eager", fullgraph=True)):
+            h = emissions.clone().requires_grad_()
+            crf.zero_grad()
+            function(h, tags, mask, "mean").backward()
+            found.append([h.grad, *(p.grad.clone() for p in crf.parameters())])
+    assert all(torch.allclose(x, y, atol=1e-6) for x, y in zip(*found))
+
+
+# --- what only a device can show -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def no_waiting():
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def srl_batch(B, T, dtype=torch.float, seed=0):
+    """An SRL layer with emissions, gold and a mask of right padding, [B, T, …], on the CPU."""
+    torch.manual_seed(seed)
+    constraint = regccrf.compile(SRL)
+    crf = RegCCRF(list(constraint.labels), constraint, batch_first=True).to(dtype)
+    lengths = torch.randint(1, T + 1, (B,))
+    lengths[0] = T
+    tags = torch.full((B, T), -100)
+    for i, length in enumerate(lengths.tolist()):
+        tags[i, :length] = torch.tensor(crf.labels.ids(constraint.language().random(length, seed=seed + i)[0]))
+    return crf, torch.randn(B, T, crf.num_tags, dtype=dtype), tags, torch.arange(T) < lengths.unsqueeze(1)
+
+
+@needs_device
+def test_nothing_waits_for_the_device():
+    crf, emissions, tags, mask = (x.cuda() for x in srl_batch(8, 32))
+    h = emissions.requires_grad_()
+    calls = [lambda: crf(h, tags, mask, reduction="mean"), lambda: crf(h, tags, mask, reduction="token_mean", outside="skip"),
+             lambda: crf.log_prob(h, tags, mask, outside="inf").sum(), lambda: crf.log_partition(h, mask).sum(),
+             lambda: crf.language_mass(h, mask).sum(), lambda: crf.log_prob(h, h.detach() > -1, mask).sum(),
+             lambda: crf(h.bfloat16(), tags, mask), lambda: crf(h[:, :1], tags[:, :1])]
+    for call in calls:
+        call().backward()  # copies the constraint
+        with no_waiting():
+            call().backward()
+    with no_waiting(), torch.no_grad():
+        crf.marginals(h, mask)
+
+
+@needs_device
+@pytest.mark.parametrize("dtype", [torch.float, torch.double])
+@pytest.mark.parametrize("B, T", [(3, 40), (300, 20)])
+def test_a_language_of_size(B, T, dtype):
+    crf, emissions, tags, mask = srl_batch(B, T, dtype)
+    agree(Cuda(), crf, lambda m, h, y, k: m(h, y, k, "mean"), emissions, tags, mask)
+    agree(Cuda(), crf, lambda m, h, k: m.language_mass(h, k), emissions[:5], mask[:5])
+    agree(Cuda(), crf, lambda m, h, k: m.decode(h, k), emissions, mask)
+    agree(Cuda(), crf, lambda m, h, k: m.sample(h, 2, k, seed=3), emissions[:5], mask[:5])
+
+
+@needs_device
+def test_unconstrained_with_many_labels():
+    torch.manual_seed(0)
+    crf = CRF(47, batch_first=True)
+    emissions, tags = torch.randn(16, 33, 47), torch.randint(47, (16, 33))
+    agree(Cuda(), crf, lambda m, h, y: m.log_prob(h, y), emissions, tags, weights=torch.randn(16))
+    agree(Cuda(), crf, lambda m, h: m.decode(h), emissions)
+
+
+@needs_device
+def test_a_training_step_is_captured_in_a_graph():
+    crf, emissions, tags, mask = (x.cuda() for x in srl_batch(4, 16))
+    h = emissions.requires_grad_()
+
+    def step():
+        value = -crf(h, tags, mask, reduction="mean")
+        return (value, *torch.autograd.grad(value, [h, *crf.parameters()]))
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = step()
+    for seed in range(2):
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            h.copy_(torch.randn_like(h))
+        graph.replay()
+        expected = step()
+        assert all(torch.equal(x, y) for x, y in zip(captured, expected))
+    crf.raise_pending()
+
+
+@needs_device
+def test_another_stream_and_repeated_runs_agree():
+    crf, emissions, tags, mask = (x.cuda() for x in srl_batch(8, 64))
+    expected = crf.log_prob(emissions, tags, mask)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        found = [crf.log_prob(emissions, tags, mask) for _ in range(3)]
+    torch.cuda.current_stream().wait_stream(stream)
+    assert all(torch.equal(x, expected) for x in found)
+
+
+@needs_device
+def test_memory_does_not_grow():
+    crf, emissions, tags, mask = (x.cuda() for x in srl_batch(8, 32))
+    h = emissions.requires_grad_()
+    used = []
+    for step in range(300):
+        crf(h, tags, mask).backward()
+        h.grad = None
+        if step in (150, 299):
+            crf.raise_pending()
+            used.append(torch.cuda.memory_allocated())
+    assert used[0] == used[1]
