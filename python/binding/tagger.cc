@@ -5,6 +5,7 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "bind.h"
@@ -312,36 +313,46 @@ struct TagResult {
 
 class PythonTagger {
  public:
-  PythonTagger(const Model& model, const std::string& embeddings, const TagOptions& options)
-      : extractor_(Extractor::from_text(model.extractor(), embeddings)), tagger_(model, extractor_, options) {}
+  PythonTagger(Model model, Extractor extractor, const TagOptions& options)
+      : model_(std::move(model)),
+        extractor_(std::move(extractor)),
+        options_(options),
+        tagger_(model_, extractor_, options_) {}
 
+  // While another thread is in here, or the sentences themselves call it, scratch memory is made for the call.
   std::vector<TagResult> tag(const py::iterable& sentences) {
-    std::vector<TagResult> results;
-    for (py::handle sentence : sentences) {
-      try {
-        feed_sentence(sentence, extractor_, tagger_);
-      } catch (...) {
-        tagger_.forget();
-        throw;
-      }
-      tagger_.end();
-      if (tagger_.positions() >= 4096) decode(results);
-    }
-    decode(results);
-    return results;
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock.owns_lock()) return tag_by(tagger_, sentences);
+    Tagger own(model_, extractor_, options_);
+    return tag_by(own, sentences);
   }
 
  private:
-  void decode(std::vector<TagResult>& results) {
+  std::vector<TagResult> tag_by(Tagger& tagger, const py::iterable& sentences) const {
+    std::vector<TagResult> results;
+    tagger.forget();  // what an error left behind
+    for (py::handle sentence : sentences) {
+      feed_sentence(sentence, extractor_, tagger);
+      tagger.end();
+      if (tagger.positions() >= 4096) decode(tagger, results);
+    }
+    decode(tagger, results);
+    return results;
+  }
+
+  static void decode(Tagger& tagger, std::vector<TagResult>& results) {
     const py::gil_scoped_release unlocked;
-    for (const Tagged& tagged : tagger_.decode()) {
+    for (const Tagged& tagged : tagger.decode()) {
       TagResult result{{}, tagged.marginals, tagged.all_marginals, tagged.language_mass, tagged.free};
       for (const Path& path : tagged.paths) result.paths.emplace_back(path.labels, path.score);
       results.push_back(std::move(result));
     }
   }
 
+  Model model_;
   Extractor extractor_;
+  TagOptions options_;
+  std::mutex mutex_;
   Tagger tagger_;
 };
 
@@ -441,6 +452,8 @@ void bind_tagger(py::module_& module) {
           "Built-in features of words; lists are (name, path) pairs.")
       .def_static("from_template", &Extractor::from_template, py::arg("text"), py::arg("origin") = "template",
                   "CRF++'s feature templates.")
+      .def_static("from_text", &Extractor::from_text, py::arg("text"), py::arg("embeddings") = "", Unlocked(),
+                  "From what a model keeps; `embeddings`: where the file is now.")
       .def_property_readonly("text", &Extractor::text, "What the model keeps.")
       .def_property_readonly(
           "takes_attributes", [](const Extractor& x) { return x.format() == Format::crfsuite; },
@@ -495,7 +508,7 @@ void bind_tagger(py::module_& module) {
       .def_readonly("language_mass", &TagResult::language_mass)
       .def_readonly("free", &TagResult::free);
   py::class_<PythonTagger>(module, "Tagger", "Decodes sentences; serves one thread.")
-      .def(py::init([](const Model& model, const std::string& embeddings, int k_best, bool scores, bool all_marginals,
+      .def(py::init([](const Model& model, const Extractor& extractor, int k_best, bool scores, bool all_marginals,
                        bool language_mass, const std::string& no_sequence, int threads) {
              TagOptions options;
              options.k_best = k_best;
@@ -506,9 +519,9 @@ void bind_tagger(py::module_& module) {
              options.no_sequence = no_sequence == "free"    ? NoSequence::free
                                    : no_sequence == "empty" ? NoSequence::empty
                                                             : NoSequence::error;
-             return std::make_unique<PythonTagger>(model, embeddings, options);
+             return std::make_unique<PythonTagger>(model, extractor, options);
            }),
-           py::arg("model"), py::arg("embeddings") = "", py::arg("k_best") = 1, py::arg("scores") = false,
+           py::arg("model"), py::arg("extractor"), py::arg("k_best") = 1, py::arg("scores") = false,
            py::arg("all_marginals") = false, py::arg("language_mass") = false, py::arg("no_sequence") = "error",
            py::arg("threads") = 0)
       .def("tag", &PythonTagger::tag, py::arg("sentences"));

@@ -65,13 +65,18 @@ class Tagger:
             model = model.with_constraint(_over(constraint, list(model.labels)))
         self._model = model
         self._settings = {"no_sequence": no_sequence, "embeddings": os.fspath(embeddings), "threads": threads}
-        self._plain = self._decoder()
+        self._extractor = Extractor.from_text(model.extractor, os.fspath(embeddings))
+        self._decoders: Dict[Any, _core.Tagger] = {}
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return _rebuild, (self._model, self._settings)
 
     def _decoder(self, **wanted: Any) -> _core.Tagger:
-        return _core.Tagger(self._model, **self._settings, **wanted)
+        key = tuple(sorted(wanted.items()))
+        if key not in self._decoders:
+            self._decoders[key] = _core.Tagger(self._model, self._extractor, no_sequence=self._settings["no_sequence"],
+                                               threads=self._settings["threads"], **wanted)
+        return self._decoders[key]
 
     @property
     def model(self) -> Model:
@@ -88,7 +93,7 @@ class Tagger:
     def tag_all(self, sentences: Iterable[Sentence]) -> List[Optional[List[str]]]:
         """The same for many sentences, at once."""
         names = list(self.labels)
-        return [[names[a] for a in result.paths[0][0]] if result.paths else None for result in self._plain.tag(sentences)]
+        return [[names[a] for a in result.paths[0][0]] if result.paths else None for result in self._decoder().tag(sentences)]
 
     def k_best(self, sentence: Sentence, k: int) -> List[Tagging]:
         """The k best legal sequences with their probabilities, best first."""

@@ -160,6 +160,20 @@ def test_interrupt_ends_training():
         regccrf.train(X, y, progress=press)
 
 
+def test_one_tagger_serves_many_threads():
+    X, y = corpus(400)
+    tagger = regccrf.Tagger(regccrf.train(X, y, constraint=BIO, l2=0.01))
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(tagger.tag_all(X))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [y] * 6
+    nested = [tagger.tag(x) and x for x in X[:3]]
+    assert tagger.tag_all(x for x in nested if tagger.tag(x)) == y[:3]
+
+
 def test_models_and_taggers_pickle():
     X, y = corpus()
     model = regccrf.train(X, y, constraint=BIO)

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 18;        // bytes asked for at a time
 constexpr std::size_t kParagraph = std::size_t{1} << 16;    // the most that is peeked at
-constexpr std::size_t kLongestLine = std::size_t{1} << 28;  // bytes; a device such as /dev/zero never ends
+constexpr std::size_t kLongestLine = std::size_t{1} << 26;  // bytes; a device such as /dev/zero never ends
 
 // Bytes as they come from the system.
 class Source {
@@ -148,7 +148,7 @@ struct LineReader::Impl {
     }
     if (end - begin > kLongestLine) {
       throw Error("[read] " + source.path() + ", line " + std::to_string(number + 1) +
-                  ": a line of more than 256 MiB; is this a text file?");
+                  ": a line of more than 64 MiB; is this a text file?");
     }
     if (end + kPiece > buffer.size()) buffer.resize(std::max(2 * buffer.size(), end + kPiece));
     const std::size_t got =

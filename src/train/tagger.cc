@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "inference/batch.h"
+#include "io/crfsuite_text.h"
 #include "io/model_file.h"
 #include "io/name_table.h"
 #include "regccrf/error.h"
@@ -52,7 +53,9 @@ Label Tagger::forced_label(const Sentence& sentence, std::int64_t t) const {
     throw Error("[tag] " + sentence.where(t) + ": has " + std::to_string(sentence.fields(t)) +
                 " columns, and forced labels are sought in column " + std::to_string(options_.forced_column + 1));
   }
-  const std::string_view name = sentence.field(t, options_.forced_column);
+  std::string_view name = sentence.field(t, options_.forced_column);
+  std::string scratch;
+  if (sentence.format == Format::crfsuite) name = unescape(name.substr(0, colon_of(name)), scratch);
   if (name.empty() || name == kNotForced) return kUnknownLabel;
   if (const auto label = model_.labels().find(name)) return *label;
   const auto near = nearest(name, model_.labels().names());
