@@ -1,4 +1,8 @@
-"""regccrf tag, inspect and import, driven as a user drives them. Models are made by `import` from dumps that the tests write."""
+"""regccrf tag, inspect and import, driven as a user drives them.
+
+Models are made by `import` from dumps that the tests write.
+"""
+
 import gzip
 import itertools
 import json
@@ -24,8 +28,13 @@ FEATURES |= {("x:y\\z", "I"): 5.0, ("n --> B: 2", "B"): 3.5}
 
 
 def run(*arguments, input="", code=0):
-    done = subprocess.run([PROGRAM, *map(str, arguments)], input=input.encode() if isinstance(input, str) else input,
-                          capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        [PROGRAM, *map(str, arguments)],
+        input=input.encode() if isinstance(input, str) else input,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == code, done.stderr.decode()
     return done.stdout.decode() if code == 0 else done.stderr.decode()
 
@@ -33,16 +42,35 @@ def run(*arguments, input="", code=0):
 def dump(labels=LABELS, transitions=TRANSITIONS, features=FEATURES):
     """As `crfsuite dump` prints."""
     attributes = list(dict.fromkeys(name for name, _ in features))
-    lines = ["FILEHEADER = {", "  magic: lCRF", "}", "", "LABELS = {", *(f"  {i:5}: {name}" for i, name in enumerate(labels)), "}", "",
-             "ATTRIBUTES = {", *(f"  {i:5}: {name}" for i, name in enumerate(attributes)), "}", "",
-             "TRANSITIONS = {", *(f"  (1) {a} --> {b}: {w:.6f}" for (a, b), w in transitions.items()), "}", "",
-             "STATE_FEATURES = {", *(f"  (0) {a} --> {b}: {w:.6f}" for (a, b), w in features.items()), "}", ""]
+    lines = [
+        "FILEHEADER = {",
+        "  magic: lCRF",
+        "}",
+        "",
+        "LABELS = {",
+        *(f"  {i:5}: {name}" for i, name in enumerate(labels)),
+        "}",
+        "",
+        "ATTRIBUTES = {",
+        *(f"  {i:5}: {name}" for i, name in enumerate(attributes)),
+        "}",
+        "",
+        "TRANSITIONS = {",
+        *(f"  (1) {a} --> {b}: {w:.6f}" for (a, b), w in transitions.items()),
+        "}",
+        "",
+        "STATE_FEATURES = {",
+        *(f"  (0) {a} --> {b}: {w:.6f}" for (a, b), w in features.items()),
+        "}",
+        "",
+    ]
     return "\n".join(lines) + "\n"
 
 
 def score(words, labels):
-    return (sum(FEATURES.get((word, label), 0) for word, label in zip(words, labels))
-            + sum(TRANSITIONS.get(pair, 0) for pair in zip(labels, labels[1:])))
+    return sum(FEATURES.get((word, label), 0) for word, label in zip(words, labels)) + sum(
+        TRANSITIONS.get(pair, 0) for pair in zip(labels, labels[1:])
+    )
 
 
 def is_legal(labels):
@@ -77,7 +105,10 @@ def words(tmp_path):
 
 def random_sentences(seed, many=50, longest=6):
     generator = random.Random(seed)
-    return [[generator.choice(["w=a", "w=b", "w=c", "w=d"]) for _ in range(generator.randint(1, longest))] for _ in range(many)]
+    return [
+        [generator.choice(["w=a", "w=b", "w=c", "w=d"]) for _ in range(generator.randint(1, longest))]
+        for _ in range(many)
+    ]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -87,13 +118,17 @@ def test_best_sequences_are_those_of_the_model(model, threads):
     expected = "".join("".join(label + "\n" for label in ranked(words)[0][1]) + "\n" for words in sentences)
     assert printed == expected
     free = run("tag", "-m", model, "--unconstrained", input=attribute_file(sentences))
-    assert free == "".join("".join(label + "\n" for label in ranked(words, lambda y: True)[0][1]) + "\n" for words in sentences)
+    assert free == "".join(
+        "".join(label + "\n" for label in ranked(words, lambda y: True)[0][1]) + "\n" for words in sentences
+    )
     assert free != printed
 
 
 def test_probabilities_marginals_and_mass(model):
     sentences = random_sentences(2, many=20)
-    lines = run("tag", "-m", model, "--scores", "--language-mass", "--k-best", 3, input=attribute_file(sentences)).splitlines()
+    lines = run(
+        "tag", "-m", model, "--scores", "--language-mass", "--k-best", 3, input=attribute_file(sentences)
+    ).splitlines()
     rows = iter(line.split("\t") for line in lines if line)
     for words in sentences:
         best = ranked(words)
@@ -106,8 +141,12 @@ def test_probabilities_marginals_and_mass(model):
             marginal = sum(p for p, y in best if y[t] == best[0][1][t])
             expected = [marginal, *(best[k][0] if k < len(best) else 0 for k in range(3)), mass]
             assert numbers == pytest.approx(expected, rel=1e-5, abs=1e-9)
-    as_json = [json.loads(line) for line in
-               run("tag", "-m", model, "--scores", "--k-best", 2, "--json", input=attribute_file(sentences)).splitlines()]
+    as_json = [
+        json.loads(line)
+        for line in run(
+            "tag", "-m", model, "--scores", "--k-best", 2, "--json", input=attribute_file(sentences)
+        ).splitlines()
+    ]
     assert [tuple(sentence["labels"]) for sentence in as_json] == [ranked(words)[0][1] for words in sentences]
     for words, sentence in zip(sentences, as_json):
         assert sentence["probability"] == pytest.approx(ranked(words)[0][0])
@@ -115,20 +154,35 @@ def test_probabilities_marginals_and_mass(model):
 
 
 def test_forced_labels_stay(model, words):
-    printed = run("tag", "-m", words, "--forced", 2, input="Ann _\nLee O\n\nzzz B\nzzz \n".replace("zzz ", "zzz\t").replace(" ", "\t"))
+    printed = run(
+        "tag",
+        "-m",
+        words,
+        "--forced",
+        2,
+        input="Ann _\nLee O\n\nzzz B\nzzz \n".replace("zzz ", "zzz\t").replace(" ", "\t"),
+    )
     rows = [line.split("\t") for line in printed.splitlines()]
     assert rows[1] == ["Lee", "O", "O"]
     assert rows[3] == ["zzz", "B", "B"]
-    assert "line 1: the forced label 'b' is not a label of the model" in run("tag", "-m", words, "--forced", 2, input="Ann b\n", code=2)
+    message = run("tag", "-m", words, "--forced", 2, input="Ann b\n", code=2)
+    assert "line 1: the forced label 'b' is not a label of the model" in message
     message = run("tag", "-m", words, "--forced", 2, input="Ann B\n\nAnn O\nLee I\n", code=2)
-    assert "standard input, line 3" in message and "agrees with the forced labels" in message and "--no-sequence" in message
+    assert (
+        "standard input, line 3" in message
+        and "agrees with the forced labels" in message
+        and "--no-sequence" in message
+    )
 
 
 def test_sentences_without_a_legal_sequence(model):
     two = ["tag", "-m", model, "-e", "B I+"]
     text = attribute_file([["w=a", "w=b"], ["w=a"], ["w=b", "w=a"]])
     message = run(*two, input=text, code=2)
-    assert "standard input, line 4: the sentence has length 1, and the language has no sequence of that length (shortest: 2" in message
+    assert (
+        "standard input, line 4: the sentence has length 1, and the language has no sequence of that length" in message
+    )
+    assert "(shortest: 2" in message
     done = subprocess.run([PROGRAM, *map(str, two)], input=text.encode(), capture_output=True, check=False)
     assert done.stdout == b"B\nI\n\n", "what came before the error is there"
     assert run(*two, "--no-sequence", "free", input=text) == "B\nI\n\nB\n\nB\nI\n\n"
@@ -148,7 +202,9 @@ def test_lines_out_are_lines_in(words):
 
 def test_a_filter_answers_when_its_input_pauses(words):
     for threads in ["1", "2"]:
-        with subprocess.Popen([PROGRAM, "tag", "-m", words, "--threads", threads], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            [PROGRAM, "tag", "-m", words, "--threads", threads], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
             for _ in range(3):
                 process.stdin.write(b"Ann\nLee\n\nJo\n")
                 process.stdin.flush()
@@ -169,9 +225,16 @@ def test_a_filter_answers_when_its_input_pauses(words):
 def test_memory_does_not_grow_with_the_input(words, tmp_path):
     def peak(sentences):
         (tmp_path / "long").write_text("Ann\nLee\nsaw\nhim\n\n" * sentences)
-        code = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
-                "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-        return int(subprocess.run(["python3", "-c", code, PROGRAM, "tag", "-m", words, tmp_path / "long"], capture_output=True, check=True).stdout)
+        code = (
+            "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True); "
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        )
+        return int(
+            subprocess.run(
+                ["python3", "-c", code, PROGRAM, "tag", "-m", words, tmp_path / "long"], capture_output=True, check=True
+            ).stdout
+        )
+
     small, large = peak(10_000), peak(200_000)
     assert large < small + 4096
 
@@ -186,8 +249,12 @@ def test_errors_say_what_to_do(model, words, tmp_path):
     cut = tmp_path / "cut"
     cut.write_bytes(model.read_bytes()[:-5])
     assert "cut short" in run("tag", "-m", cut, code=2)
-    assert "cannot write" in subprocess.run(f"{PROGRAM} tag -m {words} {tmp_path / 'train'} > /dev/full", shell=True, check=False,
-                                            capture_output=True).stderr.decode()
+    assert (
+        "cannot write"
+        in subprocess.run(
+            f"{PROGRAM} tag -m {words} {tmp_path / 'train'} > /dev/full", shell=True, check=False, capture_output=True
+        ).stderr.decode()
+    )
 
 
 def test_inspect_shows_the_model(model):
@@ -195,7 +262,9 @@ def test_inspect_shows_the_model(model):
     assert "(O | B I*)*" in printed and "labels       3   (O B I)" in printed
     assert "+5.0000  x:y\\z" in printed and f"{TRANSITIONS['B', 'I']:+10.4f}  B → I" in printed
     facts = json.loads(run("inspect", model, "--json"))
-    assert facts["labels"] == LABELS and facts["constrain"] == "decode" and facts["constraint"]["pattern"] == "(O | B I*)*"
+    assert (
+        facts["labels"] == LABELS and facts["constrain"] == "decode" and facts["constraint"]["pattern"] == "(O | B I*)*"
+    )
     assert facts["heaviest_features"]["B"][0] == {"name": "n --> B: 2", "weight": 3.5}
     dumped = [line.split("\t") for line in run("inspect", model, "--dump").splitlines()]
     assert {(f[1], f[2]): float(f[3]) for f in dumped if f[0] == "feature"} == FEATURES
@@ -204,8 +273,15 @@ def test_inspect_shows_the_model(model):
 
 def test_a_dump_that_is_none_is_refused(tmp_path):
     good = dump()
-    for bad in ["", "hello\n", good[: len(good) // 2], good.replace("(0) w=a", "(0) w=q"), good.replace("5.000000", "nan"),
-                good.replace("    1: B", "    7: B"), good.replace("    2: I", "    2: B")]:
+    for bad in [
+        "",
+        "hello\n",
+        good[: len(good) // 2],
+        good.replace("(0) w=a", "(0) w=q"),
+        good.replace("5.000000", "nan"),
+        good.replace("    1: B", "    7: B"),
+        good.replace("    2: I", "    2: B"),
+    ]:
         assert "[import]" in run("import", "-m", tmp_path / "new", input=bad, code=2)
         assert not (tmp_path / "new").exists()
     message = run("import", "-m", tmp_path / "new", input=good.replace("(0) w=a", "(0) w=q"), code=2)

@@ -23,21 +23,40 @@ _ALGORITHMS = {"lbfgs": "lbfgs", "l2sgd": "adagrad", "adagrad": "adagrad"}
 class CRF:
     """A linear-chain CRF over attributes, trained and decoded under a constraint.
 
-    algorithm: "lbfgs", or "l2sgd" (AdaGrad here). c1, c2: penalties as in CRFsuite. min_freq: attributes seen less often are left
-    out. all_possible_states, all_possible_transitions, max_iterations, period, delta: as in CRFsuite. verbose: print a line for
-    every iteration. model_filename: save the model there as well.
-    constraint: a pattern, a path object, a `Language` or a `Constraint`; constrain: "train", "decode" or "none"; outside: "error",
-    "skip" or "repair"; no_sequence: "error", "free" or "empty"; unknown: gold labels spelled so are not known; features, threads,
-    seed, patience: as in `regccrf.train`.
+    algorithm: "lbfgs", or "l2sgd" (AdaGrad here). c1, c2: penalties as in CRFsuite. min_freq: attributes seen less
+    often are left out. all_possible_states, all_possible_transitions, max_iterations, period, delta: as in
+    CRFsuite. verbose: print a line for every iteration. model_filename: save the model there as well.
+    constraint: a pattern, a path object, a `Language` or a `Constraint`; constrain: "train", "decode" or "none";
+    outside: "error", "skip" or "repair"; no_sequence: "error", "free" or "empty"; unknown: gold labels spelled so
+    are not known; features, threads, seed, patience: as in `regccrf.train`.
 
     After fit: `model_` (a `Model`), `tagger_`, `classes_`, `state_features_`, `transition_features_`, `training_log_`.
     """
 
-    def __init__(self, algorithm: str = "lbfgs", *, c1: float = 0.0, c2: float = 1.0, min_freq: int = 0,
-                 all_possible_states: bool = False, all_possible_transitions: bool = False, max_iterations: Optional[int] = None,
-                 period: int = 10, delta: float = 1e-5, verbose: bool = False, model_filename: Optional[str] = None,
-                 constraint: Any = None, constrain: Optional[str] = None, outside: str = "error", no_sequence: str = "error",
-                 unknown: str = "", features: Optional[str] = None, threads: int = 0, seed: int = 1, patience: int = 0) -> None:
+    def __init__(
+        self,
+        algorithm: str = "lbfgs",
+        *,
+        c1: float = 0.0,
+        c2: float = 1.0,
+        min_freq: int = 0,
+        all_possible_states: bool = False,
+        all_possible_transitions: bool = False,
+        max_iterations: Optional[int] = None,
+        period: int = 10,
+        delta: float = 1e-5,
+        verbose: bool = False,
+        model_filename: Optional[str] = None,
+        constraint: Any = None,
+        constrain: Optional[str] = None,
+        outside: str = "error",
+        no_sequence: str = "error",
+        unknown: str = "",
+        features: Optional[str] = None,
+        threads: int = 0,
+        seed: int = 1,
+        patience: int = 0,
+    ) -> None:
         self.algorithm = algorithm
         self.c1 = c1
         self.c2 = c2
@@ -59,19 +78,47 @@ class CRF:
         self.seed = seed
         self.patience = patience
 
-    def fit(self, X: Sequence[Sentence], y: Sequence[Sequence[str]], X_dev: Optional[Sequence[Sentence]] = None,
-            y_dev: Optional[Sequence[Sequence[str]]] = None) -> "CRF":
+    def fit(
+        self,
+        X: Sequence[Sentence],
+        y: Sequence[Sequence[str]],
+        X_dev: Optional[Sequence[Sentence]] = None,
+        y_dev: Optional[Sequence[Sequence[str]]] = None,
+    ) -> "CRF":
         """X: sequences of attributes; y: their labels. With a development set the best model on it is kept."""
         if self.algorithm not in _ALGORITHMS:
             raise ValueError(f"algorithm is {self.algorithm!r}; it may be one of {', '.join(_ALGORITHMS)}")
         log: List[Dict[str, Any]] = []
         model, best = _train(
-            X, y, X_dev=X_dev, y_dev=y_dev, constraint=self.constraint, constrain=self.constrain, outside=self.outside,
-            unknown=self.unknown, features=self.features, lists=None, embeddings="", columns=(), word_column=0, label_column=-1,
-            format="auto", progress=lambda now: self._note(log, now), optimizer=_ALGORITHMS[self.algorithm], l1=self.c1, l2=self.c2,
-            min_count=max(1, self.min_freq), all_features=self.all_possible_states, all_transitions=self.all_possible_transitions,
-            max_iterations=self.max_iterations or 0, period=self.period, tolerance=self.delta, threads=self.threads, seed=self.seed,
-            patience=self.patience)
+            X,
+            y,
+            X_dev=X_dev,
+            y_dev=y_dev,
+            constraint=self.constraint,
+            constrain=self.constrain,
+            outside=self.outside,
+            unknown=self.unknown,
+            features=self.features,
+            lists=None,
+            embeddings="",
+            columns=(),
+            word_column=0,
+            label_column=-1,
+            format="auto",
+            progress=lambda now: self._note(log, now),
+            optimizer=_ALGORITHMS[self.algorithm],
+            l1=self.c1,
+            l2=self.c2,
+            min_count=max(1, self.min_freq),
+            all_features=self.all_possible_states,
+            all_transitions=self.all_possible_transitions,
+            max_iterations=self.max_iterations or 0,
+            period=self.period,
+            tolerance=self.delta,
+            threads=self.threads,
+            seed=self.seed,
+            patience=self.patience,
+        )
         self.model_ = model
         self.best_ = best
         self.training_log_ = log
@@ -84,7 +131,10 @@ class CRF:
         log.append(now)
         if self.verbose:
             development = "" if now["development"] is None else f"  development {now['development']:.4f}"
-            print(f"iteration {now['iteration']}  objective {now['objective']:.6f}  gradient {now['gradient_norm']:.4g}{development}")
+            print(
+                f"iteration {now['iteration']}  objective {now['objective']:.6f}  "
+                f"gradient {now['gradient_norm']:.4g}{development}"
+            )
 
     @property
     def tagger_(self) -> Tagger:
@@ -137,7 +187,9 @@ class CRF:
 
     # What scikit-learn asks of an estimator.
     def get_params(self, deep: bool = True) -> Dict[str, Any]:
-        return {name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"}
+        return {
+            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
+        }
 
     def set_params(self, **parameters: Any) -> "CRF":
         known = self.get_params()
@@ -152,8 +204,14 @@ class CRF:
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import Tags, TargetTags
-        return Tags(estimator_type=None, target_tags=TargetTags(required=True), transformer_tags=None, classifier_tags=None,
-                    regressor_tags=None)
+
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=True),
+            transformer_tags=None,
+            classifier_tags=None,
+            regressor_tags=None,
+        )
 
     def __getstate__(self) -> Dict[str, Any]:
         return {**self.__dict__, "_tagger": None}

@@ -1,8 +1,8 @@
 """Training and tagging with features, without PyTorch: what the command line's `train` and `tag` do.
 
-A sentence is a list of positions. For a model of attributes a position is a dict or a list of strings, flattened as python-crfsuite
-does: {"w": "Bank", "capital": True, "near": ["the", "of"]} holds w:Bank, capital (value 1), near:the and near:of. For a model of
-words or templates it is a word, or a list of columns.
+A sentence is a list of positions. For a model of attributes a position is a dict or a list of strings, flattened as
+python-crfsuite does: {"w": "Bank", "capital": True, "near": ["the", "of"]} holds w:Bank, capital (value 1), near:the
+and near:of. For a model of words or templates it is a word, or a list of columns.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ Paths = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
 
 class Tagging(NamedTuple):
     """A label sequence and its probability."""
+
     labels: List[str]
     probability: float
 
@@ -31,19 +32,21 @@ def _over(constraint: Any, labels: Sequence[str]) -> Constraint:
     elif isinstance(constraint, str):
         # A pattern whose `.` is any label must know them all.
         own = list(Language(constraint).labels)
-        return compile_language(Language(constraint, Labels(own + [name for name in labels if name not in own])), Limits())
+        names = own + [name for name in labels if name not in own]
+        return compile_language(Language(constraint, Labels(names)), Limits())
     elif isinstance(constraint, Constraint):
         constraint = constraint.language()
     own = list(constraint.labels)
-    return compile_language(constraint.with_labels(Labels(own + [name for name in labels if name not in own])), Limits())
+    names = own + [name for name in labels if name not in own]
+    return compile_language(constraint.with_labels(Labels(names)), Limits())
 
 
 class Tagger:
     """Labels sentences with a model: an object, or the path of its file.
 
-    `constraint` replaces the model's own (a pattern, a path object, a `Language` or a `Constraint`); `unconstrained=True` leaves
-    it out. Sentences for which nothing is legal raise an Error, or are labelled without the constraint (`no_sequence="free"`), or
-    get None (`"empty"`).
+    `constraint` replaces the model's own (a pattern, a path object, a `Language` or a `Constraint`);
+    `unconstrained=True` leaves it out. Sentences for which nothing is legal raise an Error, or are labelled without
+    the constraint (`no_sequence="free"`), or get None (`"empty"`).
 
     >>> X, y = [["Ann", "Lee", "sings"]], [["B", "I", "O"]]
     >>> tagger = regccrf.Tagger(regccrf.train(X, y, constraint="(O | B I*)*", features="words"))
@@ -51,8 +54,16 @@ class Tagger:
     ['B', 'I', 'O']
     """
 
-    def __init__(self, model: Union[Model, str, "os.PathLike[str]"], constraint: Any = None, *, unconstrained: bool = False,
-                 no_sequence: str = "error", embeddings: str = "", threads: int = 0) -> None:
+    def __init__(
+        self,
+        model: Union[Model, str, "os.PathLike[str]"],
+        constraint: Any = None,
+        *,
+        unconstrained: bool = False,
+        no_sequence: str = "error",
+        embeddings: str = "",
+        threads: int = 0,
+    ) -> None:
         if no_sequence not in ("error", "free", "empty"):
             raise ValueError(f"no_sequence is {no_sequence!r}; it may be 'error', 'free' or 'empty'")
         if not isinstance(model, Model):
@@ -74,8 +85,13 @@ class Tagger:
     def _decoder(self, **wanted: Any) -> _core.Tagger:
         key = tuple(sorted(wanted.items()))
         if key not in self._decoders:
-            self._decoders[key] = _core.Tagger(self._model, self._extractor, no_sequence=self._settings["no_sequence"],
-                                               threads=self._settings["threads"], **wanted)
+            self._decoders[key] = _core.Tagger(
+                self._model,
+                self._extractor,
+                no_sequence=self._settings["no_sequence"],
+                threads=self._settings["threads"],
+                **wanted,
+            )
         return self._decoders[key]
 
     @property
@@ -93,7 +109,10 @@ class Tagger:
     def tag_all(self, sentences: Iterable[Sentence]) -> List[Optional[List[str]]]:
         """The same for many sentences, at once."""
         names = list(self.labels)
-        return [[names[a] for a in result.paths[0][0]] if result.paths else None for result in self._decoder().tag(sentences)]
+        return [
+            [names[a] for a in result.paths[0][0]] if result.paths else None
+            for result in self._decoder().tag(sentences)
+        ]
 
     def k_best(self, sentence: Sentence, k: int) -> List[Tagging]:
         """The k best legal sequences with their probabilities, best first."""
@@ -107,8 +126,10 @@ class Tagger:
     def marginals_all(self, sentences: Iterable[Sentence]) -> List[List[Dict[str, float]]]:
         names = list(self.labels)
         results = self._decoder(all_marginals=True).tag(sentences)
-        return [[dict(zip(names, numbers[t:t + len(names)])) for t in range(0, len(numbers), len(names))]
-                for numbers in (result.all_marginals for result in results)]
+        return [
+            [dict(zip(names, numbers[t : t + len(names)])) for t in range(0, len(numbers), len(names))]
+            for numbers in (result.all_marginals for result in results)
+        ]
 
     def language_mass(self, sentence: Sentence) -> float:
         """How much of the unconstrained model's probability mass is legal."""
@@ -121,6 +142,7 @@ def _rebuild(model: Model, settings: Dict[str, Any]) -> Tagger:
 
 def _exp(log: float) -> float:
     import math
+
     return math.exp(log)
 
 
@@ -131,7 +153,7 @@ def _extractor(features: str, **words: Any) -> Extractor:
         return Extractor.words(**words)
     if "%x[" in features:
         return Extractor.from_template(features)
-    raise ValueError(f"features is {features!r}; it may be 'attributes', 'words', or the text of a template (U00:%x[0,0] …)")
+    raise ValueError(f"features is {features!r}; it may be 'attributes', 'words', or a template's text (U00:%x[0,0] …)")
 
 
 def _paths(X: Any, y: Any) -> Optional[List[str]]:
@@ -164,22 +186,39 @@ def _fill(data: _core.Data, X: Any, y: Any, format: str) -> _core.Data:
     return data
 
 
-def train(X: Any, y: Optional[Sequence[Sequence[str]]] = None, *, X_dev: Any = None, y_dev: Optional[Sequence[Sequence[str]]] = None,
-          constraint: Any = None, constrain: Optional[str] = None, outside: str = "error", unknown: str = "",
-          features: Optional[str] = None, lists: Optional[Dict[str, str]] = None, embeddings: str = "",
-          columns: Sequence[int] = (), word_column: int = 0, label_column: int = -1, format: str = "auto",
-          progress: Optional[Callable[[Dict[str, Any]], Optional[bool]]] = None, **options: Any) -> Model:
+def train(
+    X: Any,
+    y: Optional[Sequence[Sequence[str]]] = None,
+    *,
+    X_dev: Any = None,
+    y_dev: Optional[Sequence[Sequence[str]]] = None,
+    constraint: Any = None,
+    constrain: Optional[str] = None,
+    outside: str = "error",
+    unknown: str = "",
+    features: Optional[str] = None,
+    lists: Optional[Dict[str, str]] = None,
+    embeddings: str = "",
+    columns: Sequence[int] = (),
+    word_column: int = 0,
+    label_column: int = -1,
+    format: str = "auto",
+    progress: Optional[Callable[[Dict[str, Any]], Optional[bool]]] = None,
+    **options: Any,
+) -> Model:
     """Fits a model by penalised maximum likelihood, under a constraint or without.
 
-    X, y: sequences in memory and their labels; or X alone: the path of a file or of several, as `regccrf train` reads them.
-    features: "attributes" (X's positions are dicts or lists of strings), "words" (words or rows of columns), or the text of a
-    CRF++ template. By default what fits X. `columns`, `word_column` and `label_column` count from 0.
-    constraint: a pattern, a path object, a `Language` or a `Constraint`; constrain: "train" (the default with a constraint),
-    "decode" or "none"; outside: what to do with training sequences outside the language: "error", "skip" or "repair".
+    X, y: sequences in memory and their labels; or X alone: the path of a file or of several, as `regccrf train` reads
+    them.
+    features: "attributes" (X's positions are dicts or lists of strings), "words" (words or rows of columns), or the
+    text of a CRF++ template. By default what fits X. `columns`, `word_column` and `label_column` count from 0.
+    constraint: a pattern, a path object, a `Language` or a `Constraint`; constrain: "train" (the default with a
+    constraint), "decode" or "none"; outside: what to do with training sequences outside the language: "error", "skip"
+    or "repair".
     unknown: gold labels spelled so are not known.
     progress: called after every iteration with a dict; False stops.
-    options: optimizer, l1, l2, min_count, all_features, all_transitions, max_iterations, tolerance, period, patience, rate, batch,
-    average, seed, threads, checkpoint, every, resume, as in the command line.
+    options: optimizer, l1, l2, min_count, all_features, all_transitions, max_iterations, tolerance, period, patience,
+    rate, batch, average, seed, threads, checkpoint, every, resume, as in the command line.
 
     Other threads run while it works; Ctrl-C ends it with KeyboardInterrupt after the iteration.
 
@@ -187,25 +226,59 @@ def train(X: Any, y: Optional[Sequence[Sequence[str]]] = None, *, X_dev: Any = N
     >>> model.constrain
     'train'
     """
-    model, _ = _train(X, y, X_dev=X_dev, y_dev=y_dev, constraint=constraint, constrain=constrain, outside=outside,
-                      unknown=unknown, features=features, lists=lists, embeddings=embeddings, columns=columns,
-                      word_column=word_column, label_column=label_column, format=format, progress=progress, **options)
+    model, _ = _train(
+        X,
+        y,
+        X_dev=X_dev,
+        y_dev=y_dev,
+        constraint=constraint,
+        constrain=constrain,
+        outside=outside,
+        unknown=unknown,
+        features=features,
+        lists=lists,
+        embeddings=embeddings,
+        columns=columns,
+        word_column=word_column,
+        label_column=label_column,
+        format=format,
+        progress=progress,
+        **options,
+    )
     return model
 
 
 def _guess_features(X: Any, y: Any, format: str) -> str:
     paths = _paths(X, y)
     if paths is not None:
-        return "attributes" if (_core.detect_format(paths[0]) if format == "auto" else format) == "crfsuite" else "words"
+        format = _core.detect_format(paths[0]) if format == "auto" else format
+        return "attributes" if format == "crfsuite" else "words"
     for sentence in X:
         for position in sentence:
             return "words" if isinstance(position, str) else "attributes"
     return "attributes"
 
 
-def _train(X: Any, y: Any, *, X_dev: Any, y_dev: Any, constraint: Any, constrain: Optional[str], outside: str, unknown: str,
-           features: Optional[str], lists: Optional[Dict[str, str]], embeddings: str, columns: Sequence[int], word_column: int,
-           label_column: int, format: str, progress: Any, **options: Any) -> Tuple[Model, Dict[str, Any]]:
+def _train(
+    X: Any,
+    y: Any,
+    *,
+    X_dev: Any,
+    y_dev: Any,
+    constraint: Any,
+    constrain: Optional[str],
+    outside: str,
+    unknown: str,
+    features: Optional[str],
+    lists: Optional[Dict[str, str]],
+    embeddings: str,
+    columns: Sequence[int],
+    word_column: int,
+    label_column: int,
+    format: str,
+    progress: Any,
+    **options: Any,
+) -> Tuple[Model, Dict[str, Any]]:
     settings = _core.TrainOptions()
     for name, value in options.items():
         if not hasattr(settings, name):
@@ -213,8 +286,13 @@ def _train(X: Any, y: Any, *, X_dev: Any, y_dev: Any, constraint: Any, constrain
         setattr(settings, name, os.fspath(value) if name == "checkpoint" else value)
     if not isinstance(X, (str, os.PathLike, list, tuple)):
         X = list(X)
-    extractor = _extractor(features or _guess_features(X, y, format), word=word_column, columns=list(columns),
-                           lists=list((lists or {}).items()), embeddings=os.fspath(embeddings))
+    extractor = _extractor(
+        features or _guess_features(X, y, format),
+        word=word_column,
+        columns=list(columns),
+        lists=list((lists or {}).items()),
+        embeddings=os.fspath(embeddings),
+    )
     data = _fill(_core.Data(extractor, unknown, label_column), X, y, format)
     development = None if X_dev is None else _fill(data.development(), X_dev, y_dev, format)
     if constrain is None:

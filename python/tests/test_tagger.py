@@ -1,4 +1,5 @@
 """Training and tagging from Python, and the estimator."""
+
 import itertools
 import math
 import os
@@ -31,7 +32,9 @@ def sequences(model, x, legal=None):
             continue
         score = sum(transitions.get((names[a], names[b]), 0) for a, b in zip(y, y[1:]))
         for item, a in zip(x, y):
-            score += features.get((f"w:{item['w']}", names[a]), 0) + item["capital"] * features.get(("capital", names[a]), 0)
+            score += features.get((f"w:{item['w']}", names[a]), 0) + item["capital"] * features.get(
+                ("capital", names[a]), 0
+            )
         yield [names[a] for a in y], math.exp(score)
 
 
@@ -57,7 +60,11 @@ def test_tagger_gives_what_the_weights_say():
 
 
 def test_attributes_flatten_as_python_crfsuite_does():
-    x = [{"a": "b", "n": 1.5, "t": True, "p": {"x": "y", "q": {"r": 2}}, "l": ["u", "v"], "s": {"w"}}, ["plain", "list"], {}]
+    x = [
+        {"a": "b", "n": 1.5, "t": True, "p": {"x": "y", "q": {"r": 2}}, "l": ["u", "v"], "s": {"w"}},
+        ["plain", "list"],
+        {},
+    ]
     model = regccrf.train([x], [["A", "B", "A"]])
     names = {name for name, _ in model.features()}
     assert names == {"a:b", "n", "t", "p:x:y", "p:q:r", "l:u", "l:v", "s:w", "plain", "list"}
@@ -128,6 +135,7 @@ def test_progress_is_told_and_stops():
 
     def fail(now):
         raise KeyError("mine")
+
     with pytest.raises(KeyError, match="mine"):
         regccrf.train(X, y, progress=fail)
     with pytest.raises(TypeError, match="no option 'l3'"):
@@ -142,6 +150,7 @@ def test_other_threads_run_during_training():
         while not done.is_set():
             ticks.append(time.monotonic())
             time.sleep(0.001)
+
     thread = threading.Thread(target=tick)
     thread.start()
     during = []
@@ -156,6 +165,7 @@ def test_interrupt_ends_training():
 
     def press(now):
         os.kill(os.getpid(), signal.SIGINT)
+
     with pytest.raises(KeyboardInterrupt):
         regccrf.train(X, y, progress=press)
 
