@@ -1,6 +1,7 @@
 #include "cli/columns.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string_view>
 
 #include "io/lines.h"
@@ -32,31 +33,48 @@ std::string_view pick(const std::vector<std::string_view>& cells, int column, co
   throw Error(where + ": " + std::to_string(count) + (count == 1 ? " column, and " : " columns, and ") + asked);
 }
 
+bool has_all(const std::vector<std::string_view>& cells, const std::vector<int>& wanted) {
+  return std::all_of(wanted.begin(), wanted.end(),
+                     [&](int c) { return static_cast<int>(cells.size()) >= std::abs(c); });
+}
+
+void erase(Columns& columns, std::size_t sequence) {
+  const auto at = static_cast<std::ptrdiff_t>(sequence);
+  for (auto& column : columns.columns) column.erase(column.begin() + at);
+  columns.lines.erase(columns.lines.begin() + at);
+}
+
 }  // namespace
 
-Columns read_columns(const std::string& path, const std::vector<int>& wanted) {
+Columns read_columns(const std::string& path, const std::vector<int>& wanted, Docstart docstart) {
   Columns result;
   result.columns.resize(wanted.size());
+  std::vector<std::pair<std::size_t, std::size_t>> docstarts;  // sequence, number of columns
   bool in_sequence = false;
   LineReader reader(path);
   for (Line line; reader.next(line);) {
     const std::vector<std::string_view> cells = split(line.text);
-    const bool is_boundary = cells.empty() || cells[0] == "-X-";
-    if (is_boundary) {
+    const bool is_docstart = !cells.empty() && cells[0] == "-DOCSTART-";
+    const bool says_nothing = is_docstart && (docstart == Docstart::skip || !has_all(cells, wanted));
+    if (cells.empty() || cells[0] == "-X-" || says_nothing) {
       in_sequence = false;
       continue;
     }
-    if (!in_sequence) {
+    if (!in_sequence || is_docstart) {
       for (auto& column : result.columns) column.emplace_back();
       result.lines.push_back(static_cast<std::size_t>(reader.number()));
-      in_sequence = true;
     }
-    result.most_columns = std::max(result.most_columns, cells.size());
     const std::string where = "'" + path + "', line " + std::to_string(reader.number());
     for (std::size_t i = 0; i < wanted.size(); ++i)
       result.columns[i].back().emplace_back(pick(cells, wanted[i], where));
+    if (is_docstart) docstarts.emplace_back(result.lines.size() - 1, cells.size());
+    result.most_columns = std::max(result.most_columns, cells.size());
+    in_sequence = !is_docstart;
   }
   result.ends_with_empty_line = !in_sequence;
+  for (auto it = docstarts.rbegin(); it != docstarts.rend(); ++it) {
+    if (it->second < result.most_columns) erase(result, it->first);
+  }
   return result;
 }
 

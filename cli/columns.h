@@ -17,8 +17,12 @@ struct Columns {
   bool ends_with_empty_line = true;
 };
 
+// What to do with a -DOCSTART- line. conlleval counts it as a token, where it has as many columns as others; where a
+// tagger has added its column to the others alone, it says nothing.
+enum class Docstart { count_if_complete, skip };
+
 // As conlleval reads them: a line whose first column is -X- is an empty line, too. "-" is standard input. Error for a
 // line that has too few columns.
-Columns read_columns(const std::string& path, const std::vector<int>& wanted);
+Columns read_columns(const std::string& path, const std::vector<int>& wanted, Docstart docstart);
 
 }  // namespace regccrf::cli

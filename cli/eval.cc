@@ -66,7 +66,7 @@ void check_not_words(const Report& report) {
 // Gold and prediction as two columns of one file.
 Report read_one(const Options& options) {
   const int gold = or_else(options.gold_column, -2), predicted = or_else(options.predicted_column, -1);
-  Columns file = read_columns(options.files[0], {1, gold, predicted});
+  Columns file = read_columns(options.files[0], {1, gold, predicted}, Docstart::count_if_complete);
   Report report;
   report.words = std::move(file.columns[0]);
   report.gold = std::move(file.columns[1]);
@@ -77,10 +77,10 @@ Report read_one(const Options& options) {
 }
 
 Report read_several(const Options& options) {
-  Columns gold = read_columns(options.files[0], {or_else(options.gold_column, -1), 1});
+  Columns gold = read_columns(options.files[0], {or_else(options.gold_column, -1), 1}, Docstart::skip);
   Report report;
   for (std::size_t i = 1; i < options.files.size(); ++i) {
-    Columns predicted = read_columns(options.files[i], {or_else(options.predicted_column, -1)});
+    Columns predicted = read_columns(options.files[i], {or_else(options.predicted_column, -1)}, Docstart::skip);
     check_alignment(gold, options.files[0], predicted, options.files[i]);
     report.systems.push_back({options.files[i], std::move(predicted.columns[0]), {}});
   }
@@ -118,6 +118,7 @@ Report read(const Options& options) {
 
 int eval_command(const Options& options) {
   Report report = read(options);
+  if (report.gold.empty() && !options.conlleval) throw Error("'" + options.files[0] + "' holds no sequence");
   report.resampling = options.resampling;
   report.options.scheme =
       options.conlleval && options.scheme == "auto" ? SpanScheme::prefixed : scheme_of(options.scheme, report.gold);

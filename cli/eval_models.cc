@@ -107,6 +107,20 @@ std::optional<Constraint> choose_constraint(const std::vector<Model>& models, co
   return std::nullopt;
 }
 
+// Gold that no model knows is a wrong column.
+void check_labels(const std::vector<Model>& models, const std::vector<LabelNames>& gold) {
+  for (const LabelNames& sequence : gold) {
+    for (const std::string& label : sequence) {
+      for (const Model& model : models) {
+        if (model.labels().find(label)) return;
+      }
+    }
+  }
+  if (gold.empty()) return;
+  throw Error("no gold label, such as '" + gold[0][0] +
+              "', is a label of the model; --gold-column names the column that holds them");
+}
+
 // A model with its way of decoding.
 struct Way {
   std::string name, path;
@@ -162,6 +176,7 @@ Report tag_with_models(const ModelOptions& options, const std::vector<std::strin
                 << " sequences; they are decoded freely and count as violations\n";
     }
   }
+  check_labels(models, data->gold);
   report.words = std::move(data->words);
   report.gold = std::move(data->gold);
   return report;

@@ -136,6 +136,21 @@ def test_what_cannot_be_compared_is_refused(files):
     assert "there is no file 'bio(X)'" in refused(files, "gold", "gold", "-c", "bio(X)")
 
 
+def test_docstart_counts_as_for_conlleval_where_it_is_complete(files):
+    joined = (files / "joined").read_text()
+    (files / "complete").write_text("-DOCSTART- O O\n\n" + joined)
+    assert evaluate(files, "complete")["systems"][0]["tokens"] == 7
+    (files / "lacking").write_text("-DOCSTART- O\n\n" + joined + "\n-DOCSTART- O\n")
+    assert evaluate(files, "lacking")["systems"][0]["tokens"] == 6
+    (files / "document").write_text("-DOCSTART- O\n\n" + GOLD)
+    assert evaluate(files, "document", "predicted")["systems"][0]["tokens"] == 6
+
+
+def test_nothing_to_evaluate_is_an_error(files):
+    (files / "empty").write_text("\n\n")
+    assert "'empty' holds no sequence" in refused(files, "empty", "empty")
+
+
 def test_standard_input(files):
     done = run(files, "-", "--json", text=(files / "joined").read_text())
     assert json.loads(done.stdout)["systems"][0]["spans"]["gold"] == 3
@@ -200,6 +215,12 @@ def test_sequences_that_are_too_short_are_decoded_freely_and_noted(models):
     done = run(models, "-m", "legal", "short", "--json")
     assert json.loads(done.stdout)["systems"][0]["violations"] == 1
     assert "no sequence of the length of 1 of 2 sequences" in done.stderr
+
+
+def test_gold_that_the_model_does_not_know_is_a_wrong_column(models):
+    (models / "other").write_text("a x\nb y\n")
+    assert "no gold label, such as 'x', is a label of the model" in refused(models, "-m", "plain", "other")
+    assert "there is no column 7" in refused(models, "-m", "plain", "other", "--gold-column", 7)
 
 
 def test_threads_change_nothing(models):
