@@ -1,4 +1,5 @@
-"""How each corpus of the data folder becomes labelled sequences: one function a corpus, each a list of lists of (token, label).
+"""How each corpus of the data folder becomes labelled sequences: one function a corpus, each gives lists of
+(token, label).
 
 The folder is ../shared/data beside the repository, or $REGCCRF_DATA. A corpus that is absent raises Absent, which names
 the file that was looked for.
@@ -39,7 +40,7 @@ def blocks(text):
 
 
 def bio_of_brackets(cells):
-    """`(ARG0*`, `*`, `*)` become B-ARG0, I-ARG0, I-ARG0. The verb's own span V is O: the predicate is given, not found."""
+    """`(ARG0*`, `*`, `*)` become B-ARG0, I-ARG0, I-ARG0. The verb's own span V is O: the predicate is given."""
     labels, role = [], None
     for cell in cells:
         opening = re.match(r"\(([^*()]+)\*", cell)
@@ -76,7 +77,7 @@ def ner(name):
 
 
 def citations(name):
-    """One label a token, the name of the field that it stands in. A field's tokens are its words between white space."""
+    """One label a token, the name of the field that it stands in. A field's tokens are its words between blanks."""
     dataset = ElementTree.fromstring(read(f"citations/anystyle_{name}.xml"))
     return [[(word, field.tag) for field in entry for word in "".join(field.itertext()).split()] for entry in dataset]
 

@@ -1,16 +1,17 @@
 """Membrane proteins: what a residue's features are, and when a predicted topology is right.
 
-A residue's row is: the amino acid; its group; the mean hydropathy (Kyte and Doolittle's scale) of the 7 and of the 19 residues
-around it, rounded (19 is about a helix's way through a membrane); how many of the 15 around it are positive, and how many
-negative (loops inside the cell have more of the first: von Heijne's rule); and how far the nearer end of the chain is, doubling.
+A residue's row is: the amino acid; its group; the mean hydropathy (Kyte and Doolittle's scale) of the 7 and of the 19
+residues around it, rounded (19 is about a helix's way through a membrane); how many of the 15 around it are positive,
+and how many negative (loops inside the cell have more of the first: von Heijne's rule); and how far the nearer end of
+the chain is, doubling.
 """
 from itertools import groupby
 from pathlib import Path
 
-HYDROPATHY = {"A": 1.8, "R": -4.5, "N": -3.5, "D": -3.5, "C": 2.5, "Q": -3.5, "E": -3.5, "G": -0.4, "H": -3.2, "I": 4.5, "L": 3.8,
-              "K": -3.9, "M": 1.9, "F": 2.8, "P": -1.6, "S": -0.8, "T": -0.7, "W": -0.9, "Y": -1.3, "V": 4.2}
-GROUPS = {acid: name for name, acids in {"positive": "KRH", "negative": "DE", "polar": "NQST", "small": "GAPC", "aromatic": "FWY",
-                                         "aliphatic": "ILVM"}.items() for acid in acids}
+HYDROPATHY = {"A": 1.8, "R": -4.5, "N": -3.5, "D": -3.5, "C": 2.5, "Q": -3.5, "E": -3.5, "G": -0.4, "H": -3.2, "I": 4.5,
+              "L": 3.8, "K": -3.9, "M": 1.9, "F": 2.8, "P": -1.6, "S": -0.8, "T": -0.7, "W": -0.9, "Y": -1.3, "V": 4.2}
+ACIDS = {"positive": "KRH", "negative": "DE", "polar": "NQST", "small": "GAPC", "aromatic": "FWY", "aliphatic": "ILVM"}
+GROUPS = {acid: name for name, acids in ACIDS.items() for acid in acids}
 LEAST_OVERLAP = 5  # residues that a predicted helix shares with its gold helix
 
 TEMPLATE = "experiments/membrane.template"
@@ -32,7 +33,8 @@ def row(residues, at, label):
     residue, near = residues[at], around(residues, at, 15)
     end = min(at, len(residues) - 1 - at)
     side = "N" if at < len(residues) / 2 else "C"
-    return (residue, GROUPS.get(residue, "other"), hydropathy(around(residues, at, 7)), hydropathy(around(residues, at, 19)),
+    return (residue, GROUPS.get(residue, "other"),
+            hydropathy(around(residues, at, 7)), hydropathy(around(residues, at, 19)),
             charges(near, "KR"), charges(near, "DE"), side + str(end.bit_length()), label)
 
 
@@ -42,7 +44,7 @@ def rows(protein):
     return [row(residues, at, label) for at, (_, label) in enumerate(protein)]
 
 
-# --- topology ------------------------------------------------------------------------------------------------------------------
+# --- topology -------------------------------------------------------------------------------------------------------
 
 
 def label_sequences(path):
@@ -64,11 +66,13 @@ def runs(labels):
 def is_right(gold, predicted):
     """Over the residues whose gold is known: the same runs in the same order, and every helix where it should be."""
     known = [at for at, label in enumerate(gold) if label != "U"]
-    pairs = list(zip(runs([gold[at] for at in known]), runs([predicted[at] for at in known])))
-    same_outline = [run[0] for run in runs([gold[at] for at in known])] == [run[0] for run in runs([predicted[at] for at in known])]
-    return same_outline and all(len(g & p) >= min(LEAST_OVERLAP, len(g)) for (label, g), (_, p) in pairs if label == "H")
+    gold_runs, predicted_runs = (runs([labels[at] for at in known]) for labels in (gold, predicted))
+    same_outline = [label for label, _ in gold_runs] == [label for label, _ in predicted_runs]
+    helices = [(g, p) for (label, g), (_, p) in zip(gold_runs, predicted_runs) if label == "H"]
+    return same_outline and all(len(g & p) >= min(LEAST_OVERLAP, len(g)) for g, p in helices)
 
 
 def topologies(gold_path, predicted_path):
     """Whether each protein's topology is right."""
-    return [is_right(gold, predicted) for gold, predicted in zip(label_sequences(gold_path), label_sequences(predicted_path), strict=True)]
+    pairs = zip(label_sequences(gold_path), label_sequences(predicted_path), strict=True)
+    return [is_right(gold, predicted) for gold, predicted in pairs]

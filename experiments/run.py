@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Where a constraint helps, on real data: python3 experiments/run.py citations addresses membrane wnut17
 
-Each experiment trains two models on a fixed split, one without the language and one under it, and compares three systems on the
-test part: unconstrained; constrained decoding (the first model's weights, decoded under the language); constrained training.
-Each is done with a tenth of the training part and with all of it. Results go to experiments/results/NAME.json, a table to
-standard output; `--table` prints the tables of all results as they stand in experiments/README.md. The corpora lie beside the
-repository: see corpora.py.
+Each experiment trains two models on a fixed split, one without the language and one under it, and compares three
+systems on the test part: unconstrained; constrained decoding (the first model's weights, decoded under the language);
+constrained training. Each is done with a tenth of the training part and with all of it. Results go to
+experiments/results/NAME.json, a table to standard output; `--table` prints the tables of all results as they stand in
+experiments/README.md. The corpora lie beside the repository: see corpora.py.
 
 REGCCRF_PROGRAM names the program, build/regccrf by default.
 """
@@ -30,7 +30,7 @@ SEED = 1
 UNCONSTRAINED, DECODING, TRAINING = "unconstrained", "constrained decoding", "constrained training"
 
 
-# --- the data: each gives (train, test), lists of sequences of rows, the label last ------------------------------------------
+# --- the data: each gives (train, test), lists of sequences of rows, the label last ---------------------------------
 
 
 def shuffled(sequences):
@@ -79,13 +79,15 @@ def wnut17():
 VECTORS = ROOT / "build" / "experiments" / "glove.txt"
 WNUT_TYPES = "corporation creative-work group location person product"
 
-# `language`: a file of languages/, or a pattern. `train`, `evaluate`: options of `regccrf train` and `regccrf eval`. `measures`: what
-# the table shows. `prepare`: makes files that training needs. `further`: a measure of its own, as a name and a function (gold file, predicted file) → right or wrong for each
-# sequence. The strength of membrane's l2 was chosen on a part of its training proteins.
+# `language`: a file of languages/, or a pattern. `train`, `evaluate`: options of `regccrf train` and `regccrf eval`.
+# `measures`: what the table shows. `prepare`: makes files that training needs. `further`: a measure of its own, as a
+# name and a function (gold file, predicted file) → right or wrong for each sequence. The strength of membrane's l2
+# was chosen on a part of its training proteins.
 EXPERIMENTS = {
     "citations": {"data": citations, "language": "citation.lang", "measures": ["accuracy", "f1", "exact"]},
     "addresses": {"data": addresses, "language": "address.lang", "measures": ["accuracy", "f1", "exact"]},
-    "membrane": {"data": proteins, "language": "membrane.lang", "measures": ["accuracy"], "evaluate": ["--unknown", "U"],
+    "membrane": {"data": proteins, "language": "membrane.lang", "measures": ["accuracy"],
+                 "evaluate": ["--unknown", "U"],
                  "train": ["--template", membrane.TEMPLATE, "--unknown", "U", "--l2", 100, "--max-iterations", 200],
                  "further": ("exact topology", membrane.topologies)},
     "wnut17": {"data": wnut17, "language": f"bio({{{WNUT_TYPES}}})", "measures": ["accuracy", "f1", "exact"],
@@ -93,7 +95,7 @@ EXPERIMENTS = {
 }
 
 
-# --- one experiment ----------------------------------------------------------------------------------------------------------
+# --- one experiment -------------------------------------------------------------------------------------------------
 
 
 def write(path, sequences):
@@ -133,7 +135,7 @@ def share_with_interval(right, samples=1000):
 
 
 def sign_test(first, second):
-    """Two-sided p of as many sequences, or more, on which one system is right and the other wrong, if that were chance."""
+    """Two-sided: how likely so uneven a number of sequences on which only one system is right would be by chance."""
     wins, losses = (sum(a and not b for a, b in zip(x, y)) for x, y in ((second, first), (first, second)))
     n, fewer = wins + losses, min(wins, losses)
     return min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / 2**n)
@@ -160,14 +162,16 @@ def compare(experiment, share, folder, sequences):
     write(test_file, test)
     language = constraint(experiment)
     plain, constrained = folder / "plain.model", folder / "constrained.model"
+    under_it = [*language, "--constrain", "train", "--outside", "skip"]
     facts = {UNCONSTRAINED: train(experiment, train_file, plain, ["--constrain", "none"]),
-             TRAINING: train(experiment, train_file, constrained, [*language, "--constrain", "train", "--outside", "skip"])}
+             TRAINING: train(experiment, train_file, constrained, under_it)}
     tagged = {name: folder / name for name in (UNCONSTRAINED, DECODING, TRAINING)}
     tag(plain, test_file, tagged[UNCONSTRAINED])
     tag(plain, test_file, tagged[DECODING], language)
     tag(constrained, test_file, tagged[TRAINING])
 
-    result = json.loads(regccrf("eval", test_file, *tagged.values(), *language, *experiment.get("evaluate", []), "--json"))
+    options = [*language, *experiment.get("evaluate", []), "--json"]
+    result = json.loads(regccrf("eval", test_file, *tagged.values(), *options))
     for system, name in zip(result["systems"], tagged):
         system["name"] = name
     for comparison, name in zip(result["comparisons"], [DECODING, TRAINING]):
@@ -188,15 +192,16 @@ def run(name):
         folder = ROOT / "build" / "experiments" / name / f"{share:g}"
         folder.mkdir(parents=True, exist_ok=True)
         runs.append(compare(experiment, share, folder, sequences))
+    further = [experiment["further"][0]] if "further" in experiment else []
     result = {"experiment": name, "command": f"python3 experiments/run.py {name}", "cores": os.cpu_count(),
               "language": experiment["language"], "gold_is_partial": "--unknown" in experiment.get("evaluate", []),
-              "measures": [*experiment["measures"], *([experiment["further"][0]] if "further" in experiment else [])], "runs": runs}
+              "measures": experiment["measures"] + further, "runs": runs}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     return result
 
 
-# --- the table ---------------------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------------------------
 
 
 TITLES = {"accuracy": "token accuracy", "f1": "span F1", "exact": "exact sequences"}
@@ -215,13 +220,14 @@ def table(result):
     """One row a system; p is against the unconstrained one."""
     measures = result["measures"]
     tested = "f1" if "f1" in measures else measures[-1]
-    head = ["training sequences", "system", *(TITLES.get(m, m) for m in measures), f"p ({TITLES.get(tested, tested)})", "violations"]
+    titles = [TITLES.get(m, m) for m in measures]
+    head = ["training sequences", "system", *titles, f"p ({TITLES.get(tested, tested)})", "violations"]
     lines = [head, ["---"] * len(head)]
     for one in result["runs"]:
         p = {comparison["second"]: at_least_a_thousandth(comparison[tested]["p"]) for comparison in one["comparisons"]}
         for system in one["systems"]:
-            lines.append([str(one["training_sequences"]), system["name"], *(cell(system, m) for m in measures), p.get(system["name"], ""),
-                          f"{system['violations']} of {one['test_sequences']}"])
+            lines.append([str(one["training_sequences"]), system["name"], *(cell(system, m) for m in measures),
+                          p.get(system["name"], ""), f"{system['violations']} of {one['test_sequences']}"])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n\n" + outside(result)
 
 
@@ -229,16 +235,17 @@ def outside(result):
     """How much gold the language does not allow: it is left out of constrained training, and lost in the test."""
     if result["gold_is_partial"]:
         return "All gold agrees with the language where it is known."
-    skipped = [f"{one['training'][TRAINING].get('skipped', 0)} of {one['training_sequences']}" for one in result["runs"]]
-    last = result["runs"][-1]
+    runs = result["runs"]
+    skipped = [f"{one['training'][TRAINING].get('skipped', 0)} of {one['training_sequences']}" for one in runs]
+    last = runs[-1]
     return (f"Gold outside the language: in training {' and '.join(skipped)}, left out of constrained training; "
             f"in the test {last['test_gold_outside']} of {last['test_sequences']}.")
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0], formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("names", nargs="*", choices=[[], *EXPERIMENTS], metavar="NAME", help=", ".join(EXPERIMENTS))
-    parser.add_argument("--table", action="store_true", help="run nothing, print the tables of the results that there are")
+    parser.add_argument("--table", action="store_true", help="run nothing, print the tables of the results")
     arguments = parser.parse_args()
     if not arguments.table and not arguments.names:
         parser.error("name an experiment: " + ", ".join(EXPERIMENTS))

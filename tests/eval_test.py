@@ -30,14 +30,18 @@ def files(tmp_path):
 
 
 def run(folder, *arguments, text=None):
-    return subprocess.run([PROGRAM, "eval", *map(str, arguments)], cwd=folder, input=text, capture_output=True, text=True,
-                          timeout=60, check=False)
+    return subprocess.run([PROGRAM, "eval", *map(str, arguments)], cwd=folder, input=text, capture_output=True,
+                          text=True, timeout=60, check=False)
 
 
 def evaluate(folder, *arguments):
     done = run(folder, *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def f1(folder, *arguments):
+    return evaluate(folder, *arguments)["systems"][0]["f1"]
 
 
 def refused(folder, *arguments):
@@ -59,12 +63,12 @@ def test_two_files_and_one_file_say_the_same(files):
 
 def test_crlf_tabs_and_a_missing_last_newline_change_nothing(files):
     (files / "other").write_bytes(PREDICTED.rstrip("\n").replace(" ", "\t").replace("\n", "\r\n").encode())
-    assert evaluate(files, "gold", "other")["systems"][0]["f1"] == evaluate(files, "gold", "predicted")["systems"][0]["f1"]
+    assert f1(files, "gold", "other") == f1(files, "gold", "predicted")
 
 
 def test_gzip_is_read_as_it_is(files):
     (files / "zipped.gz").write_bytes(gzip.compress(PREDICTED.encode()))
-    assert evaluate(files, "gold", "zipped.gz")["systems"][0]["f1"] == evaluate(files, "gold", "predicted")["systems"][0]["f1"]
+    assert f1(files, "gold", "zipped.gz") == f1(files, "gold", "predicted")
 
 
 def test_conlleval_prints_its_report(files):
@@ -125,7 +129,8 @@ def test_unknown_gold_is_left_out(files):
 
 def test_what_cannot_be_compared_is_refused(files):
     (files / "short").write_text("Ada B-PER\n\nin O\nLondon B-LOC\n")
-    assert "sequence 1 has 4 tokens in 'gold' (line 1) and 1 tokens in 'short' (line 1)" in refused(files, "gold", "short")
+    message = refused(files, "gold", "short")
+    assert "sequence 1 has 4 tokens in 'gold' (line 1) and 1 tokens in 'short' (line 1)" in message
     (files / "fewer").write_text(GOLD.split("\n\n", maxsplit=1)[0] + "\n")
     assert "'gold' has 2 sequences and 'fewer' has 1" in refused(files, "gold", "fewer")
     assert "cannot open absent" in refused(files, "gold", "absent")
@@ -156,13 +161,14 @@ def test_standard_input(files):
     assert json.loads(done.stdout)["systems"][0]["spans"]["gold"] == 3
 
 
-# --- models ----------------------------------------------------------------------------------------------------------------
+# --- models ---------------------------------------------------------------------------------------------------------
 
 LANGUAGE = "first (middle)* last"
 
 
 def program(*arguments, text=None):
-    done = subprocess.run([PROGRAM, *map(str, arguments)], input=text, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([PROGRAM, *map(str, arguments)], input=text, capture_output=True, text=True, timeout=60,
+                          check=False)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -176,7 +182,8 @@ def models(tmp_path_factory):
         text = ""
         for _ in range(count):
             labels = ["first", *["middle"] * draw.randrange(4), "last"]
-            text += "".join(f"{draw.choice('abc') if draw.random() < 0.5 else label[0]} {label}\n" for label in labels) + "\n"
+            words = [draw.choice("abc") if draw.random() < 0.5 else label[0] for label in labels]
+            text += "".join(f"{word} {label}\n" for word, label in zip(words, labels)) + "\n"
         (folder / name).write_text(text)
     program("train", folder / "train", "-m", folder / "plain")
     program("train", folder / "train", "-m", folder / "legal", "-e", LANGUAGE)
@@ -206,8 +213,9 @@ def test_a_plain_model_alone_needs_no_language(models):
 
 
 def test_models_of_one_kind_are_told_apart(models):
-    names = [system["name"] for system in evaluate(models, "-m", "legal", "-m", "legal", "-m", "plain", "test")["systems"]]
-    assert names == ["constrained training (legal)", "constrained training (legal)", "unconstrained", "constrained decoding"]
+    systems = evaluate(models, "-m", "legal", "-m", "legal", "-m", "plain", "test")["systems"]
+    trained = "constrained training (legal)"
+    assert [system["name"] for system in systems] == [trained, trained, "unconstrained", "constrained decoding"]
 
 
 def test_sequences_that_are_too_short_are_decoded_freely_and_noted(models):
@@ -224,4 +232,5 @@ def test_gold_that_the_model_does_not_know_is_a_wrong_column(models):
 
 
 def test_threads_change_nothing(models):
-    assert evaluate(models, "-m", "legal", "test", "--threads", 1) == evaluate(models, "-m", "legal", "test", "--threads", 3)
+    one, three = (evaluate(models, "-m", "legal", "test", "--threads", threads) for threads in (1, 3))
+    assert one == three

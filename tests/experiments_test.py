@@ -1,4 +1,5 @@
-"""What the experiments rest on: the demo's corpus, the splits, the topology of a protein, and that README shows the results.
+"""What the experiments rest on: the demo's corpus, the splits, the topology of a protein; and that README shows the
+results.
 
 REGCCRF_PROGRAM names the program, build/regccrf by default.
 """
@@ -19,7 +20,7 @@ PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
 needs_program = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
 
 
-# --- the demo's corpus -----------------------------------------------------------------------------------------------------
+# --- the demo's corpus ----------------------------------------------------------------------------------------------
 
 
 def make_corpus(folder, *options):
@@ -40,11 +41,12 @@ def test_every_reference_is_in_the_language(tmp_path):
     make_corpus(tmp_path, "--train", 300, "--test", 300)
     sequences = membrane.label_sequences(tmp_path / "train.txt") + membrane.label_sequences(tmp_path / "test.txt")
     lines = "".join(" ".join(sequence) + "\n" for sequence in sequences)
-    done = subprocess.run([PROGRAM, "accept", ROOT / "experiments" / "demo" / "reference.lang"], input=lines, capture_output=True, text=True, check=False)
+    language = ROOT / "experiments" / "demo" / "reference.lang"
+    done = subprocess.run([PROGRAM, "accept", language], input=lines, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["yes"] * 600
 
 
-# --- proteins --------------------------------------------------------------------------------------------------------------
+# --- proteins -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("gold, predicted, right", [
@@ -77,7 +79,7 @@ def test_one_system_wins_by_chance_or_not():
     assert run.sign_test([False] * 3 + [True], [True] * 3 + [False]) == pytest.approx(2 * 5 / 16)
 
 
-# --- splits and results ----------------------------------------------------------------------------------------------------
+# --- splits and results ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", run.EXPERIMENTS)

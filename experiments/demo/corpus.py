@@ -1,43 +1,46 @@
 #!/usr/bin/env python3
 """Bibliography references with their fields, made up: python3 experiments/demo/corpus.py FOLDER [--train N] [--test N]
 
-Writes FOLDER/train.txt and FOLDER/test.txt: a token a line with its label, an empty line behind a reference. A reference is an
-article or a book in one of several styles. What makes real references hard is in them: titles are built from the words that
-journals and places are built from, hold years and numbers of their own, and go on behind a colon or a full stop; punctuation
-is left out, letters are lost, and every list of references has its own order. The same seed gives the same files.
+Writes FOLDER/train.txt and FOLDER/test.txt: a token a line with its label, an empty line behind a reference. A
+reference is an article or a book in one of several styles. What makes real references hard is in them: titles are
+built from the words that journals and places are built from, hold years and numbers of their own, and go on behind a
+colon or a full stop; punctuation is left out, letters are lost, and every list of references has its own order. The
+same seed gives the same files.
 """
 import argparse
 import random
 from pathlib import Path
 
-FAMILY = """Abbott Adeyemi Aguilar Albrecht Andersen Aoki Arnaud Baker Banerjee Barbosa Becker Bennett Bianchi Bishop Blum Borg
-Bose Brandt Brennan Castillo Chen Cohen Conti Costa Cruz Dahl Das Delgado Diaz Dietrich Dubois Eriksen Esposito Farkas Ferrari
-Fischer Fontaine Forster Fraser Garcia Gauthier Gibson Gonzalez Graf Gupta Haas Hansen Hashimoto Hofmann Horvath Hughes Ito
-Ivanov Jansen Jensen Johansson Kaplan Keller Khan Kim King Klein Kovacs Kowalski Kumar Lambert Lang Larsen Lee Leone Lindgren
-Lopez Marino Marsh Martin Mehta Meyer Miller Mori Moreau Murphy Nagy Nakamura Nielsen Novak Okafor Olsen Ortiz Park Patel
-Pereira Peters Petit Popov Price Ramos Rao Richter Rivera Romano Rossi Roth Russo Sanchez Santos Sato Schmidt Schneider Silva
-Singh Smith Sokolov Stein Suzuki Tanaka Thomas Torres Ueda Vargas Vogel Wagner Walker Wang Watanabe Weber White Wolf Wood
-Yamada Yilmaz Young Zhang Ziegler""".split()
+FAMILY = """Abbott Adeyemi Aguilar Albrecht Andersen Aoki Arnaud Baker Banerjee Barbosa Becker Bennett Bianchi Bishop
+Blum Borg Bose Brandt Brennan Castillo Chen Cohen Conti Costa Cruz Dahl Das Delgado Diaz Dietrich Dubois Eriksen
+Esposito Farkas Ferrari Fischer Fontaine Forster Fraser Garcia Gauthier Gibson Gonzalez Graf Gupta Haas Hansen
+Hashimoto Hofmann Horvath Hughes Ito Ivanov Jansen Jensen Johansson Kaplan Keller Khan Kim King Klein Kovacs Kowalski
+Kumar Lambert Lang Larsen Lee Leone Lindgren Lopez Marino Marsh Martin Mehta Meyer Miller Mori Moreau Murphy Nagy
+Nakamura Nielsen Novak Okafor Olsen Ortiz Park Patel Pereira Peters Petit Popov Price Ramos Rao Richter Rivera Romano
+Rossi Roth Russo Sanchez Santos Sato Schmidt Schneider Silva Singh Smith Sokolov Stein Suzuki Tanaka Thomas Torres
+Ueda Vargas Vogel Wagner Walker Wang Watanabe Weber White Wolf Wood Yamada Yilmaz Young Zhang Ziegler""".split()
 
-ADJECTIVES = """Adaptive American Ancient Applied Arctic Atlantic Biological British Central Chemical Clinical Coastal Cognitive
-Comparative Cultural Digital Early Economic European Experimental General Global Historical Human Industrial International Legal
-Linguistic Local Marine Mathematical Medical Medieval Modern Molecular National Natural Northern Nuclear Organic Political
-Practical Public Regional Rural Social Southern Structural Theoretical Tropical Urban""".split()
+ADJECTIVES = """Adaptive American Ancient Applied Arctic Atlantic Biological British Central Chemical Clinical Coastal
+Cognitive Comparative Cultural Digital Early Economic European Experimental General Global Historical Human Industrial
+International Legal Linguistic Local Marine Mathematical Medical Medieval Modern Molecular National Natural Northern
+Nuclear Organic Political Practical Public Regional Rural Social Southern Structural Theoretical Tropical
+Urban""".split()
 
-NOUNS = """Agriculture Algebra Archives Art Behaviour Botany Breeding Chemistry Children Cities Climate Commerce Computation
-Culture Design Development Ecology Economics Education Energy Engineering Evolution Families Farming Films Fisheries Forestry
-Genetics Geography Geology Health History Housing Industry Justice Labour Languages Law Learning Libraries Linguistics Literature
-Logic Management Markets Mathematics Media Medicine Memory Migration Mining Music Networks Nursing Nutrition Optics Patients
-Philosophy Physics Physiology Planning Policy Politics Populations Psychology Research Rivers Schools Science Sociology Soils
-Statistics Studies Systems Teaching Technology Theatre Theology Trade Transport Water Welfare Women Writing""".split()
+NOUNS = """Agriculture Algebra Archives Art Behaviour Botany Breeding Chemistry Children Cities Climate Commerce
+Computation Culture Design Development Ecology Economics Education Energy Engineering Evolution Families Farming Films
+Fisheries Forestry Genetics Geography Geology Health History Housing Industry Justice Labour Languages Law Learning
+Libraries Linguistics Literature Logic Management Markets Mathematics Media Medicine Memory Migration Mining Music
+Networks Nursing Nutrition Optics Patients Philosophy Physics Physiology Planning Policy Politics Populations
+Psychology Research Rivers Schools Science Sociology Soils Statistics Studies Systems Teaching Technology Theatre
+Theology Trade Transport Water Welfare Women Writing""".split()
 
-OPENINGS = """Aspects Causes Changes Conditions Consequences Effects Elements Essays Estimates Foundations Growth Limits Measures
-Methods Models Notes Observations Origins Patterns Perspectives Principles Problems Reflections Reform Remarks Rise Roots Sources
-Structure Surveys Theories Transformation Trends Uses Varieties""".split()
+OPENINGS = """Aspects Causes Changes Conditions Consequences Effects Elements Essays Estimates Foundations Growth
+Limits Measures Methods Models Notes Observations Origins Patterns Perspectives Principles Problems Reflections Reform
+Remarks Rise Roots Sources Structure Surveys Theories Transformation Trends Uses Varieties""".split()
 
-PLACES = """Amsterdam Athens Baltimore Basel Berlin Bologna Boston Brussels Budapest Cambridge Chicago Copenhagen Dublin
-Edinburgh Geneva Glasgow Hamburg Helsinki Lisbon London Madrid Melbourne Milan Montreal Munich Oslo Oxford Paris Philadelphia
-Prague Princeton Rome Stockholm Sydney Tokyo Toronto Utrecht Vienna Warsaw Zurich""".split()
+PLACES = """Amsterdam Athens Baltimore Basel Berlin Bologna Boston Brussels Budapest Cambridge Chicago Copenhagen
+Dublin Edinburgh Geneva Glasgow Hamburg Helsinki Lisbon London Madrid Melbourne Milan Montreal Munich Oslo Oxford
+Paris Philadelphia Prague Princeton Rome Stockholm Sydney Tokyo Toronto Utrecht Vienna Warsaw Zurich""".split()
 TWO_WORD_PLACES = ["New York", "San Francisco", "The Hague", "Buenos Aires", "Los Angeles", "New Haven"]
 
 HOUSES = ["University Press", "Academic Press", "Press", "and Sons", "Verlag", "Publishers", "Books", "Editions"]
@@ -75,7 +78,8 @@ class Writer:
         return self.labelled(text + self.pick([".", ".", ",", ":", ""]), "author")
 
     def author(self, family_first):
-        initials = self.pick([" ", ""]).join(self.pick("ABCDEFGHJKLMNPRSTVW") + "." for _ in range(self.pick([1, 1, 2])))
+        between = self.pick([" ", ""])
+        initials = between.join(self.pick("ABCDEFGHJKLMNPRSTVW") + "." for _ in range(self.pick([1, 1, 2])))
         family = self.pick(FAMILY) + ("-" + self.pick(FAMILY) if self.chance(0.04) else "")
         return f"{family}{self.pick([', ', ', ', ' '])}{initials}" if family_first else f"{initials} {family}"
 
@@ -85,27 +89,32 @@ class Writer:
     def date(self):
         text = self.pick(["({}).", "({}).", "({})", "{}.", "{},", "{}", "{}:"]).format(self.year())
         if self.chance(0.12):
-            text = self.pick(["March", "June", "Autumn", "Dec.", "Spring", "12 May"]) + " " + text.lstrip("(").replace(")", "")
+            day = self.pick(["March", "June", "Autumn", "Dec.", "Spring", "12 May"])
+            text = day + " " + text.lstrip("(").replace(")", "")
         return self.labelled(text, "date")
 
     def topic(self):
         kind = self.random.randrange(6)
         noun, other = self.pick(NOUNS), self.pick(NOUNS)
-        return [noun, f"{self.pick(ADJECTIVES)} {noun}", f"{noun} and {other}", f"{self.pick(ADJECTIVES)} {noun} and {other}",
+        return [noun, f"{self.pick(ADJECTIVES)} {noun}", f"{noun} and {other}",
+                f"{self.pick(ADJECTIVES)} {noun} and {other}",
                 f"the {noun} of {self.place()}", f"{noun} in {self.place()}"][kind]
 
     def place(self):
         return self.pick(TWO_WORD_PLACES) if self.chance(0.2) else self.pick(PLACES)
 
     def title(self):
-        text = self.pick(["{} of {}", "The {} of {}", "{} in {}", "On the {} of {}", "{} {}"]).format(self.pick(OPENINGS), self.topic())
+        form = self.pick(["{} of {}", "The {} of {}", "{} in {}", "On the {} of {}", "{} {}"])
+        text = form.format(self.pick(OPENINGS), self.topic())
         if self.chance(0.2):
             text = self.topic()
         if self.chance(0.3):
-            text += self.pick([": ", ": ", ". ", " - ", "? "]) + self.pick(["A Study of {}", "The Case of {}", "{}", "Towards {}", "Review of {}",
-                                                                         "Proceedings of {}"]).format(self.topic())
+            text += self.pick([": ", ": ", ". ", " - ", "? "])
+            text += self.pick(["A Study of {}", "The Case of {}", "{}", "Towards {}", "Review of {}",
+                               "Proceedings of {}"]).format(self.topic())
         if self.chance(0.25):
-            text += self.pick([" since {}", ", {}", " before {}", " in {}", " after {}", " {}"]).format(self.span_of_years())
+            form = self.pick([" since {}", ", {}", " before {}", " in {}", " after {}", " {}"])
+            text += form.format(self.span_of_years())
         if self.chance(0.08):
             text += self.pick([", Part {}", ", Volume {}", " {}", ", no. {}"]).format(self.number(1, 9))
         if self.chance(0.08):
@@ -119,18 +128,20 @@ class Writer:
         return f"{first}" if self.chance(0.6) else f"{first}-{first + self.random.randint(2, 60)}"
 
     def journal(self):
-        text = self.pick(["Journal of {}", "Journal of {}", "Annals of {}", "{} Review", "{} Letters", "{}", "Review of {}",
-                          "Proceedings of the {} Society", "Studies in {}", "Archives of {}"]).format(self.topic())
+        text = self.pick(["Journal of {}", "Journal of {}", "Annals of {}", "{} Review", "{} Letters", "{}",
+                          "Review of {}", "Proceedings of the {} Society",
+                          "Studies in {}", "Archives of {}"]).format(self.topic())
         if self.chance(0.1):
             text = "In " + text
         if self.chance(0.15):
-            text = text.replace("Journal", "J.").replace("Review", "Rev.").replace("Proceedings", "Proc.").replace("Studies", "Stud.")
+            for word, short in ("Journal", "J."), ("Review", "Rev."), ("Proceedings", "Proc."), ("Studies", "Stud."):
+                text = text.replace(word, short)
         return self.labelled(text + self.pick([",", ",", ".", "", ""]), "journal")
 
     def volume(self):
         number, issue = self.number(1, 120), self.number(1, 12)
-        return self.labelled(self.pick(["{}({}),", "{}({}):", "{}.{}", "vol. {}, no. {},", "{}", "{},", "{}:", "Vol. {}", "{}, {},"])
-                             .format(number, issue), "volume")
+        form = self.pick(["{}({}),", "{}({}):", "{}.{}", "vol. {}, no. {},", "{}", "{},", "{}:", "Vol. {}", "{}, {},"])
+        return self.labelled(form.format(number, issue), "volume")
 
     def pages(self):
         first = self.random.randint(1, 900)
@@ -179,7 +190,8 @@ class Writer:
 
 
 def write(path, references):
-    path.write_text("".join("".join(f"{token}\t{label}\n" for token, label in reference) + "\n" for reference in references), encoding="utf-8")
+    blocks = ["".join(f"{token}\t{label}\n" for token, label in reference) for reference in references]
+    path.write_text("".join(block + "\n" for block in blocks), encoding="utf-8")
 
 
 def main():
