@@ -63,6 +63,11 @@ const Named& named(Measure measure) {
                        [&](const Named& n) { return n.measure == measure; });
 }
 
+// System i against the first one. [kCompared]
+std::vector<Comparison> with_first(const Report& report, std::size_t i) {
+  return compare(report.systems[0].evaluation, report.systems[i].evaluation, kCompared, report.resampling);
+}
+
 std::string methods(const Report& report, bool tests) {
   return format("[…]: 95%% intervals from %d resamples of the sequences (bootstrap)", report.resampling.samples) +
          (tests ? "; p: approximate randomisation, as many\n" : "\n");
@@ -132,8 +137,7 @@ std::string of_several(const Report& report) {
   rows = {{"against " + report.systems[0].name, "token accuracy", "F1", "exact sequences"}};
   for (std::size_t i = 1; i < report.systems.size(); ++i) {
     std::vector<std::string> row = {report.systems[i].name};
-    for (Measure m : kCompared) {
-      const Comparison c = compare(report.systems[0].evaluation, report.systems[i].evaluation, m, report.resampling);
+    for (const Comparison& c : with_first(report, i)) {
       row.push_back(format("%+.2f [%+.2f, %+.2f] p=%.3f", c.difference, c.interval.low, c.interval.high, c.p));
     }
     rows.push_back(row);
@@ -219,9 +223,10 @@ std::string json_report(const Report& report) {
   for (const System& system : report.systems) out["systems"].push_back(as_json(system, report));
   for (std::size_t i = 1; i < report.systems.size(); ++i) {
     Json row = {{"first", report.systems[0].name}, {"second", report.systems[i].name}};
-    for (Measure m : kCompared) {
-      const Comparison c = compare(report.systems[0].evaluation, report.systems[i].evaluation, m, report.resampling);
-      row[named(m).key] = {{"difference", c.difference}, {"interval", as_json(c.interval)}, {"p", c.p}};
+    const std::vector<Comparison> comparisons = with_first(report, i);
+    for (std::size_t m = 0; m < comparisons.size(); ++m) {
+      const Comparison& c = comparisons[m];
+      row[named(kCompared[m]).key] = {{"difference", c.difference}, {"interval", as_json(c.interval)}, {"p", c.p}};
     }
     out["comparisons"].push_back(row);
   }

@@ -355,6 +355,19 @@ TEST(Compare, PIsTheShareOfSwapsThatGiveAsMuch) {
   }
 }
 
+TEST(Compare, SeveralMeasuresAtOnceSayTheSame) {
+  const Case c = messy_case(3), d = messy_case(3);
+  const Evaluation one = evaluate(c.gold, c.predicted, c.options), other = evaluate(d.gold, d.gold, d.options);
+  const Measure measures[] = {Measure::f1, Measure::accuracy};
+  const std::vector<Comparison> both = compare(one, other, measures);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Comparison alone = compare(one, other, measures[i]);
+    EXPECT_EQ(both[i].difference, alone.difference);
+    EXPECT_EQ(both[i].interval.low, alone.interval.low);
+    EXPECT_EQ(both[i].p, alone.p);
+  }
+}
+
 TEST(Compare, RefusesOtherSequences) { EXPECT_THROW(compare(coin_flips(1, 2), coin_flips(1, 3), Measure::f1), Error); }
 
 }  // namespace

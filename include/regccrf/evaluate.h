@@ -106,5 +106,8 @@ struct Comparison {
 };
 Comparison compare(const Evaluation& first, const Evaluation& second, Measure measure,
                    const Resampling& resampling = {}, double confidence = 0.95);
+// The same for several measures, from the same resamples. [measures]
+std::vector<Comparison> compare(const Evaluation& first, const Evaluation& second, std::span<const Measure> measures,
+                                const Resampling& resampling = {}, double confidence = 0.95);
 
 }  // namespace regccrf

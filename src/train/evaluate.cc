@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <random>
+#include <utility>
 
 #include "regccrf/error.h"
 
@@ -271,6 +272,21 @@ void check_same_sequences(const Evaluation& first, const Evaluation& second) {
               "; they must be the same sequences");
 }
 
+// Both systems' sums after swapping their answers to some of the sequences. [samples]
+std::vector<std::pair<Counts, Counts>> swap_at_random(const Evaluation& first, const Evaluation& second,
+                                                      const Resampling& resampling) {
+  Random random(resampling.seed);
+  std::vector<std::pair<Counts, Counts>> samples(static_cast<std::size_t>(std::max(0, resampling.samples)));
+  for (auto& [one, other] : samples) {
+    for (std::size_t i = 0; i < first.sequences.size(); ++i) {
+      const bool swap = random.coin();
+      one += (swap ? second : first).sequences[i];
+      other += (swap ? first : second).sequences[i];
+    }
+  }
+  return samples;
+}
+
 }  // namespace
 
 double value(const Counts& counts, Measure measure) {
@@ -306,34 +322,39 @@ Interval interval(std::span<const Counts> resamples, Measure measure, double con
   return middle(std::move(values), confidence);
 }
 
+std::vector<Comparison> compare(const Evaluation& first, const Evaluation& second, std::span<const Measure> measures,
+                                const Resampling& resampling, double confidence) {
+  check_same_sequences(first, second);
+  // The same seed draws the same sequences for both.
+  const std::vector<Counts> first_sums = bootstrap(first.sequences, resampling);
+  const std::vector<Counts> second_sums = bootstrap(second.sequences, resampling);
+  const std::vector<std::pair<Counts, Counts>> swapped = swap_at_random(first, second, resampling);
+
+  std::vector<Comparison> result;
+  for (const Measure measure : measures) {
+    const auto difference = [measure](const Counts& x, const Counts& y) {
+      return value(y, measure) - value(x, measure);
+    };
+    Comparison comparison;
+    comparison.difference = difference(first.total, second.total);
+    std::vector<double> differences;
+    for (std::size_t i = 0; i < first_sums.size(); ++i)
+      differences.push_back(difference(first_sums[i], second_sums[i]));
+    comparison.interval = middle(std::move(differences), confidence);
+
+    const double rounding = 1e-9, least = std::abs(comparison.difference) - rounding;
+    const auto as_large = std::count_if(swapped.begin(), swapped.end(), [&](const auto& sums) {
+      return std::abs(difference(sums.first, sums.second)) >= least;
+    });
+    comparison.p = static_cast<double>(as_large + 1) / static_cast<double>(swapped.size() + 1);
+    result.push_back(comparison);
+  }
+  return result;
+}
+
 Comparison compare(const Evaluation& first, const Evaluation& second, Measure measure, const Resampling& resampling,
                    double confidence) {
-  check_same_sequences(first, second);
-  Comparison result;
-  result.difference = value(second.total, measure) - value(first.total, measure);
-
-  // The same seed draws the same sequences for both.
-  const std::vector<Counts> first_sums = bootstrap(first.sequences, resampling),
-                            second_sums = bootstrap(second.sequences, resampling);
-  std::vector<double> differences;
-  for (std::size_t i = 0; i < first_sums.size(); ++i)
-    differences.push_back(value(second_sums[i], measure) - value(first_sums[i], measure));
-  result.interval = middle(std::move(differences), confidence);
-
-  Random random(resampling.seed);
-  const double rounding = 1e-9;
-  std::int64_t as_large = 0;
-  for (int sample = 0; sample < resampling.samples; ++sample) {
-    Counts one, other;
-    for (std::size_t i = 0; i < first.sequences.size(); ++i) {
-      const bool swap = random.coin();
-      one += (swap ? second : first).sequences[i];
-      other += (swap ? first : second).sequences[i];
-    }
-    if (std::abs(value(other, measure) - value(one, measure)) >= std::abs(result.difference) - rounding) ++as_large;
-  }
-  result.p = static_cast<double>(as_large + 1) / static_cast<double>(std::max(0, resampling.samples) + 1);
-  return result;
+  return compare(first, second, std::span(&measure, 1), resampling, confidence)[0];
 }
 
 }  // namespace regccrf
