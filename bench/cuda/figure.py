@@ -19,7 +19,7 @@ SIZES = ["2×32", "8×64", "8×128", "64×64", "256×128"]
 
 def main() -> None:
     rows = [row for row in json.loads((ROOT / "bench/record/cuda-h200.json").read_text())["table"] if row["language"] == "srl"]
-    figure, axes = plt.subplots(figsize=(7, 3.2))
+    figure, axes = plt.subplots(figsize=(8.5, 3.6))
     width = 0.2
     for n, (key, name) in enumerate(NAMES.items()):
         points = []
@@ -34,7 +34,7 @@ def main() -> None:
     axes.set_xlabel("B×T")
     axes.set_ylabel("ms by the clock")
     axes.set_title("Loss and gradients on an H200, semantic-role language", fontsize=10)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncol=4, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(ROOT / "docs/cuda.svg", metadata={"Date": None})
