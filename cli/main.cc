@@ -35,7 +35,10 @@ int run(int argc, char** argv) {
       "You say in a readable pattern which label sequences are legal:\n"
       "  regccrf compile -e '(O | B-PER I-PER*)* & at_most(2, B-PER)'\n"
       "  echo 'O B-PER I-PER' | regccrf accept -e '(O | B-PER I-PER*)*'\n\n"
-      "The pattern language is described in docs/language.md; ready languages are in languages/.\n"
+      "and train a tagger whose output obeys it:\n"
+      "  regccrf train train.conll -m ner.model -e 'bio({PER LOC ORG})'\n"
+      "  regccrf tag -m ner.model text.conll\n\n"
+      "The pattern language is described in docs/language.md; ready languages are in languages/; docs/tutorial.md begins at the beginning.\n"
       "regccrf COMMAND --help says more about a command.");
   app.name("regccrf");
   app.set_version_flag("--version", std::string("regccrf ") + REGCCRF_VERSION);
