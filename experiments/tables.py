@@ -288,7 +288,7 @@ def neural_significance() -> str:
 
 
 def neural_times() -> str:
-    """Ratios only of what was measured in a steady state: whole runs, and the layer alone. See the page's remark."""
+    """No ratios of the timing pass's whole steps and whole decoding: the page says why."""
     report = load("srl-neural.json")
 
     def run_ms(model: str) -> float:
