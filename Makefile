@@ -30,7 +30,7 @@ bench: all
 	@build/venv-bench/bin/python bench/tagger/run.py
 
 format:
-	@git ls-files '*.cc' '*.h' | xargs clang-format-14 -i
+	@git ls-files '*.cc' '*.h' '*.cu' | xargs clang-format-14 -i
 
 clean:
 	@rm -rf build

@@ -48,12 +48,22 @@ class OnDevice {
 template <class Real, class In = Real>
 class DeviceBatch {
  public:
-  DeviceBatch(std::int64_t size, std::int64_t length, int labels, std::span<const In> emissions, std::span<const Real> transitions,
-              std::span<const Real> start = {}, std::span<const Real> end = {}, std::span<const std::uint8_t> mask = {},
+  DeviceBatch(std::int64_t size, std::int64_t length, int labels, std::span<const In> emissions,
+              std::span<const Real> transitions, std::span<const Real> start = {}, std::span<const Real> end = {},
+              std::span<const std::uint8_t> mask = {},
               cuda::Type type = std::is_same_v<In, double> ? cuda::Type::f64 : cuda::Type::f32)
       : labels_(labels), emissions_(emissions), transitions_(transitions), start_(start), end_(end), mask_(mask) {
-    batch_ = {size, length, length, 1, type, std::is_same_v<Real, double> ? cuda::Type::f64 : cuda::Type::f32,
-              emissions_.get(), transitions_.get(), start_.get(), end_.get(), mask_.get()};
+    batch_ = {size,
+              length,
+              length,
+              1,
+              type,
+              std::is_same_v<Real, double> ? cuda::Type::f64 : cuda::Type::f32,
+              emissions_.get(),
+              transitions_.get(),
+              start_.get(),
+              end_.get(),
+              mask_.get()};
     if (!emissions_.get()) batch_.emissions = transitions_.get();  // T = 0: never read
   }
   const cuda::Batch& view() const { return batch_; }
@@ -71,17 +81,18 @@ class DeviceBatch {
 
 template <class Real>
 struct DeviceCounts {
-  std::vector<double> value;              // [B]
-  std::vector<Real> emissions;            // [rows, K]
-  std::vector<Real> transitions;          // [B, K, K]
-  std::vector<cuda::Status> status;       // [B]
+  std::vector<double> value;         // [B]
+  std::vector<Real> emissions;       // [rows, K]
+  std::vector<Real> transitions;     // [B, K, K]
+  std::vector<cuda::Status> status;  // [B]
 };
 
 template <class Real, class In>
 DeviceCounts<Real> run_expectation(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real, In>& batch,
                                    std::span<const std::int64_t> gold = {}, bool counts = true) {
   const OnDevice<double> value(batch.size());
-  const OnDevice<Real> emissions(counts ? batch.rows() * batch.K() : 0), transitions(counts ? batch.size() * batch.K() * batch.K() : 0);
+  const OnDevice<Real> emissions(counts ? batch.rows() * batch.K() : 0),
+      transitions(counts ? batch.size() * batch.K() * batch.K() : 0);
   const OnDevice<cuda::Status> status(batch.size());
   const OnDevice<std::int64_t> gold_there(gold);
   const cuda::Expectation wanted{value.get(), emissions.get(), transitions.get(), status.get(), gold_there.get()};
@@ -115,14 +126,16 @@ DevicePaths run_viterbi(const cuda::DeviceConstraint& constraint, const DeviceBa
   DevicePaths paths{{}, score.host(), status.host()};
   const std::vector<std::int32_t> all = labels.host();
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    paths.labels.push_back(until_negative(all.data() + static_cast<std::int64_t>(i) * batch.view().length, batch.view().length));
+    paths.labels.push_back(
+        until_negative(all.data() + static_cast<std::int64_t>(i) * batch.view().length, batch.view().length));
   }
   return paths;
 }
 
 template <class Real, class In>
-std::vector<std::vector<std::vector<Label>>> run_sample(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real, In>& batch,
-                                                        int count, std::uint64_t seed, double temperature) {
+std::vector<std::vector<std::vector<Label>>> run_sample(const cuda::DeviceConstraint& constraint,
+                                                        const DeviceBatch<Real, In>& batch, int count,
+                                                        std::uint64_t seed, double temperature) {
   const OnDevice<std::int32_t> labels(batch.rows() * static_cast<std::size_t>(count));
   const OnDevice<cuda::Status> status(batch.size());
   const cuda::Samples samples{count, seed, temperature, nullptr, labels.get(), status.get()};

@@ -33,8 +33,9 @@ TYPED_TEST_SUITE(Cuda, Precisions);
 template <class Real>
 DeviceBatch<Real> one(const oracle::Scores& scores) {
   const Instance<Real> x(scores);
-  return DeviceBatch<Real>(1, scores.length, scores.labels, std::span<const Real>(x.emissions), std::span<const Real>(x.transitions),
-                           std::span<const Real>(x.start), std::span<const Real>(x.end));
+  return DeviceBatch<Real>(1, scores.length, scores.labels, std::span<const Real>(x.emissions),
+                           std::span<const Real>(x.transitions), std::span<const Real>(x.start),
+                           std::span<const Real>(x.end));
 }
 
 template <class Real, class Check>
@@ -48,75 +49,86 @@ void for_each_triple(int count, Check check) {
 }
 
 TYPED_TEST(Cuda, LogZAndMarginals) {
-  for_each_triple<TypeParam>(6000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
-    const auto got = run_expectation(constraint, one<TypeParam>(x.scores));
-    expect_value(all.log_z(), got.value.at(0), tolerance<TypeParam>, "log_z");
-    const auto expected = all.log_z() == -inf ? oracle::Counts{std::vector<oracle::Real>(got.emissions.size()), {},
-                                                               std::vector<oracle::Real>(got.transitions.size()), {}, {}, {}}
-                                              : all.marginals();
-    expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "marginals");
-    expect_all(expected.bigrams, got.transitions, tolerance<TypeParam>, "bigrams");
-    EXPECT_EQ(got.status[0].outcome, all.log_z() == -inf ? 3 : 0);
-  });
+  for_each_triple<TypeParam>(
+      6000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+        const auto got = run_expectation(constraint, one<TypeParam>(x.scores));
+        expect_value(all.log_z(), got.value.at(0), tolerance<TypeParam>, "log_z");
+        const auto expected = all.log_z() == -inf ? oracle::Counts{std::vector<oracle::Real>(got.emissions.size()),
+                                                                   {},
+                                                                   std::vector<oracle::Real>(got.transitions.size()),
+                                                                   {},
+                                                                   {},
+                                                                   {}}
+                                                  : all.marginals();
+        expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "marginals");
+        expect_all(expected.bigrams, got.transitions, tolerance<TypeParam>, "bigrams");
+        EXPECT_EQ(got.status[0].outcome, all.log_z() == -inf ? 3 : 0);
+      });
 }
 
 TYPED_TEST(Cuda, NllAndItsGradient) {
-  for_each_triple<TypeParam>(3000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
-    if (all.log_z() == -inf || x.scores.length == 0) return;
-    for (const oracle::Path& path : {all.paths().front(), all.paths().back()}) {
-      if (path.score == -inf) continue;
-      const std::vector<std::int64_t> gold(path.labels.begin(), path.labels.end());
-      const auto got = run_expectation(constraint, one<TypeParam>(x.scores), gold);
-      expect_value(all.nll(path.labels), got.value.at(0), tolerance<TypeParam> * std::max(1.0, std::fabs(static_cast<double>(all.log_z()))), "nll");
-      const auto expected = all.nll_gradient(path.labels);
-      expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "by emissions");
-      expect_all(expected.bigrams, got.transitions, tolerance<TypeParam>, "by transitions");
-    }
-  });
+  for_each_triple<TypeParam>(
+      3000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+        if (all.log_z() == -inf || x.scores.length == 0) return;
+        for (const oracle::Path& path : {all.paths().front(), all.paths().back()}) {
+          if (path.score == -inf) continue;
+          const std::vector<std::int64_t> gold(path.labels.begin(), path.labels.end());
+          const auto got = run_expectation(constraint, one<TypeParam>(x.scores), gold);
+          expect_value(all.nll(path.labels), got.value.at(0),
+                       tolerance<TypeParam> * std::max(1.0, std::fabs(static_cast<double>(all.log_z()))), "nll");
+          const auto expected = all.nll_gradient(path.labels);
+          expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "by emissions");
+          expect_all(expected.bigrams, got.transitions, tolerance<TypeParam>, "by transitions");
+        }
+      });
 }
 
 TYPED_TEST(Cuda, GoldOutsideTheLanguageIsNoticed) {
-  for_each_triple<TypeParam>(1000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
-    if (x.scores.length == 0) return;
-    Random random(7);
-    std::vector<Label> gold;
-    for (int t = 0; t < x.scores.length; ++t) gold.push_back(random.below(x.scores.labels));
-    const Membership member = x.constraint.accepts(gold);
-    const auto got = run_expectation(constraint, one<TypeParam>(x.scores), std::vector<std::int64_t>(gold.begin(), gold.end()));
-    const bool possible = member.accepted && score_of(x.scores, gold) != -inf;
-    EXPECT_EQ(std::isfinite(got.value[0]), possible);
-    EXPECT_EQ(got.status[0].outcome, possible ? 0 : 2);
-    if (!member.accepted) {
-      EXPECT_EQ(got.status[0].position, member.position);
-    }
-    if (!possible) {
-      for (TypeParam p : got.emissions) EXPECT_EQ(p, 0);
-    }
-    (void)all;
-  });
+  for_each_triple<TypeParam>(
+      1000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+        if (x.scores.length == 0) return;
+        Random random(7);
+        std::vector<Label> gold;
+        for (int t = 0; t < x.scores.length; ++t) gold.push_back(random.below(x.scores.labels));
+        const Membership member = x.constraint.accepts(gold);
+        const auto got =
+            run_expectation(constraint, one<TypeParam>(x.scores), std::vector<std::int64_t>(gold.begin(), gold.end()));
+        const bool possible = member.accepted && score_of(x.scores, gold) != -inf;
+        EXPECT_EQ(std::isfinite(got.value[0]), possible);
+        EXPECT_EQ(got.status[0].outcome, possible ? 0 : 2);
+        if (!member.accepted) {
+          EXPECT_EQ(got.status[0].position, member.position);
+        }
+        if (!possible) {
+          for (TypeParam p : got.emissions) EXPECT_EQ(p, 0);
+        }
+        (void)all;
+      });
 }
 
 TYPED_TEST(Cuda, ViterbiFindsABestSequenceOfTheLanguage) {
-  for_each_triple<TypeParam>(6000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
-    const auto got = run_viterbi(constraint, one<TypeParam>(x.scores));
-    expect_value(all.best(), got.score.at(0), tolerance<TypeParam>, "score");
-    if (all.best() == -inf) {
-      EXPECT_EQ(got.status[0].outcome, 3);
-      return;
-    }
-    EXPECT_TRUE(is_member(x, got.labels[0]));
-    expect_value(score_of(x.scores, got.labels[0]), got.score[0], 1e-12, "the path's own score");
-  });
+  for_each_triple<TypeParam>(
+      6000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+        const auto got = run_viterbi(constraint, one<TypeParam>(x.scores));
+        expect_value(all.best(), got.score.at(0), tolerance<TypeParam>, "score");
+        if (all.best() == -inf) {
+          EXPECT_EQ(got.status[0].outcome, 3);
+          return;
+        }
+        EXPECT_TRUE(is_member(x, got.labels[0]));
+        expect_value(score_of(x.scores, got.labels[0]), got.score[0], 1e-12, "the path's own score");
+      });
 }
 
 TYPED_TEST(Cuda, SamplesAreTheCpus) {
-  for_each_triple<TypeParam>(500, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
-    if (all.log_z() == -inf || x.scores.length == 0) return;
-    const auto got = run_sample(constraint, one<TypeParam>(x.scores), 20, 5, 1.5);
-    const Instance<TypeParam> instance(x.scores);
-    const auto expected = sample(x.constraint, instance.view(), {20, 5, 1.5, {}}).at(0);
-    for (std::size_t n = 0; n < 20; ++n) EXPECT_EQ(expected[n].labels, got[0][n]);
-  });
+  for_each_triple<TypeParam>(500,
+                             [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+                               if (all.log_z() == -inf || x.scores.length == 0) return;
+                               const auto got = run_sample(constraint, one<TypeParam>(x.scores), 20, 5, 1.5);
+                               const Instance<TypeParam> instance(x.scores);
+                               const auto expected = sample(x.constraint, instance.view(), {20, 5, 1.5, {}}).at(0);
+                               for (std::size_t n = 0; n < 20; ++n) EXPECT_EQ(expected[n].labels, got[0][n]);
+                             });
 }
 
 // Languages with states of many arcs, so that groups, extras and every number of lanes occur; against the dense oracle.
@@ -125,8 +137,10 @@ TYPED_TEST(Cuda, LargerRandomLanguages) {
   for (int i = 0; i < 300; ++i) {
     Random random(static_cast<std::uint64_t>(i) + 50000);
     const int labels = random.between(5, 24);
-    const Automaton automaton = oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, random.between(2, 40));
-    const auto scores = oracle::random_scores(random, oracle::score_kinds[i % 5], random.between(1, 30), labels, random.chance(0.5));
+    const Automaton automaton =
+        oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, random.between(2, 40));
+    const auto scores =
+        oracle::random_scores(random, oracle::score_kinds[i % 5], random.between(1, 30), labels, random.chance(0.5));
     const Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(labels));
     for (const Sweep& sweep : {forward_sweep(constraint.topology(), 32), backward_sweep(constraint.topology(), 32)}) {
       thick = thick || !sweep.groups.empty();
@@ -160,8 +174,14 @@ const Constraint& srl() {
 template <class Real>
 struct Ragged {
   Ragged(const Constraint& constraint, int size, int length, double spread, std::uint64_t seed, bool holes = true)
-      : B(size), T(length), K(constraint.labels().size()), emissions(at(B) * at(T) * at(K)), transitions(at(K) * at(K)), start(at(K)),
-        end(at(K)), mask(at(B) * at(T)) {
+      : B(size),
+        T(length),
+        K(constraint.labels().size()),
+        emissions(at(B) * at(T) * at(K)),
+        transitions(at(K) * at(K)),
+        start(at(K)),
+        end(at(K)),
+        mask(at(B) * at(T)) {
     Random random(seed);
     for (auto* numbers : {&emissions, &transitions, &start, &end}) {
       for (Real& x : *numbers) x = static_cast<Real>(static_cast<float>(random.normal() * spread));
@@ -186,8 +206,9 @@ struct Ragged {
     return scores;
   }
   DeviceBatch<Real> there() const {
-    return DeviceBatch<Real>(B, T, K, std::span<const Real>(emissions), std::span<const Real>(transitions), std::span<const Real>(start),
-                             std::span<const Real>(end), std::span<const std::uint8_t>(mask));
+    return DeviceBatch<Real>(B, T, K, std::span<const Real>(emissions), std::span<const Real>(transitions),
+                             std::span<const Real>(start), std::span<const Real>(end),
+                             std::span<const std::uint8_t>(mask));
   }
   int B, T, K;
   std::vector<Real> emissions, transitions, start, end;
@@ -202,7 +223,8 @@ void expect_like_cpu(const Constraint& constraint, const Ragged<Real>& x) {
   const std::vector<Path> best = viterbi(constraint, scores, {.impossible = Impossible::allow});
   std::vector<Label> gold(x.mask.size(), -100);
   for (int i = 0; i < x.B; ++i) {
-    for (std::size_t t = 0, n = 0; t < static_cast<std::size_t>(x.T) && n < best[static_cast<std::size_t>(i)].labels.size(); ++t) {
+    for (std::size_t t = 0, n = 0;
+         t < static_cast<std::size_t>(x.T) && n < best[static_cast<std::size_t>(i)].labels.size(); ++t) {
       const std::size_t row = static_cast<std::size_t>(i * x.T) + t;
       if (x.mask[row]) gold[row] = best[static_cast<std::size_t>(i)].labels[n++];
     }
@@ -236,11 +258,13 @@ void expect_like_cpu(const Constraint& constraint, const Ragged<Real>& x) {
   }
   for (std::size_t i = 0; i < emissions.size(); ++i) {
     if (x.mask[i / static_cast<std::size_t>(x.K)]) {
-      ASSERT_NEAR(static_cast<double>(emissions[i]), static_cast<double>(got.emissions[i]), 2 * tolerance<Real>) << "emission " << i;
+      ASSERT_NEAR(static_cast<double>(emissions[i]), static_cast<double>(got.emissions[i]), 2 * tolerance<Real>)
+          << "emission " << i;
     }
   }
   for (std::size_t p = 0; p < sums.size(); ++p) {
-    ASSERT_NEAR(static_cast<double>(transitions[p]), sums[p], 3 * tolerance<Real> * std::max(1.0, size[p] + x.B)) << "transition " << p;
+    ASSERT_NEAR(static_cast<double>(transitions[p]), sums[p], 3 * tolerance<Real> * std::max(1.0, size[p] + x.B))
+        << "transition " << p;
   }
 }
 
@@ -262,13 +286,15 @@ TYPED_TEST(Cuda, LongSequences) {
 TYPED_TEST(Cuda, ForcedPaths) {
   for (int length : {5, 63, 501}) {
     Random random(static_cast<std::uint64_t>(length));
-    for (const oracle::Forced& x : {oracle::forced_by_parity(random, length), oracle::forced_by_end(random, length), oracle::forced_single(random, length)}) {
+    for (const oracle::Forced& x : {oracle::forced_by_parity(random, length), oracle::forced_by_end(random, length),
+                                    oracle::forced_single(random, length)}) {
       const oracle::DenseResult expected = oracle::dense(x.automaton, x.scores);
       const cuda::DeviceConstraint there(Constraint::from_automaton(x.automaton, numbered_labels(x.scores.labels)));
       const auto got = run_expectation(there, one<TypeParam>(x.scores));
       expect_value(expected.log_z, got.value.at(0), tolerance<TypeParam>, "log_z");
       expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "marginals");
-      expect_value(expected.best, run_viterbi(there, one<TypeParam>(x.scores)).score.at(0), tolerance<TypeParam>, "best");
+      expect_value(expected.best, run_viterbi(there, one<TypeParam>(x.scores)).score.at(0), tolerance<TypeParam>,
+                   "best");
     }
   }
 }
@@ -318,7 +344,8 @@ TYPED_TEST(Cuda, CapturedInAGraph) {
   const OnDevice<cuda::Status> status(4);
   const OnDevice<std::int32_t> labels(4 * 32);
   const cuda::Expectation wanted{value.get(), nullptr, nullptr, status.get(), nullptr};
-  const std::size_t bytes = std::max(cuda::expectation_bytes(there, batch.view(), wanted), cuda::viterbi_bytes(there, batch.view()));
+  const std::size_t bytes =
+      std::max(cuda::expectation_bytes(there, batch.view(), wanted), cuda::viterbi_bytes(there, batch.view()));
   const OnDevice<char> memory(bytes);
   cudaStream_t stream;
   must(cudaStreamCreate(&stream));
@@ -346,8 +373,10 @@ void half_emissions(cuda::Type type) {
   }
   const cuda::DeviceConstraint there(srl());
   const std::span<const float> g(x.transitions), none;
-  const DeviceBatch<float, Half> in_half(4, 32, x.K, std::span<const Half>(halves), g, none, none, std::span<const std::uint8_t>(x.mask), type);
-  const DeviceBatch<float> in_float(4, 32, x.K, std::span<const float>(rounded), g, none, none, std::span<const std::uint8_t>(x.mask));
+  const DeviceBatch<float, Half> in_half(4, 32, x.K, std::span<const Half>(halves), g, none, none,
+                                         std::span<const std::uint8_t>(x.mask), type);
+  const DeviceBatch<float> in_float(4, 32, x.K, std::span<const float>(rounded), g, none, none,
+                                    std::span<const std::uint8_t>(x.mask));
   EXPECT_EQ(run_expectation(there, in_half).value, run_expectation(there, in_float).value);
   EXPECT_EQ(run_viterbi(there, in_half).labels, run_viterbi(there, in_float).labels);
 }

@@ -26,10 +26,12 @@ struct Model {
 double entry_of(const Model& model, std::int32_t entry) { return entry < 0 ? 0 : model.g[at(entry)]; }
 
 // One step: extras, then every cell by the schedule's units, as a device does it; each cell must be done once.
-Numbers step(const Sweep& sweep, const Schedule& schedule, bool thin_by_thread, const Model& model, Numbers now, const double* w) {
+Numbers step(const Sweep& sweep, const Schedule& schedule, bool thin_by_thread, const Model& model, Numbers now,
+             const double* w) {
   for (std::int32_t i = 0; i < sweep.extras; ++i) {
     double sum = 0;
-    for (std::int32_t j = sweep.extra_begin[at(i)]; j < sweep.extra_begin[at(i) + 1]; ++j) sum += now[at(sweep.extra_source[at(j)])];
+    for (std::int32_t j = sweep.extra_begin[at(i)]; j < sweep.extra_begin[at(i) + 1]; ++j)
+      sum += now[at(sweep.extra_source[at(j)])];
     now[at(sweep.zero() + 1 + i)] = sum;
   }
   Numbers next(now.size(), 0);
@@ -53,13 +55,15 @@ Numbers step(const Sweep& sweep, const Schedule& schedule, bool thin_by_thread, 
       continue;
     }
     const SweepGroup& group = sweep.groups[at(unit.group)];
-    for (std::int32_t item = unit.first; item < std::min(unit.first + 32 / unit.lanes, group.states * group.tiles); ++item) {
+    for (std::int32_t item = unit.first; item < std::min(unit.first + 32 / unit.lanes, group.states * group.tiles);
+         ++item) {
       const std::int32_t tile = item / group.states, state = item % group.states;
       for (std::int32_t o = tile * kTile; o < std::min((tile + 1) * kTile, group.width); ++o) {
         double sum = 0;
         for (std::int32_t i = 0; i < group.slots; ++i) {
           const Source from = sweep.source[at(group.first_source + state * group.slots + i)];
-          sum += (now[at(from.x)] + now[at(from.y)]) * entry_of(model, sweep.entry[at(group.first_entry + i * group.width + o)]);
+          sum += (now[at(from.x)] + now[at(from.y)]) *
+                 entry_of(model, sweep.entry[at(group.first_entry + i * group.width + o)]);
         }
         put(group.first_cell + o * group.states + state, sum);
       }
@@ -108,8 +112,11 @@ Numbers exponentials(const std::vector<double>& scores, std::size_t size) {
 
 void expect_like_inference(const Constraint& constraint, const oracle::Scores& scores) {
   const Instance<double> instance(scores);
-  const Model model{scores.length, scores.labels, exponentials(scores.emissions, scores.emissions.size()),
-                    exponentials(scores.transitions, scores.transitions.size()), exponentials(scores.start, at(scores.labels)),
+  const Model model{scores.length,
+                    scores.labels,
+                    exponentials(scores.emissions, scores.emissions.size()),
+                    exponentials(scores.transitions, scores.transitions.size()),
+                    exponentials(scores.start, at(scores.labels)),
                     exponentials(scores.end, at(scores.labels))};
   const double z = log_z(constraint, instance.view()).at(0);
   std::vector<double> marginals(instance.emissions.size());
@@ -127,7 +134,8 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
       for (std::int32_t a = 0; a < model.K; ++a) {
         for (std::int32_t k = join.label_begin[at(a)]; k < join.label_begin[at(a) + 1]; ++k) {
           double in = alpha.v[at(t)][at(join.first[at(k)].x)] + alpha.v[at(t)][at(join.first[at(k)].y)];
-          for (std::int32_t i = join.begin[at(k)]; i < join.begin[at(k) + 1]; ++i) in += alpha.v[at(t)][at(join.source[at(i)])];
+          for (std::int32_t i = join.begin[at(k)]; i < join.begin[at(k) + 1]; ++i)
+            in += alpha.v[at(t)][at(join.source[at(i)])];
           weight[at(a)] += in * beta.x[at(t)][at(join.cell[at(k)])];
         }
         total += weight[at(a)];
@@ -137,7 +145,8 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
         continue;
       }
       EXPECT_NEAR(std::log(total), z, 1e-9 * std::max(1.0, std::fabs(z)));
-      for (std::int32_t a = 0; a < model.K; ++a) EXPECT_NEAR(weight[at(a)] / total, marginals[at(t) * at(model.K) + at(a)], 1e-9);
+      for (std::int32_t a = 0; a < model.K; ++a)
+        EXPECT_NEAR(weight[at(a)] / total, marginals[at(t) * at(model.K) + at(a)], 1e-9);
     }
   }
 }
@@ -147,10 +156,12 @@ TEST(Sweep, RandomLanguages) {
   for (int i = 0; i < 150; ++i) {
     oracle::Random random(static_cast<std::uint64_t>(i) + 900);
     const int labels = random.between(1, 14);
-    const Automaton automaton = oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, random.between(1, 14));
+    const Automaton automaton =
+        oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, random.between(1, 14));
     const Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(labels));
     SCOPED_TRACE("language " + std::to_string(i));
-    expect_like_inference(constraint, oracle::random_scores(random, oracle::ScoreKind::normal, random.between(1, 7), labels, true));
+    expect_like_inference(constraint,
+                          oracle::random_scores(random, oracle::ScoreKind::normal, random.between(1, 7), labels, true));
     for (const Sweep& sweep : {forward_sweep(constraint.topology(), 32), backward_sweep(constraint.topology(), 32)}) {
       resident = resident || sweep.resident.warps > 0;
       extras = extras || sweep.extras > 0;

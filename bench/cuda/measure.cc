@@ -1,4 +1,5 @@
-// Device time of loss with gradients and of Viterbi, by replaying a captured graph: median over repeats, in microseconds.
+// Device time of loss with gradients and of Viterbi, by replaying a captured graph: median over repeats, in
+// microseconds.
 //   bench_cuda languages/srl.lang languages/bio.lang 47 [8x64 …]     (a number: that many labels, no constraint)
 #include <cuda_runtime.h>
 
@@ -82,8 +83,12 @@ void measure(const std::string& name, const Constraint& constraint, int B, int T
   const cuda::Expectation wanted{value.get(), dh.get(), dg.get(), status.get(), gold_there.get()};
   const std::size_t bytes = cuda::expectation_bytes(there, batch.view(), wanted);
   const OnDevice<char> memory(bytes);
-  const double loss_us = median_us([&](cudaStream_t s) { cuda::expectation(there, batch.view(), wanted, {memory.get(), bytes}, s); });
-  const double best_us = median_us([&](cudaStream_t s) { cuda::viterbi(there, batch.view(), best, {viterbi_memory.get(), viterbi_bytes}, s); });
+  const double loss_us = median_us([&](cudaStream_t s) {
+    cuda::expectation(there, batch.view(), wanted, {memory.get(), bytes}, s);
+  });
+  const double best_us = median_us([&](cudaStream_t s) {
+    cuda::viterbi(there, batch.view(), best, {viterbi_memory.get(), viterbi_bytes}, s);
+  });
 
   // The answer is checked against the CPU's.
   Scores<float> scores;
@@ -92,8 +97,8 @@ void measure(const std::string& name, const Constraint& constraint, int B, int T
   scores.transitions = g;
   const double z = log_z(constraint, scores).at(0), nll = z - viterbi_score(constraint, scores).at(0);
   const double difference = std::abs(value.host()[0] - nll) / std::max(1.0, std::abs(z));
-  std::printf("%-24s %4d x %-6d %10.1f %10.1f   %8.3f %8.3f  %7.1f MB  %.0e\n", name.c_str(), B, T, loss_us, best_us, loss_us / T, best_us / T,
-              static_cast<double>(bytes) / 1e6, difference);
+  std::printf("%-24s %4d x %-6d %10.1f %10.1f   %8.3f %8.3f  %7.1f MB  %.0e\n", name.c_str(), B, T, loss_us, best_us,
+              loss_us / T, best_us / T, static_cast<double>(bytes) / 1e6, difference);
   std::fflush(stdout);
   if (!(difference < 1e-5)) std::exit(1);
 }
@@ -103,7 +108,8 @@ void measure(const std::string& name, const Constraint& constraint, int B, int T
 
 int main(int argc, char** argv) {
   using namespace regccrf;
-  std::printf("%-24s %13s %10s %10s   %8s %8s  %10s  %s\n", "language", "B x T", "loss us", "viterbi us", "us/step", "us/step", "workspace", "difference");
+  std::printf("%-24s %13s %10s %10s   %8s %8s  %10s  %s\n", "language", "B x T", "loss us", "viterbi us", "us/step",
+              "us/step", "workspace", "difference");
   std::vector<std::pair<int, int>> sizes;
   std::vector<std::string> languages;
   for (int i = 1; i < argc; ++i) {

@@ -141,7 +141,9 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   const auto pack = narrow ? pack_sweep<std::uint16_t> : pack_sweep<std::int32_t>;
   const At f = pack(p, forward, impl->forward), b = pack(p, backward, impl->backward);
   std::vector<std::pair<const void**, std::size_t>> places;  // pointers to set once the device address is known
-  const auto place = [&](auto*& pointer, std::size_t at) { places.emplace_back(reinterpret_cast<const void**>(&pointer), at); };
+  const auto place = [&](auto*& pointer, std::size_t at) {
+    places.emplace_back(reinterpret_cast<const void**>(&pointer), at);
+  };
   const auto sweep_places = [&](DeviceSweep& d, const At& at) {
     place(d.hot, at.hot);
     place(d.entry, at.entry);
@@ -175,8 +177,8 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
 
   DeviceTopology& d = impl->topology;
   d = {t.K, t.Q, t.A, t.nodes, t.arrivals, t.start, t.accepting[t.start] != 0};
-  const auto Q = static_cast<std::size_t>(t.Q), N = static_cast<std::size_t>(t.nodes), M = static_cast<std::size_t>(t.arrivals),
-             A = static_cast<std::size_t>(t.A);
+  const auto Q = static_cast<std::size_t>(t.Q), N = static_cast<std::size_t>(t.nodes),
+             M = static_cast<std::size_t>(t.arrivals), A = static_cast<std::size_t>(t.A);
   place(d.node_begin, p.add(t.node_begin, Q + 1));
   place(d.node_label, p.add(t.node_label, N));
   place(d.node_state, p.add(t.node_state, N));

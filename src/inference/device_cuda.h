@@ -18,14 +18,15 @@ inline void check(cudaError_t error, const char* what) {
 
 void check_batch(const char* operation, const Batch& batch);  // Error where it is more than a launch takes
 
-// A Sweep as kernels take it. What a step reads lies in one piece (`hot`), so that a block can copy it on chip; offsets are
-// bytes into it. Sources and labels are 16-bit numbers there if `narrow`, else 32-bit.
+// A Sweep as kernels take it. What a step reads lies in one piece (`hot`), so that a block can copy it on chip; offsets
+// are bytes into it. Sources and labels are 16-bit numbers there if `narrow`, else 32-bit.
 struct DeviceSweep {
   std::int32_t K, cells, all_cells, extras, thin, first_thin, thin_slots, groups, entries;
   std::int32_t warps[2];  // of the general schedule and the resident one, 0: there is none
   std::int32_t two, narrow;
   const char* hot;
-  std::int32_t hot_bytes, group_at, unit_at[2], warp_at[2], label_at, source_at, thin_source_at, extra_begin_at, extra_source_at;
+  std::int32_t hot_bytes, group_at, unit_at[2], warp_at[2], label_at, source_at, thin_source_at, extra_begin_at,
+      extra_source_at;
   const std::int32_t* entry;       // [entries]
   const std::int32_t* thin_entry;  // [thin_slots, thin]
   const std::uint8_t* begins;      // [cells]
@@ -52,7 +53,7 @@ struct DeviceTopology {
   const std::int32_t *into_begin, *into_node, *from_begin, *from_arrival;
   const std::uint8_t *accepting, *node_accepts;
   const std::int32_t *arc_begin, *arc_from, *arc_to;  // arcs by label: [K + 1], states
-  const std::int32_t *node_cell;                      // → forward cell
+  const std::int32_t* node_cell;                      // → forward cell
 };
 
 struct DeviceConstraint::Impl {
@@ -67,7 +68,7 @@ struct DeviceConstraint::Impl {
   DeviceTopology topology{};
   std::int64_t products = 0;
   std::int32_t pairs = 0;  // of the join's sparse bigrams
-  int shared_bytes = 0;  // what a block may have
+  int shared_bytes = 0;    // what a block may have
   int processors = 0;
 };
 
@@ -81,8 +82,8 @@ class Cutter {
     used_ += (count * sizeof(T) + 255) / 256 * 256;
     if (!memory_.bytes) return nullptr;
     if (used_ > memory_.size) {
-      throw Error("[cuda] the workspace has " + std::to_string(memory_.size) + " bytes, and more than " + std::to_string(used_) +
-                  " are needed");
+      throw Error("[cuda] the workspace has " + std::to_string(memory_.size) + " bytes, and more than " +
+                  std::to_string(used_) + " are needed");
     }
     return reinterpret_cast<T*>(static_cast<char*>(memory_.bytes) + at);
   }

@@ -1,15 +1,17 @@
 // log_z and expected counts on a device. Four kernels:
 //   prepare   scores to weights (prepare_cuda.cu)
-//   pass      one block a sequence and direction walks the steps with its cells on chip, and leaves each step's in memory:
-//             alpha on nodes, and x, which is beta on arrivals. A third block per sequence follows gold through the automaton.
+//   pass      one block a sequence and direction walks the steps with its cells on chip, and leaves each step's in
+//   memory:
+//             alpha on nodes, and x, which is beta on arrivals. A third block per sequence follows gold through the
+//             automaton.
 //   join      blocks of some positions each: marginals, and sums for the bigrams
 //   finish    one value per sequence; bigrams from the blocks' sums
 // and wide (wide_cuda.cu), which does again the sequences that could not be trusted.
 //
-// Trust. Weights and gains are at most 1, and each step begins from a largest value of about 1, so what a step loses to the
-// end of its range is at most (number of products) · 2^-126. At every position the join knows the whole weight z = Σ alpha · x,
-// the largest alpha and the largest x; where z is so small that a loss of that size in one, times the largest of the other,
-// could reach the tolerance, the sequence is flagged.
+// Trust. Weights and gains are at most 1, and each step begins from a largest value of about 1, so what a step loses to
+// the end of its range is at most (number of products) · 2^-126. At every position the join knows the whole weight z =
+// Σ alpha · x, the largest alpha and the largest x; where z is so small that a loss of that size in one, times the
+// largest of the other, could reach the tolerance, the sequence is flagged.
 #include <cuda_pipeline.h>
 
 #include <algorithm>
@@ -49,15 +51,14 @@ struct Shape {
   bool resident, pass_on_chip, cells_on_chip, gold_on_chip, join_on_chip;
 };
 
-int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); }
-
 template <class P>
 std::int64_t cells_bytes(const DeviceSweep& s) {
   return aligned(2 * std::int64_t{s.all_cells} * static_cast<int>(sizeof(P)));
 }
 template <class P>
 std::int64_t matrix_bytes(const DeviceSweep& s) {
-  return aligned((s.entries + 8) * std::int64_t{sizeof(P)}) + aligned(std::int64_t{s.thin} * s.thin_slots * static_cast<int>(sizeof(P)));
+  return aligned((s.entries + 8) * std::int64_t{sizeof(P)}) +
+         aligned(std::int64_t{s.thin} * s.thin_slots * static_cast<int>(sizeof(P)));
 }
 
 // What the join keeps besides alpha and x: alpha at arrivals, beta at nodes, products.
@@ -99,12 +100,14 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Expect
   s.join_on_chip = join_bytes(chunk) <= c.shared_bytes;
   s.chunk = static_cast<std::int32_t>(chunk);
   s.chunks = static_cast<std::int32_t>((s.T + chunk - 1) / chunk);
-  s.join_bytes = static_cast<int>(s.join_on_chip ? join_bytes(chunk) : aligned(chunk * (s.K * std::int64_t{sizeof(P)} + 64)));
+  s.join_bytes =
+      static_cast<int>(s.join_on_chip ? join_bytes(chunk) : aligned(chunk * (s.K * std::int64_t{sizeof(P)} + 64)));
   return s;
 }
 
 template <class P>
-Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Shape& s, const Expectation& wanted) {
+Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Shape& s,
+                 const Expectation& wanted) {
   const auto BT = static_cast<std::size_t>(s.B * s.T), B = static_cast<std::size_t>(s.B);
   Work<P> w{};
   w.scores = cut_prepared<P>(cutter, c, batch, true);
@@ -117,13 +120,15 @@ Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& b
   w.leaves = cutter.take<std::int32_t>(B);
   const auto most = static_cast<std::size_t>(std::max(c.forward.all_cells, c.backward.all_cells));
   w.cells = cutter.take<P>(s.cells_on_chip ? 0 : B * 4 * most);
-  w.stamps = cutter.take<std::int32_t>(wanted.gold && !s.gold_on_chip ? B * 2 * static_cast<std::size_t>(c.topology.Q) : 0);
+  w.stamps =
+      cutter.take<std::int32_t>(wanted.gold && !s.gold_on_chip ? B * 2 * static_cast<std::size_t>(c.topology.Q) : 0);
   const auto joined = static_cast<std::size_t>(s.B * s.chunks * join_scratch(c, s.chunk));
   w.joined = cutter.take<P>(s.join_on_chip ? 0 : joined);
   return w;
 }
 
-// --- pass ----------------------------------------------------------------------------------------------------------------
+// --- pass
+// ----------------------------------------------------------------------------------------------------------------
 
 // The larger word of a number ≥ 0: ordered as the numbers are, and holds the exponent.
 __device__ inline unsigned high_word(float x) { return __float_as_uint(x); }
@@ -159,7 +164,8 @@ __device__ void fill_extras(const SweepView<Index>& view, P* now) {
 }
 
 template <class P, class Index, class Steps>
-__device__ void walk(const PassArgs<P>& a, const SweepView<Index>& view, const Steps& steps, P* now, P* next, P* ring, unsigned* peak) {
+__device__ void walk(const PassArgs<P>& a, const SweepView<Index>& view, const Steps& steps, P* now, P* next, P* ring,
+                     unsigned* peak) {
   const int back = blockIdx.y;
   const std::int64_t b = blockIdx.x;
   const Shape& s = a.shape;
@@ -224,10 +230,11 @@ __device__ void walk(const PassArgs<P>& a, const SweepView<Index>& view, const S
   }
 }
 
-// Which states gold may be in, step by step. A state's stamp is the step in which it was last reached. Where there is room,
-// the arcs lie on chip.
+// Which states gold may be in, step by step. A state's stamp is the step in which it was last reached. Where there is
+// room, the arcs lie on chip.
 template <class P, class State>
-__device__ void follow_gold(const PassArgs<P>& a, std::int32_t* stamps, const std::int32_t* arc_begin, const State* from, const State* to) {
+__device__ void follow_gold(const PassArgs<P>& a, std::int32_t* stamps, const std::int32_t* arc_begin,
+                            const State* from, const State* to) {
   const std::int64_t b = blockIdx.x;
   const DeviceTopology& topology = a.topology;
   const std::int32_t T = a.work.scores.length[b], Q = topology.Q;
@@ -242,7 +249,8 @@ __device__ void follow_gold(const PassArgs<P>& a, std::int32_t* stamps, const st
     std::int32_t* next = stamps + ((t + 1) % 2) * Q;
     bool reached = false;
     const std::int32_t last = label >= 0 ? arc_begin[label + 1] : 0;
-    for (std::int32_t i = (label >= 0 ? arc_begin[label] : 0) + static_cast<std::int32_t>(threadIdx.x); i < last; i += blockDim.x) {
+    for (std::int32_t i = (label >= 0 ? arc_begin[label] : 0) + static_cast<std::int32_t>(threadIdx.x); i < last;
+         i += blockDim.x) {
       if (now[from[i]] != t) continue;
       next[to[i]] = t + 1;
       reached = true;
@@ -251,7 +259,8 @@ __device__ void follow_gold(const PassArgs<P>& a, std::int32_t* stamps, const st
   }
   if (leaves < 0) {
     bool accepted = false;
-    for (std::int32_t q = threadIdx.x; q < Q; q += blockDim.x) accepted |= stamps[(T % 2) * Q + q] == T && topology.accepting[q];
+    for (std::int32_t q = threadIdx.x; q < Q; q += blockDim.x)
+      accepted |= stamps[(T % 2) * Q + q] == T && topology.accepting[q];
     if (!__syncthreads_or(accepted)) leaves = T;
   }
   if (threadIdx.x == 0) a.work.leaves[b] = leaves;
@@ -273,11 +282,9 @@ __device__ void follow_gold_on_chip(const PassArgs<P>& a, char* shared) {
   follow_gold(a, stamps, arc_begin, from, to);
 }
 
-// Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers.
-enum class Keep { memory, chip, registers };
-
 template <class P, class Index, Keep kKeep>
-__global__ void __launch_bounds__(kKeep == Keep::registers ? 32 * kResidentWarps : 1024, 1) pass_kernel(const __grid_constant__ PassArgs<P> a) {
+__global__ void __launch_bounds__(kKeep == Keep::registers ? 32 * kResidentWarps : 1024, 1)
+    pass_kernel(const __grid_constant__ PassArgs<P> a) {
   extern __shared__ __align__(16) char shared[];
   const Shape& s = a.shape;
   const std::int64_t b = blockIdx.x;
@@ -285,7 +292,8 @@ __global__ void __launch_bounds__(kKeep == Keep::registers ? 32 * kResidentWarps
     if (s.gold_on_chip) {
       follow_gold_on_chip(a, shared);
     } else {
-      follow_gold(a, a.work.stamps + b * 2 * a.topology.Q, a.topology.arc_begin, a.topology.arc_from, a.topology.arc_to);
+      follow_gold(a, a.work.stamps + b * 2 * a.topology.Q, a.topology.arc_begin, a.topology.arc_from,
+                  a.topology.arc_to);
     }
     return;
   }
@@ -305,12 +313,15 @@ __global__ void __launch_bounds__(kKeep == Keep::registers ? 32 * kResidentWarps
     P* thin = reinterpret_cast<P*>(at);
     at += (sweep.thin * sweep.thin_slots * sizeof(P) + 15) / 16 * 16;
     copy_in(at, sweep.hot, sweep.hot_bytes);
-    for (std::int32_t i = threadIdx.x; i < sweep.entries + 8; i += blockDim.x) matrix[i] = a.work.scores.matrix[back][i];
-    for (std::int32_t i = threadIdx.x; i < sweep.thin * sweep.thin_slots; i += blockDim.x) thin[i] = a.work.scores.thin[back][i];
+    for (std::int32_t i = threadIdx.x; i < sweep.entries + 8; i += blockDim.x)
+      matrix[i] = a.work.scores.matrix[back][i];
+    for (std::int32_t i = threadIdx.x; i < sweep.thin * sweep.thin_slots; i += blockDim.x)
+      thin[i] = a.work.scores.thin[back][i];
     __syncthreads();
     const SweepView<Index> view(sweep, at, kKeep == Keep::registers);
     if constexpr (kKeep == Keep::registers) {
-      walk(a, view, ResidentSteps<SumProduct<P>, Index>(view, matrix, thin), cells, cells + sweep.all_cells, rows, peak);
+      walk(a, view, ResidentSteps<SumProduct<P>, Index>(view, matrix, thin), cells, cells + sweep.all_cells, rows,
+           peak);
     } else {
       walk(a, view, GeneralSteps<SumProduct<P>, Index>{view, matrix, thin}, cells, cells + sweep.all_cells, rows, peak);
     }
@@ -326,13 +337,16 @@ __global__ void __launch_bounds__(kKeep == Keep::registers ? 32 * kResidentWarps
 template <class P, class Index, Keep kKeep>
 void launch_pass(const PassArgs<P>& args, cudaStream_t stream) {
   auto* kernel = pass_kernel<P, Index, kKeep>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.shape.pass_bytes), "shared memory");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.shape.pass_bytes),
+        "shared memory");
   const dim3 grid(static_cast<unsigned>(args.shape.B), args.gold ? 3 : 2);
-  kernel<<<grid, static_cast<unsigned>(args.shape.pass_threads), static_cast<std::size_t>(args.shape.pass_bytes), stream>>>(args);
+  kernel<<<grid, static_cast<unsigned>(args.shape.pass_threads), static_cast<std::size_t>(args.shape.pass_bytes),
+           stream>>>(args);
   check(cudaGetLastError(), "forward and backward");
 }
 
-// --- join ----------------------------------------------------------------------------------------------------------------
+// --- join
+// ----------------------------------------------------------------------------------------------------------------
 
 template <class P>
 struct JoinArgs {
@@ -374,7 +388,8 @@ struct Chunk {
 template <class P>
 __device__ void stage(const P* from, P* to, std::int32_t count) {
   constexpr std::int32_t together = 16 / sizeof(P);
-  for (std::int32_t i = threadIdx.x * together; i < count; i += kJoinThreads * together) __pipeline_memcpy_async(to + i, from + i, 16);
+  for (std::int32_t i = threadIdx.x * together; i < count; i += kJoinThreads * together)
+    __pipeline_memcpy_async(to + i, from + i, 16);
 }
 
 template <class P>
@@ -389,12 +404,15 @@ __device__ void join_labels(const JoinArgs<P>& a, const Chunk<P>& chunk) {
 #pragma unroll
   for (int j = 0; j < kMostChunk; ++j) {  // what the next step took off alpha; the last position is as the pass left it
     const std::int64_t next = chunk.first + j + 1;
-    scale[j] = j < chunk.count && next < chunk.T ? static_cast<P>(scalbn(1.0, -a.work.exponent[0][chunk.b * a.shape.T + next])) : P{1};
+    scale[j] = j < chunk.count && next < chunk.T
+                   ? static_cast<P>(scalbn(1.0, -a.work.exponent[0][chunk.b * a.shape.T + next]))
+                   : P{1};
   }
 #pragma unroll 2
   for (std::int32_t k = threadIdx.x; k < a.arrivals; k += kJoinThreads) {
     const Source from = a.join.first[k];
-    const std::int32_t cell = a.join.cell[k], place = a.join.place[k], rest = a.join.begin[k], end = a.join.begin[k + 1];
+    const std::int32_t cell = a.join.cell[k], place = a.join.place[k], rest = a.join.begin[k],
+                       end = a.join.begin[k + 1];
 #pragma unroll
     for (int j = 0; j < kMostChunk; ++j) {
       if (j >= chunk.count) break;
@@ -489,9 +507,11 @@ __device__ void join_groups(const JoinArgs<P>& a, const Chunk<P>& chunk, P* sums
     const SweepGroup group = a.join.group[g];
     const std::int32_t S = group.states, quads = group.width / 4, tiles = group.slots * quads;
     for (std::int32_t i = threadIdx.x; i < kHalves * tiles; i += kJoinThreads) {
-      const std::int32_t half = i / tiles, tile = i - half * tiles, quad = tile / group.slots, slot = tile - quad * group.slots;
+      const std::int32_t half = i / tiles, tile = i - half * tiles, quad = tile / group.slots,
+                         slot = tile - quad * group.slots;
       const std::int32_t begin = half * S / kHalves, count = (half + 1) * S / kHalves - begin;
-      const P *m = chunk.m + group.first_source + slot * S + begin, *y = chunk.y + group.first_cell + 4 * quad * S + begin;
+      const P *m = chunk.m + group.first_source + slot * S + begin,
+              *y = chunk.y + group.first_cell + 4 * quad * S + begin;
       P sum[4] = {};
       std::int32_t s = count > 0 ? static_cast<std::int32_t>(threadIdx.x) % count : 0;
 #pragma unroll 4
@@ -504,7 +524,8 @@ __device__ void join_groups(const JoinArgs<P>& a, const Chunk<P>& chunk, P* sums
         }
         s = s + 1 == count ? 0 : s + 1;
       }
-      for (int k = 0; k < 4; ++k) sums[half * a.shape.entries + group.first_entry + slot * group.width + 4 * quad + k] = sum[k];
+      for (int k = 0; k < 4; ++k)
+        sums[half * a.shape.entries + group.first_entry + slot * group.width + 4 * quad + k] = sum[k];
     }
   }
 }
@@ -525,7 +546,8 @@ __device__ void join_sparse(const JoinArgs<P>& a, const Chunk<P>& chunk, P* sums
   __syncthreads();
   for (std::int32_t e = threadIdx.x / 32; e < a.join.sparse; e += kJoinThreads / 32) {
     P sum = 0;
-    for (std::int32_t k = a.join.sparse_begin[e] + lane; k < a.join.sparse_begin[e + 1]; k += 32) sum += chunk.products[k];
+    for (std::int32_t k = a.join.sparse_begin[e] + lane; k < a.join.sparse_begin[e + 1]; k += 32)
+      sum += chunk.products[k];
     sum = warp_sum(sum);
     if (lane != 0) continue;
     sums[a.join.dense + e] = sum;
@@ -587,7 +609,8 @@ __global__ void __launch_bounds__(kJoinThreads, 2) join_kernel(const __grid_cons
   join_sparse(a, chunk, sums);
 }
 
-// --- finish --------------------------------------------------------------------------------------------------------------
+// --- finish
+// --------------------------------------------------------------------------------------------------------------
 
 template <class P>
 struct FinishArgs {
@@ -630,7 +653,8 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   if (threadIdx.x == 0) {
     if (*a.work.scores.bad) a.wanted.status[b].outcome = static_cast<std::int32_t>(Outcome::bad_transition);
     const std::int32_t outcome = a.wanted.status[b].outcome;
-    const bool bad = outcome == static_cast<std::int32_t>(Outcome::bad_score) || outcome == static_cast<std::int32_t>(Outcome::bad_transition);
+    const bool bad = outcome == static_cast<std::int32_t>(Outcome::bad_score) ||
+                     outcome == static_cast<std::int32_t>(Outcome::bad_transition);
     a.wanted.value[b] = bad ? NAN : value;
     if (bad || (a.wanted.gold && value == INFINITY)) a.work.flag[b] = 2;  // nothing to do again; counts are zeros
   }
@@ -677,10 +701,11 @@ __global__ void __launch_bounds__(kFinishThreads) finish_kernel(const __grid_con
   }
 }
 
-// --- the call ------------------------------------------------------------------------------------------------------------
+// --- the call
+// ------------------------------------------------------------------------------------------------------------
 
-// z must exceed the largest product of alpha and x by this much: what is lost, as in the head of this file, stays below a
-// hundredth of the tolerance.
+// z must exceed the largest product of alpha and x by this much: what is lost, as in the head of this file, stays below
+// a hundredth of the tolerance.
 template <class P>
 double least_trusted(const DeviceConstraint::Impl& c, std::int64_t T) {
   const double smallest = static_cast<double>(std::numeric_limits<P>::min()), tolerance = sizeof(P) == 4 ? 1e-7 : 1e-13;
@@ -698,7 +723,8 @@ std::size_t bytes_as(const DeviceConstraint::Impl& c, const Batch& batch, const 
 }
 
 template <class P>
-void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted, Memory memory, cudaStream_t stream) {
+void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted, Memory memory,
+            cudaStream_t stream) {
   const Shape s = shape_of<P>(c, batch, wanted);
   Cutter cutter(memory);
   const Work<P> work = cut_work<P>(cutter, c, batch, s, wanted);
@@ -716,20 +742,32 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
     launch_pass<P, std::int32_t, Keep::memory>(pass, stream);
   }
 
-  const JoinArgs<P> join{c.join,          work,        s, c.forward.cells, c.backward.cells, c.forward.label, wanted.gold != nullptr,
-                         wanted.emissions, batch.type, c.topology.arrivals, c.pairs, join_products(c, s.chunk), join_scratch(c, s.chunk),
+  const JoinArgs<P> join{c.join,
+                         work,
+                         s,
+                         c.forward.cells,
+                         c.backward.cells,
+                         c.forward.label,
+                         wanted.gold != nullptr,
+                         wanted.emissions,
+                         batch.type,
+                         c.topology.arrivals,
+                         c.pairs,
+                         join_products(c, s.chunk),
+                         join_scratch(c, s.chunk),
                          least_trusted<P>(c, s.T)};
   if (s.chunks > 0) {
     auto* kernel = s.join_on_chip ? join_kernel<P, true> : join_kernel<P, false>;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, s.join_bytes), "shared memory");
-    kernel<<<dim3(static_cast<unsigned>(s.chunks), static_cast<unsigned>(s.B)), kJoinThreads, static_cast<std::size_t>(s.join_bytes),
-             stream>>>(join);
+    kernel<<<dim3(static_cast<unsigned>(s.chunks), static_cast<unsigned>(s.B)), kJoinThreads,
+             static_cast<std::size_t>(s.join_bytes), stream>>>(join);
     check(cudaGetLastError(), "joining forward and backward");
   }
 
-  const FinishArgs<P> finish{c.join,      work,        s,       wanted, batch, c.topology.empty != 0};
+  const FinishArgs<P> finish{c.join, work, s, wanted, batch, c.topology.empty != 0};
   const auto pairs = wanted.transitions ? (std::int64_t{s.K} * s.K + kFinishThreads - 1) / kFinishThreads : 0;
-  finish_kernel<P><<<dim3(1 + static_cast<unsigned>(pairs), static_cast<unsigned>(s.B)), kFinishThreads, 0, stream>>>(finish);
+  finish_kernel<P>
+      <<<dim3(1 + static_cast<unsigned>(pairs), static_cast<unsigned>(s.B)), kFinishThreads, 0, stream>>>(finish);
   check(cudaGetLastError(), "finishing");
   again_wide(c, batch, wanted, {work.scores.length, work.scores.row, work.flag}, wide, stream);
 }
@@ -740,10 +778,12 @@ bool in_float(const Batch& batch) { return batch.type == Type::f32 && batch.leng
 }  // namespace
 
 std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted) {
-  return in_float(batch) ? bytes_as<float>(constraint.impl(), batch, wanted) : bytes_as<double>(constraint.impl(), batch, wanted);
+  return in_float(batch) ? bytes_as<float>(constraint.impl(), batch, wanted)
+                         : bytes_as<double>(constraint.impl(), batch, wanted);
 }
 
-void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted, Memory memory, void* stream) {
+void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted, Memory memory,
+                 void* stream) {
   check_batch("expectation", batch);
   if (batch.size == 0) return;
   const auto s = static_cast<cudaStream_t>(stream);

@@ -6,7 +6,9 @@ namespace regccrf::cuda {
 
 namespace {
 [[noreturn]] void absent() {
-  throw Error("this build of regccrf has no CUDA in it: build it where nvcc (CUDA 12 or later) is on the PATH, with -DREGCCRF_CUDA=ON");
+  throw Error(
+      "this build of regccrf has no CUDA in it: build it where nvcc (CUDA 12 or later) is on the PATH, with "
+      "-DREGCCRF_CUDA=ON");
 }
 }  // namespace
 

@@ -71,7 +71,8 @@ __device__ void row_of_emissions(const Args<P>& a, std::int64_t b, std::int64_t 
   if (lane == 0) {
     a.out.shift[b * a.T + rank] = shift;
     a.out.row[b * a.T + rank] = row;
-    if (a.gold) a.out.gold[b * a.T + rank] = a.gold[row] >= 0 && a.gold[row] < a.K ? static_cast<std::int32_t>(a.gold[row]) : -1;
+    if (a.gold)
+      a.out.gold[b * a.T + rank] = a.gold[row] >= 0 && a.gold[row] < a.K ? static_cast<std::int32_t>(a.gold[row]) : -1;
   }
   for (std::int32_t k = lane; k <= a.K; k += 32) {
     const double x = k < a.K ? as_double(h[k]) : -INFINITY;
@@ -107,7 +108,8 @@ __device__ void transitions(const Args<P>& a) {
     if (blockIdx.x == 0 && threadIdx.x == 0) a.out.shifts[part] = shift[part];
   }
   const auto value = [&](double x, double by) { return static_cast<P>(a.log ? x : exp(x - by)); };
-  const std::int64_t first = blockIdx.x * std::int64_t{kThreads} + threadIdx.x, stride = std::int64_t{gridDim.x} * kThreads;
+  const std::int64_t first = blockIdx.x * std::int64_t{kThreads} + threadIdx.x,
+                     stride = std::int64_t{gridDim.x} * kThreads;
   for (int s = 0; s < a.sweeps; ++s) {
     const DeviceSweep& sweep = a.sweep[s];
     for (std::int64_t i = first; i < sweep.entries + 8; i += stride) {  // a tile may read past the last row
@@ -166,7 +168,8 @@ void launch(const Args<P>& args, cudaStream_t stream) {
 
 template <class P>
 Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both) {
-  const auto BT = static_cast<std::size_t>(batch.size * batch.length), K = static_cast<std::size_t>(constraint.topology.K);
+  const auto BT = static_cast<std::size_t>(batch.size * batch.length),
+             K = static_cast<std::size_t>(constraint.topology.K);
   Prepared<P> out{};
   out.bad = cutter.take<std::int32_t>(1);
   out.length = cutter.take<std::int32_t>(static_cast<std::size_t>(batch.size));
@@ -186,29 +189,47 @@ Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constrain
 }
 
 template <class P>
-void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale, bool both,
-             Status* status, const std::int64_t* gold, const std::int32_t* only, cudaStream_t stream) {
-  if (!only) check(cudaMemsetAsync(status, 0, sizeof(Status) * static_cast<std::size_t>(batch.size), stream), "clearing the status");
+void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
+             bool both, Status* status, const std::int64_t* gold, const std::int32_t* only, cudaStream_t stream) {
+  if (!only)
+    check(cudaMemsetAsync(status, 0, sizeof(Status) * static_cast<std::size_t>(batch.size), stream),
+          "clearing the status");
   check(cudaMemsetAsync(prepared.bad, 0, sizeof(std::int32_t), stream), "clearing the status");
-  const Args<P> args{batch.size,        batch.length, batch.batch_stride,
-                     batch.time_stride, constraint.topology.K,
-                     batch.emissions,   batch.transitions, batch.start,
-                     batch.end,         batch.mask,   {constraint.forward, constraint.backward},
-                     both ? 2 : 1,      scale == Scale::log, batch.type == Type::f64,
-                     prepared,          status, gold, only};
+  const Args<P> args{batch.size,
+                     batch.length,
+                     batch.batch_stride,
+                     batch.time_stride,
+                     constraint.topology.K,
+                     batch.emissions,
+                     batch.transitions,
+                     batch.start,
+                     batch.end,
+                     batch.mask,
+                     {constraint.forward, constraint.backward},
+                     both ? 2 : 1,
+                     scale == Scale::log,
+                     batch.type == Type::f64,
+                     prepared,
+                     status,
+                     gold,
+                     only};
   switch (batch.emissions_type) {
-    case Type::f16: return launch<P, __half>(args, stream);
-    case Type::bf16: return launch<P, __nv_bfloat16>(args, stream);
-    case Type::f32: return launch<P, float>(args, stream);
-    case Type::f64: return launch<P, double>(args, stream);
+    case Type::f16:
+      return launch<P, __half>(args, stream);
+    case Type::bf16:
+      return launch<P, __nv_bfloat16>(args, stream);
+    case Type::f32:
+      return launch<P, float>(args, stream);
+    case Type::f64:
+      return launch<P, double>(args, stream);
   }
 }
 
 template Prepared<float> cut_prepared(Cutter&, const DeviceConstraint::Impl&, const Batch&, bool);
 template Prepared<double> cut_prepared(Cutter&, const DeviceConstraint::Impl&, const Batch&, bool);
-template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<float>&, Scale, bool, Status*, const std::int64_t*, const std::int32_t*,
-                      cudaStream_t);
-template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<double>&, Scale, bool, Status*, const std::int64_t*, const std::int32_t*,
-                      cudaStream_t);
+template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<float>&, Scale, bool, Status*,
+                      const std::int64_t*, const std::int32_t*, cudaStream_t);
+template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<double>&, Scale, bool, Status*,
+                      const std::int64_t*, const std::int32_t*, cudaStream_t);
 
 }  // namespace regccrf::cuda

@@ -9,15 +9,15 @@ namespace regccrf::cuda {
 // A call's scores on the device, in the precision P of the pass. Rows are positions, absent ones left out.
 template <class P>
 struct Prepared {
-  std::int32_t* length;      // [B]
-  std::int64_t* row;         // [B, T] where a position lies in the caller's arrays
-  std::int32_t* gold;        // [B, T] its gold label, -1 for what is none
-  P* emissions;              // [B, T, K + 1] exp(h − shift), or h itself; the last is the semiring's zero
-  double* shift;             // [B, T] 0 for max
-  P *matrix[2], *thin[2];    // the sweeps' entries of g, forward and backward
-  P *start, *end;            // [K]
-  double* shifts;            // [3] taken off transitions, start, end
-  std::int32_t* bad;         // [1] not 0: transitions, start or end hold NaN or +inf
+  std::int32_t* length;    // [B]
+  std::int64_t* row;       // [B, T] where a position lies in the caller's arrays
+  std::int32_t* gold;      // [B, T] its gold label, -1 for what is none
+  P* emissions;            // [B, T, K + 1] exp(h − shift), or h itself; the last is the semiring's zero
+  double* shift;           // [B, T] 0 for max
+  P *matrix[2], *thin[2];  // the sweeps' entries of g, forward and backward
+  P *start, *end;          // [K]
+  double* shifts;          // [3] taken off transitions, start, end
+  std::int32_t* bad;       // [1] not 0: transitions, start or end hold NaN or +inf
 };
 
 enum class Scale { probability, log };
@@ -25,10 +25,10 @@ enum class Scale { probability, log };
 template <class P>
 Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both);
 
-// `both`: also the backward sweep's matrices. Clears and sets status; with `only`, [B], it prepares again the sequences that
-// are not 0 there, and leaves status as it is.
+// `both`: also the backward sweep's matrices. Clears and sets status; with `only`, [B], it prepares again the sequences
+// that are not 0 there, and leaves status as it is.
 template <class P>
-void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale, bool both,
-             Status* status, const std::int64_t* gold, const std::int32_t* only, cudaStream_t stream);
+void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
+             bool both, Status* status, const std::int64_t* gold, const std::int32_t* only, cudaStream_t stream);
 
 }  // namespace regccrf::cuda

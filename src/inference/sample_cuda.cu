@@ -22,7 +22,8 @@ std::size_t sample_bytes(const DeviceConstraint& constraint, const Batch& batch,
   return cutter.used();
 }
 
-void sample(const DeviceConstraint& constraint, const Batch& batch, const Samples& samples, Memory memory, void* stream) {
+void sample(const DeviceConstraint& constraint, const Batch& batch, const Samples& samples, Memory memory,
+            void* stream) {
   check_batch("sample", batch);
   if (batch.size == 0 || samples.count == 0) return;
   Cutter cutter(memory);

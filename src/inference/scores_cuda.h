@@ -15,10 +15,14 @@ __device__ inline double bounded(double x) { return isfinite(x) ? fmin(fmax(x, -
 
 __device__ inline double score_at(const void* scores, Type type, std::int64_t i) {
   switch (type) {
-    case Type::f16: return bounded(__half2float(static_cast<const __half*>(scores)[i]));
-    case Type::bf16: return bounded(__bfloat162float(static_cast<const __nv_bfloat16*>(scores)[i]));
-    case Type::f32: return bounded(static_cast<const float*>(scores)[i]);
-    default: return bounded(static_cast<const double*>(scores)[i]);
+    case Type::f16:
+      return bounded(__half2float(static_cast<const __half*>(scores)[i]));
+    case Type::bf16:
+      return bounded(__bfloat162float(static_cast<const __nv_bfloat16*>(scores)[i]));
+    case Type::f32:
+      return bounded(static_cast<const float*>(scores)[i]);
+    default:
+      return bounded(static_cast<const double*>(scores)[i]);
   }
 }
 
@@ -70,7 +74,8 @@ __device__ double block_sum(Exact mine) {
 
 // This thread's share of a path's score. `label(t)`: of position t; `row`: [T] of its emissions.
 template <class LabelAt>
-__device__ Exact path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row, const LabelAt& label) {
+__device__ Exact path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
+                            const LabelAt& label) {
   Exact sum;
   for (std::int32_t t = threadIdx.x; t < T; t += blockDim.x) {
     const std::int64_t a = label(t);

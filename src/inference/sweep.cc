@@ -128,7 +128,8 @@ class Builder {
       const std::int32_t q = draft.states[static_cast<std::size_t>(state)];
       for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
         const auto o = static_cast<std::int32_t>(
-            std::lower_bound(draft.place_labels.begin(), draft.place_labels.end(), side_.place_label[p]) - draft.place_labels.begin());
+            std::lower_bound(draft.place_labels.begin(), draft.place_labels.end(), side_.place_label[p]) -
+            draft.place_labels.begin());
         const std::int32_t cell = group.first_cell + o * group.states + state;
         sweep_.cell[static_cast<std::size_t>(p)] = cell;
         sweep_.label[static_cast<std::size_t>(cell)] = side_.place_label[p];
@@ -244,10 +245,12 @@ class Builder {
         all.push_back({{static_cast<std::int32_t>(g), first, lanes}, 60 + 14 * ((group.slots + lanes - 1) / lanes)});
       }
     }
-    for (std::int32_t first = 0; first < sweep_.thin; first += 32) all.push_back({{-1, first, 1}, 20 + 6 * sweep_.thin_slots});
+    for (std::int32_t first = 0; first < sweep_.thin; first += 32)
+      all.push_back({{-1, first, 1}, 20 + 6 * sweep_.thin_slots});
     std::stable_sort(all.begin(), all.end(), [](const Costed& x, const Costed& y) { return x.cost > y.cost; });
     Schedule schedule;
-    schedule.warps = static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(all.size()), 1, most_warps));
+    schedule.warps =
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(all.size()), 1, most_warps));
     std::vector<std::vector<Unit>> of(static_cast<std::size_t>(schedule.warps));
     std::multimap<std::int64_t, std::size_t> load;
     for (std::size_t w = 0; w < of.size(); ++w) load.emplace(0, w);
@@ -284,8 +287,8 @@ class Builder {
     const auto units = static_cast<std::int32_t>(resident.units.size());
     const std::int32_t warps = std::max({1, units, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin)});
     const std::int32_t terms = sweep_.thin_slots * (sweep_.two ? 2 : 1);
-    if (warps > kResidentWarps || sweep_.extras > 0 || (sweep_.thin > 0 && terms > kResidentTerms) || sweep_.cells > kResidentCells ||
-        sweep_.K > kResidentCells) {
+    if (warps > kResidentWarps || sweep_.extras > 0 || (sweep_.thin > 0 && terms > kResidentTerms) ||
+        sweep_.cells > kResidentCells || sweep_.K > kResidentCells) {
       return resident.units.clear();
     }
     resident.warps = warps;
@@ -332,7 +335,8 @@ namespace {
 
 // The first two of a list of cells, and the others behind `rest`.
 template <class CellAt>
-Source first_two(std::int32_t begin, std::int32_t end, std::int32_t zero, const CellAt& cell_at, std::vector<std::int32_t>& rest) {
+Source first_two(std::int32_t begin, std::int32_t end, std::int32_t zero, const CellAt& cell_at,
+                 std::vector<std::int32_t>& rest) {
   for (std::int32_t i = begin + 2; i < end; ++i) rest.push_back(cell_at(i));
   return {begin < end ? cell_at(begin) : zero, begin + 1 < end ? cell_at(begin + 1) : zero};
 }
@@ -342,7 +346,8 @@ Source first_two(std::int32_t begin, std::int32_t end, std::int32_t zero, const 
 Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
   Join join;
   std::vector<std::int32_t> node_of(static_cast<std::size_t>(forward.cells), -1);
-  for (std::int32_t n = 0; n < t.nodes; ++n) node_of[static_cast<std::size_t>(forward.cell[static_cast<std::size_t>(n)])] = n;
+  for (std::int32_t n = 0; n < t.nodes; ++n)
+    node_of[static_cast<std::size_t>(forward.cell[static_cast<std::size_t>(n)])] = n;
 
   // Places: a group's slots are found from its matrix (row → label) and its states' arrivals; the rest come behind.
   std::vector<std::int32_t> place(static_cast<std::size_t>(t.arrivals), -1);
@@ -367,8 +372,9 @@ Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
   join.places = round_up(join.places, 4);
 
   std::vector<std::int32_t> order;
-  by_key(static_cast<std::size_t>(t.K), static_cast<std::size_t>(t.arrivals), [&](std::size_t m) { return t.arrival_label[m]; },
-         join.label_begin, order);
+  by_key(
+      static_cast<std::size_t>(t.K), static_cast<std::size_t>(t.arrivals),
+      [&](std::size_t m) { return t.arrival_label[m]; }, join.label_begin, order);
   join.begin.push_back(0);
   for (const std::int32_t m : order) {
     join.cell.push_back(backward.cell[static_cast<std::size_t>(m)]);
@@ -403,8 +409,9 @@ Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
     join.sparse_begin.push_back(static_cast<std::int32_t>(join.sparse.size()));
     pair.push_back(ab);
   }
-  by_key(static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K), pair.size(), [&](std::size_t e) { return pair[e]; },
-         join.pair_begin, join.pair_entry);
+  by_key(
+      static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K), pair.size(),
+      [&](std::size_t e) { return pair[e]; }, join.pair_begin, join.pair_entry);
   return join;
 }
 

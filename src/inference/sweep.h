@@ -11,11 +11,12 @@
 // of alike states, padded to the union of their slots' labels and their cells' labels, so that a group is one dense
 // product with a matrix [slots, labels] that its states share.
 //
-// A unit is what a warp does at a time: 32 thin cells, or some tiles (one state, kTile neighbouring cells) of a group, each
-// by `lanes` threads that split the slots among them.
+// A unit is what a warp does at a time: 32 thin cells, or some tiles (one state, kTile neighbouring cells) of a group,
+// each by `lanes` threads that split the slots among them.
 //
 // A small enough sweep is resident: every thread has at most one tile of a group, kResidentSlots of its slots and
-// kResidentThin thin cells, and keeps what it needs of g and of the topology in its registers from the first step to the last.
+// kResidentThin thin cells, and keeps what it needs of g and of the topology in its registers from the first step to
+// the last.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +27,10 @@
 namespace regccrf {
 
 constexpr std::int32_t kTile = 8;
-constexpr std::int32_t kThinSlots = 4;  // a thin state has at most so many
+constexpr std::int32_t kThinSlots = 4;                            // a thin state has at most so many
 constexpr std::int32_t kResidentSlots = 12, kResidentWarps = 12;  // as many registers as a thread can have, almost
-constexpr std::int32_t kResidentThin = 4, kResidentTerms = 2;  // thin cells of a thread, and products of such a cell
-constexpr std::int32_t kResidentCells = 16000;                 // 16 bits hold the place of a float
+constexpr std::int32_t kResidentThin = 4, kResidentTerms = 2;     // thin cells of a thread, and products of such a cell
+constexpr std::int32_t kResidentCells = 16000;                    // 16 bits hold the place of a float
 
 struct Source {
   std::int32_t x, y;  // cells; Sweep::zero() where there is none
@@ -91,14 +92,14 @@ Sweep backward_sweep(const Topology& topology, std::int32_t most_warps);
 struct Join {
   std::vector<std::int32_t> label_begin;  // [K + 1] arrivals by label
   std::vector<std::int32_t> cell;         // [arrivals] backward cell …
-  std::vector<std::int32_t> place;        // [arrivals] … where its alpha is put: first_source + i · states + state of a
-                                          // group's slot, or behind all of those …
-  std::vector<Source> first;              // [arrivals] … the first two forward cells that flow into it, or the zero …
-  std::vector<std::int32_t> begin;        // [arrivals + 1] … and the others
+  std::vector<std::int32_t> place;  // [arrivals] … where its alpha is put: first_source + i · states + state of a
+                                    // group's slot, or behind all of those …
+  std::vector<Source> first;        // [arrivals] … the first two forward cells that flow into it, or the zero …
+  std::vector<std::int32_t> begin;  // [arrivals + 1] … and the others
   std::vector<std::int32_t> source;
-  std::int32_t places = 0;                // groups' slots that are padding among them
+  std::int32_t places = 0;  // groups' slots that are padding among them
 
-  std::vector<Source> node_first;         // [forward cells] the first two backward cells that a node flows into, or the zero …
+  std::vector<Source> node_first;  // [forward cells] the first two backward cells that a node flows into, or the zero …
   std::vector<std::int32_t> node_begin;  // [forward cells + 1] … and the others
   std::vector<std::int32_t> node_target;
 

@@ -1,5 +1,5 @@
-// One step of a sweep, by one block. Written once: the semiring says what sums and products are, and `emit` what becomes of
-// a cell.
+// One step of a sweep, by one block. Written once: the semiring says what sums and products are, and `emit` what
+// becomes of a cell.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -11,6 +11,11 @@
 #include "inference/device_cuda.h"
 
 namespace regccrf::cuda {
+
+// Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers.
+enum class Keep { memory, chip, registers };
+
+inline int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); }
 
 template <class Index>
 struct Pair {
@@ -89,8 +94,8 @@ __device__ inline void load4(const double* from, double to[4]) {
   to[0] = x.x, to[1] = x.y, to[2] = y.x, to[3] = y.y;
 }
 
-// Which tile a thread works on, and which part of its slots: neighbouring threads have neighbouring tiles, which mostly share
-// their entries of g.
+// Which tile a thread works on, and which part of its slots: neighbouring threads have neighbouring tiles, which mostly
+// share their entries of g.
 template <std::int32_t kLanes>
 struct TileOf {
   std::int32_t part, tile, state;
@@ -112,8 +117,8 @@ struct TileOf {
   }
 };
 
-// The lanes of a tile share out its sums: each round a thread keeps half of them and gives the other half to its partner.
-// In the end the thread of part p has those of the cells from p · kTile / kLanes on, at the front of `sum`.
+// The lanes of a tile share out its sums: each round a thread keeps half of them and gives the other half to its
+// partner. In the end the thread of part p has those of the cells from p · kTile / kLanes on, at the front of `sum`.
 template <class S, std::int32_t kLanes>
 __device__ void share_out(std::int32_t part, typename S::Value (&sum)[kTile]) {
 #pragma unroll
@@ -131,17 +136,26 @@ __device__ void share_out(std::int32_t part, typename S::Value (&sum)[kTile]) {
 template <class Do>
 __device__ void by_lanes(std::int32_t lanes, const Do& act) {
   switch (lanes) {
-    case 1: act(std::integral_constant<std::int32_t, 1>{}); break;
-    case 2: act(std::integral_constant<std::int32_t, 2>{}); break;
-    case 4: act(std::integral_constant<std::int32_t, 4>{}); break;
-    default: act(std::integral_constant<std::int32_t, 8>{}); break;
+    case 1:
+      act(std::integral_constant<std::int32_t, 1>{});
+      break;
+    case 2:
+      act(std::integral_constant<std::int32_t, 2>{});
+      break;
+    case 4:
+      act(std::integral_constant<std::int32_t, 4>{});
+      break;
+    default:
+      act(std::integral_constant<std::int32_t, 8>{});
+      break;
   }
 }
 
 // Some tiles of a group, each by kLanes threads that take its slots in turn.
 template <class S, std::int32_t kLanes, bool kTwo, class Index, class Emit>
 __device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group, std::int32_t first,
-                           const typename S::Value* __restrict__ matrix, const typename S::Value* now, const Emit& emit) {
+                           const typename S::Value* __restrict__ matrix, const typename S::Value* now,
+                           const Emit& emit) {
   using P = typename S::Value;
   const TileOf<kLanes> at(group, first);
   const Pair<Index>* source = view.source + group.first_source + at.state * group.slots;
@@ -168,8 +182,9 @@ __device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group
 }
 
 template <class S, class Index, class Emit>
-__device__ void thin_unit(const SweepView<Index>& view, std::int32_t first, const typename S::Value* __restrict__ thin_matrix,
-                          const typename S::Value* now, const Emit& emit) {
+__device__ void thin_unit(const SweepView<Index>& view, std::int32_t first,
+                          const typename S::Value* __restrict__ thin_matrix, const typename S::Value* now,
+                          const Emit& emit) {
   const std::int32_t i = first + static_cast<std::int32_t>(threadIdx.x % 32);
   if (i >= view.thin) return;
   auto sum = S::zero();
@@ -183,8 +198,8 @@ __device__ void thin_unit(const SweepView<Index>& view, std::int32_t first, cons
   emit(bytes_of<P>(view.first_thin + i), bytes_of<P>(view.label[view.first_thin + i]), sum);
 }
 
-// Steps by a general schedule, which reads everything anew. emit(cell, label, sum) takes each cell's sum over its slots; the
-// cell and its label are places in arrays of P, in bytes.
+// Steps by a general schedule, which reads everything anew. emit(cell, label, sum) takes each cell's sum over its
+// slots; the cell and its label are places in arrays of P, in bytes.
 template <class S, class Index>
 struct GeneralSteps {
   using P = typename S::Value;
@@ -266,7 +281,8 @@ class ResidentSteps {
 #pragma unroll
       for (std::int32_t o = 0; o < kTile / kLanes; o += 2) {
         const std::int32_t cell = tile.first_cell(group) + o * group.states;
-        label_[o / 2] = both(o < own_cells_ ? view.label[cell] : 0, o + 1 < own_cells_ ? view.label[cell + group.states] : 0);
+        label_[o / 2] =
+            both(o < own_cells_ ? view.label[cell] : 0, o + 1 < own_cells_ ? view.label[cell + group.states] : 0);
       }
 #pragma unroll
       for (std::int32_t k = 0; k < kResidentSlots; ++k) {
@@ -378,7 +394,8 @@ class Rows {
 
 // Copies `bytes` (a multiple of 16) from global memory; the whole block takes part.
 __device__ inline void copy_in(char* to, const char* from, std::int32_t bytes) {
-  for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x) * 16; i < bytes; i += static_cast<std::int32_t>(blockDim.x) * 16) {
+  for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x) * 16; i < bytes;
+       i += static_cast<std::int32_t>(blockDim.x) * 16) {
     *reinterpret_cast<int4*>(to + i) = *reinterpret_cast<const int4*>(from + i);
   }
 }

@@ -1,10 +1,11 @@
-// Viterbi on a device: one block a sequence. The way forward is a sweep in the max-plus semiring that leaves every step's
-// scores in memory. The way back follows one path, so one warp finds each predecessor again from the scores of its own state's
-// slots, some steps at a time on chip; no backpointer is ever written.
+// Viterbi on a device: one block a sequence. The way forward is a sweep in the max-plus semiring that leaves every
+// step's scores in memory. The way back follows one path, so one warp finds each predecessor again from the scores of
+// its own state's slots, some steps at a time on chip; no backpointer is ever written.
 //
-// In float, scores are kept relative to the best of the step before; three roundings a step on the path found and on the one
-// that might have been better, each at most half a unit in the last place of the largest score seen. Where that is below the
-// tolerance the path stands, else a second kernel does the sequence in double. A path's score is summed again in double.
+// In float, scores are kept relative to the best of the step before; three roundings a step on the path found and on
+// the one that might have been better, each at most half a unit in the last place of the largest score seen. Where that
+// is below the tolerance the path stands, else a second kernel does the sequence in double. A path's score is summed
+// again in double.
 #include <algorithm>
 #include <limits>
 
@@ -28,15 +29,14 @@ struct Shape {
   bool on_chip, cells_on_chip;
 };
 
-int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); }
-
 template <class P>
 Shape shape_of(const DeviceConstraint::Impl& c) {
   const DeviceSweep& f = c.forward;
   const int p = sizeof(P);
   const std::int64_t rows = 16 + aligned(kRowsAhead * (f.K + 1) * std::int64_t{p});
   const std::int64_t cells = aligned(2 * std::int64_t{f.all_cells} * p);
-  const std::int64_t all = cells + aligned((f.entries + 8) * std::int64_t{p}) + aligned(std::int64_t{f.thin} * f.thin_slots * p) + f.hot_bytes;
+  const std::int64_t all = cells + aligned((f.entries + 8) * std::int64_t{p}) +
+                           aligned(std::int64_t{f.thin} * f.thin_slots * p) + f.hot_bytes;
   Shape s{};
   s.on_chip = f.narrow && rows + all <= c.shared_bytes;
   s.cells_on_chip = s.on_chip || rows + cells <= c.shared_bytes;
@@ -69,7 +69,8 @@ template <class Index, class P>
 __device__ void fill_extras(const SweepView<Index>& view, P* now) {
   for (std::int32_t i = threadIdx.x; i < view.extras; i += blockDim.x) {
     P best = -P{INFINITY};
-    for (std::int32_t j = view.extra_begin[i]; j < view.extra_begin[i + 1]; ++j) best = max(best, now[view.extra_source[j]]);
+    for (std::int32_t j = view.extra_begin[i]; j < view.extra_begin[i + 1]; ++j)
+      best = max(best, now[view.extra_source[j]]);
     now[view.cells + 1 + i] = best;
   }
 }
@@ -102,8 +103,8 @@ __device__ Candidate block_best(Candidate mine) {
 
 // Forward; the cell in which the best path ends, -1 where there is none. `largest`: the largest score seen, in size.
 template <class P, class Index, class Steps>
-__device__ std::int32_t walk(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, P* now, P* next, P* ring,
-                             std::int32_t* peak, P& largest) {
+__device__ std::int32_t walk(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, P* now, P* next,
+                             P* ring, std::int32_t* peak, P& largest) {
   constexpr bool kRelative = sizeof(P) == 4;
   const std::int64_t b = blockIdx.x, T_all = a.batch.length;
   const std::int32_t T = a.work.scores.length[b], K = a.sweep.K, cells = view.cells;
@@ -150,7 +151,9 @@ __device__ std::int32_t walk(const Args<P>& a, const SweepView<Index>& view, con
       const P last = from_ordered(peak[(t - 1) % 3]);
       shift = last == none ? P{0} : last;
     }
-    steps(now, [&](std::uint32_t cell, std::uint32_t label, P best) { take(cell, (best - shift) + value_of(row, label), next); });
+    steps(now, [&](std::uint32_t cell, std::uint32_t label, P best) {
+      take(cell, (best - shift) + value_of(row, label), next);
+    });
     share_peak(t % 3);
     if (threadIdx.x == 0) peak[(t + 1) % 3] = ordered(-INFINITY);
     Rows<P>::wait();
@@ -171,8 +174,8 @@ __device__ std::int32_t walk(const Args<P>& a, const SweepView<Index>& view, con
 
 // The best cell of the step before, `now`, for the path to be in `cell`: one warp looks at the cell's slots.
 template <class P, class Index>
-__device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t groups, const P* matrix, const P* thin_matrix, const P* now,
-                                    std::int32_t cell) {
+__device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t groups, const P* matrix,
+                                    const P* thin_matrix, const P* now, std::int32_t cell) {
   const std::int32_t lane = threadIdx.x % 32;
   P best = -P{INFINITY};
   std::int32_t from = 0x7fffffff;
@@ -184,7 +187,8 @@ __device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t g
   const auto offer_slot = [&](const Pair<Index>& sources, P gain) {
     if (sources.x > view.cells) {
       const std::int32_t extra = sources.x - view.cells - 1;
-      for (std::int32_t j = view.extra_begin[extra]; j < view.extra_begin[extra + 1]; ++j) offer(view.extra_source[j], gain);
+      for (std::int32_t j = view.extra_begin[extra]; j < view.extra_begin[extra + 1]; ++j)
+        offer(view.extra_source[j], gain);
       return;
     }
     offer(sources.x, gain);
@@ -199,7 +203,8 @@ __device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t g
     const SweepGroup group = view.group[g];
     const std::int32_t o = (cell - group.first_cell) / group.states, state = cell - group.first_cell - o * group.states;
     for (std::int32_t i = lane; i < group.slots; i += 32) {
-      offer_slot(view.source[group.first_source + state * group.slots + i], matrix[group.first_entry + i * group.width + o]);
+      offer_slot(view.source[group.first_source + state * group.slots + i],
+                 matrix[group.first_entry + i * group.width + o]);
     }
   }
   if constexpr (sizeof(P) == 4) {
@@ -217,8 +222,8 @@ __device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t g
 
 // Back from the last cell. The path's cells go to `path`, [T].
 template <class P, class Index>
-__device__ void trace(const Args<P>& a, const SweepView<Index>& view, const P* matrix, const P* thin_matrix, std::int32_t cell, P* staged,
-                      std::int32_t* path) {
+__device__ void trace(const Args<P>& a, const SweepView<Index>& view, const P* matrix, const P* thin_matrix,
+                      std::int32_t cell, P* staged, std::int32_t* path) {
   const std::int64_t b = blockIdx.x;
   const std::int32_t T = a.work.scores.length[b], cells = view.cells, stage = max(a.shape.stage, 1);
   if (threadIdx.x == 0) path[T - 1] = cell;
@@ -247,8 +252,8 @@ __device__ void trace(const Args<P>& a, const SweepView<Index>& view, const P* m
 
 // Forward, back, and what the caller gets.
 template <int kThreads, class P, class Index, class Steps>
-__device__ void both_ways(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, const P* matrix, const P* thin, P* cells,
-                          P* ring, std::int32_t* peak, P* staged) {
+__device__ void both_ways(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, const P* matrix,
+                          const P* thin, P* cells, P* ring, std::int32_t* peak, P* staged) {
   const std::int64_t b = blockIdx.x;
   const std::int32_t T = a.work.scores.length[b];
   std::int32_t* path = a.best.labels + b * a.batch.length;
@@ -267,15 +272,13 @@ __device__ void both_ways(const Args<P>& a, const SweepView<Index>& view, const 
   for (std::int32_t t = threadIdx.x; t < T; t += blockDim.x) path[t] = view.label[path[t]];
   __syncthreads();
   const std::int64_t* row = a.work.scores.row + b * a.batch.length;
-  const double score = block_sum<kThreads>(path_score(a.batch, a.sweep.K, T, row, [&](std::int32_t t) { return path[t]; }));
+  const double score =
+      block_sum<kThreads>(path_score(a.batch, a.sweep.K, T, row, [&](std::int32_t t) { return path[t]; }));
   if (threadIdx.x != 0) return;
   a.best.score[b] = score;
   const double step = 1.5 * most * static_cast<double>(std::numeric_limits<float>::epsilon());
   if (a.work.redo && 2 * step * T > 0.5e-5 * fmax(1.0, fabs(score))) a.work.redo[b] = 1;
 }
-
-// Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers.
-enum class Keep { memory, chip, registers };
 
 template <Keep kKeep>
 constexpr int kThreads = kKeep == Keep::registers ? 32 * kResidentWarps : 1024;
@@ -315,23 +318,24 @@ __global__ void __launch_bounds__(kThreads<kKeep>, 1) viterbi_kernel(const __gri
     char* hot = take(sweep.hot_bytes);
     copy_in(hot, sweep.hot, sweep.hot_bytes);
     for (std::int32_t i = threadIdx.x; i < sweep.entries + 8; i += blockDim.x) matrix[i] = a.work.scores.matrix[0][i];
-    for (std::int32_t i = threadIdx.x; i < sweep.thin * sweep.thin_slots; i += blockDim.x) thin[i] = a.work.scores.thin[0][i];
+    for (std::int32_t i = threadIdx.x; i < sweep.thin * sweep.thin_slots; i += blockDim.x)
+      thin[i] = a.work.scores.thin[0][i];
     __syncthreads();
     const SweepView<Index> view(sweep, hot, kKeep == Keep::registers);
     if constexpr (kKeep == Keep::registers) {
-      both_ways<kThreads<kKeep>>(a, view, ResidentSteps<MaxPlus<P>, Index>(view, matrix, thin), matrix, thin, cells, rows, peak,
-                                 reinterpret_cast<P*>(at));
+      both_ways<kThreads<kKeep>>(a, view, ResidentSteps<MaxPlus<P>, Index>(view, matrix, thin), matrix, thin, cells,
+                                 rows, peak, reinterpret_cast<P*>(at));
     } else {
-      both_ways<kThreads<kKeep>>(a, view, GeneralSteps<MaxPlus<P>, Index>{view, matrix, thin}, matrix, thin, cells, rows, peak,
-                                 reinterpret_cast<P*>(at));
+      both_ways<kThreads<kKeep>>(a, view, GeneralSteps<MaxPlus<P>, Index>{view, matrix, thin}, matrix, thin, cells,
+                                 rows, peak, reinterpret_cast<P*>(at));
     }
   } else {
     P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(take(2 * std::int64_t{sweep.all_cells} * sizeof(P)))
                                      : a.work.cells + b * 2 * sweep.all_cells;
     const P *matrix = a.work.scores.matrix[0], *thin = a.work.scores.thin[0];
     const SweepView<Index> view(sweep, sweep.hot, 0);
-    both_ways<kThreads<kKeep>>(a, view, GeneralSteps<MaxPlus<P>, Index>{view, matrix, thin}, matrix, thin, cells, rows, peak,
-                               reinterpret_cast<P*>(at));
+    both_ways<kThreads<kKeep>>(a, view, GeneralSteps<MaxPlus<P>, Index>{view, matrix, thin}, matrix, thin, cells, rows,
+                               peak, reinterpret_cast<P*>(at));
   }
 }
 
@@ -340,7 +344,8 @@ Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& b
   const auto B = static_cast<std::size_t>(batch.size);
   Work<P> w{};
   w.scores = cut_prepared<P>(cutter, c, batch, false);
-  w.kept = cutter.take<P>(static_cast<std::size_t>(batch.size * batch.length) * static_cast<std::size_t>(c.forward.cells));
+  w.kept =
+      cutter.take<P>(static_cast<std::size_t>(batch.size * batch.length) * static_cast<std::size_t>(c.forward.cells));
   w.cells = cutter.take<P>(s.cells_on_chip ? 0 : B * 2 * static_cast<std::size_t>(c.forward.all_cells));
   w.redo = may_redo ? cutter.take<std::int32_t>(B) : nullptr;
   return w;
@@ -350,7 +355,8 @@ template <class P, class Index, Keep kKeep>
 void launch(const Args<P>& args, cudaStream_t stream) {
   auto* kernel = viterbi_kernel<P, Index, kKeep>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.shape.bytes), "shared memory");
-  kernel<<<static_cast<unsigned>(args.batch.size), kThreads<kKeep>, static_cast<std::size_t>(args.shape.bytes), stream>>>(args);
+  kernel<<<static_cast<unsigned>(args.batch.size), kThreads<kKeep>, static_cast<std::size_t>(args.shape.bytes),
+           stream>>>(args);
   check(cudaGetLastError(), "viterbi");
 }
 

@@ -1,5 +1,6 @@
-// Sweeps in wide arithmetic: slow, and always right (see wide_cuda.h). The flow is that of expectation_cuda.cu, in one block:
-// forward, then backward with alpha at hand, joining as it goes. Samples go back along alpha alone, as in sample_cpu.cc.
+// Sweeps in wide arithmetic: slow, and always right (see wide_cuda.h). The flow is that of expectation_cuda.cu, in one
+// block: forward, then backward with alpha at hand, joining as it goes. Samples go back along alpha alone, as in
+// sample_cpu.cc.
 #include <algorithm>
 #include <cmath>
 
@@ -63,7 +64,8 @@ __device__ double factor(const Args& a) { return a.sampling ? 1 / a.samples.temp
 
 __device__ void load_model(const Args& a, const Slot& s) {
   const std::int32_t K = a.topology.K;
-  for (std::int32_t i = threadIdx.x; i < K * K; i += kThreads) s.g[i] = wide_exp(score_at(a.batch.transitions, a.batch.type, i) * factor(a));
+  for (std::int32_t i = threadIdx.x; i < K * K; i += kThreads)
+    s.g[i] = wide_exp(score_at(a.batch.transitions, a.batch.type, i) * factor(a));
   for (std::int32_t k = threadIdx.x; k < K; k += kThreads) {
     s.start[k] = wide_exp(a.batch.start ? score_at(a.batch.start, a.batch.type, k) * factor(a) : 0);
     s.end[k] = wide_exp(a.batch.end ? score_at(a.batch.end, a.batch.type, k) * factor(a) : 0);
@@ -128,7 +130,8 @@ __device__ void next_step(const DeviceSweep& sweep, const Wide* g, const Wide* r
     }
     emit(view.first_thin + i, sum);
   }
-  for (std::int32_t c = sweep.cells + static_cast<std::int32_t>(threadIdx.x); c < sweep.all_cells; c += kThreads) v[c] = kWideZero;
+  for (std::int32_t c = sweep.cells + static_cast<std::int32_t>(threadIdx.x); c < sweep.all_cells; c += kThreads)
+    v[c] = kWideZero;
   __syncthreads();
 }
 
@@ -150,7 +153,8 @@ __device__ void forward(const Args& a, const Slot& s, std::int64_t b, std::int32
       next_step<Index>(a.forward, s.g, s.rows[0], kept_row(a, s, t - 1), nullptr, alpha);
     }
     if (save && t % a.work.segment == 0) {
-      for (std::int32_t c = threadIdx.x; c < all; c += kThreads) s.firsts[std::int64_t{t / a.work.segment} * all + c] = alpha[c];
+      for (std::int32_t c = threadIdx.x; c < all; c += kThreads)
+        s.firsts[std::int64_t{t / a.work.segment} * all + c] = alpha[c];
     }
   }
 }
@@ -160,7 +164,8 @@ template <class Index>
 __device__ void recall(const Args& a, const Slot& s, std::int64_t b, std::int32_t t) {
   const std::int32_t all = a.forward.all_cells, first = t / a.work.segment * a.work.segment;
   Wide* alpha = kept_row(a, s, first);
-  for (std::int32_t c = threadIdx.x; c < all; c += kThreads) alpha[c] = s.firsts[std::int64_t{first / a.work.segment} * all + c];
+  for (std::int32_t c = threadIdx.x; c < all; c += kThreads)
+    alpha[c] = s.firsts[std::int64_t{first / a.work.segment} * all + c];
   __syncthreads();
   forward<Index>(a, s, b, first + 1, t + 1, false);
 }
@@ -212,7 +217,8 @@ __device__ void write_labels(const Args& a, const Slot& s, std::int64_t row, con
 __device__ void add_bigrams(const Args& a, const Slot& s, const Wide* next_v, Wide z) {
   for (std::int32_t c = threadIdx.x; c < a.forward.cells; c += kThreads) {
     Wide sum = next_v[a.join.node_first[c].x] + next_v[a.join.node_first[c].y];
-    for (std::int32_t k = a.join.node_begin[c]; k < a.join.node_begin[c + 1]; ++k) sum = sum + next_v[a.join.node_target[k]];
+    for (std::int32_t k = a.join.node_begin[c]; k < a.join.node_begin[c + 1]; ++k)
+      sum = sum + next_v[a.join.node_target[k]];
     s.y[c] = sum;
   }
   __syncthreads();
@@ -231,9 +237,11 @@ __device__ void add_bigrams(const Args& a, const Slot& s, const Wide* next_v, Wi
       std::int32_t k = 0;
       while (k + 1 < a.join.groups && entry >= a.join.group[k + 1].first_entry) ++k;
       const SweepGroup group = a.join.group[k];
-      const std::int32_t slot = (entry - group.first_entry) / group.width, o = (entry - group.first_entry) % group.width;
+      const std::int32_t slot = (entry - group.first_entry) / group.width,
+                         o = (entry - group.first_entry) % group.width;
       for (std::int32_t state = 0; state < group.states; ++state) {
-        sum = sum + s.m[group.first_source + slot * group.states + state] * s.y[group.first_cell + o * group.states + state];
+        sum = sum +
+              s.m[group.first_source + slot * group.states + state] * s.y[group.first_cell + o * group.states + state];
       }
     }
     if (sum.m != 0) s.bigrams[pair] += ratio(sum * s.g[pair], z);
@@ -289,7 +297,8 @@ __device__ void write_bigrams(const Args& a, const Slot& s, std::int64_t b, std:
   const std::int64_t* row = a.present.row + b * a.batch.length;
   for (std::int32_t pair = threadIdx.x; pair < K * K; pair += kThreads) {
     double count = s.bigrams[pair];
-    for (std::int32_t t = 1; a.wanted.gold && t < T; ++t) count -= a.wanted.gold[row[t - 1]] * K + a.wanted.gold[row[t]] == pair;
+    for (std::int32_t t = 1; a.wanted.gold && t < T; ++t)
+      count -= a.wanted.gold[row[t - 1]] * K + a.wanted.gold[row[t]] == pair;
     write_score(a.wanted.transitions, a.batch.type, std::int64_t{b} * K * K + pair, count);
   }
 }
@@ -338,7 +347,9 @@ __device__ void draw_paths(const Args& a, const Slot& s, std::int64_t b) {
   const DeviceTopology& top = a.topology;
   const std::int32_t T = a.present.length[b], K = top.K;
   const std::uint64_t id = a.samples.ids ? a.samples.ids[b] : static_cast<std::uint64_t>(b);
-  const auto out = [&](std::int32_t sample) { return a.samples.labels + (b * a.samples.count + sample) * a.batch.length; };
+  const auto out = [&](std::int32_t sample) {
+    return a.samples.labels + (b * a.samples.count + sample) * a.batch.length;
+  };
   for (std::int32_t n = 0; n < a.samples.count; ++n) {
     for (std::int64_t t = threadIdx.x; t < a.batch.length; t += kThreads) out(n)[t] = -1;
   }
@@ -415,7 +426,8 @@ void launch(const Args& args, cudaStream_t stream) {
 WideWork cut_wide(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, bool bigrams) {
   WideWork work{};
   const std::int64_t T = std::max<std::int64_t>(batch.length, 1), row = 16 * std::int64_t{c.forward.all_cells};
-  const std::int64_t segment = T * row <= kSlotBytes ? T : static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(T))));
+  const std::int64_t segment =
+      T * row <= kSlotBytes ? T : static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(T))));
   work.segment = static_cast<std::int32_t>(std::max<std::int64_t>(segment, 2));
   work.segments = static_cast<std::int32_t>((T + work.segment - 1) / work.segment);
   work.slot_numbers = slot_numbers(c, work.segment, work.segments);
