@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "inference/checkpoint.h"
+#include "inference/draw_one.h"
 #include "inference/path.h"
 #include "inference/philox.h"
 #include "inference/wide_steps.h"
@@ -55,27 +56,8 @@ class SamplePass {
   }
 
  private:
-  // Draws one of the things that `each(take)` hands to take(what, weight), in that order.
-  template <class Each>
-  static std::int32_t draw(double u, const Each& each) {
-    Wide total = kWideZero;
-    each([&](std::int32_t, Wide weight) { total = total + weight; });
-    double sum = 0;
-    std::int32_t chosen = -1;
-    bool done = false;
-    each([&](std::int32_t what, Wide weight) {
-      if (done || weight.m == 0) return;
-      const double p = ratio(weight, total);
-      if (p == 0) return;
-      chosen = what;  // the last possible one stands, should rounding leave the sum below u
-      sum += p;
-      done = u < sum;
-    });
-    return chosen;
-  }
-
   std::int32_t choose_last(const Wide* alpha, double u) const {
-    return draw(u, [&](const auto& take) {
+    return draw_one(u, [&](const auto& take) {
       for (std::int32_t n = 0; n < topology_.nodes; ++n) {
         if (topology_.node_accepts[n]) take(n, alpha[n] * steps_.model().end[topology_.node_label[n]]);
       }
@@ -83,7 +65,7 @@ class SamplePass {
   }
   std::int32_t choose_before(std::int32_t node, const Wide* alpha, double u) const {
     const std::int32_t r = topology_.node_state[node], b = topology_.node_label[node];
-    return draw(u, [&](const auto& take) {
+    return draw_one(u, [&](const auto& take) {
       for (std::int32_t m = topology_.arrival_begin[r]; m < topology_.arrival_begin[r + 1]; ++m) {
         const Wide g = steps_.model().g[topology_.arrival_label[m] * sequence_.K + b];
         for (std::int32_t i = topology_.into_begin[m]; i < topology_.into_begin[m + 1]; ++i) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "inference/draw_one.h"
 #include "inference/philox.h"
 #include "inference/scores_cuda.h"
 #include "inference/sweep_cuda.h"
@@ -323,25 +324,6 @@ __device__ void count(const Args& a, const Slot& s, std::int64_t b) {
   }
 }
 
-// Draws one of the things that `each(take)` hands to take(what, weight), in that order.
-template <class Each>
-__device__ std::int32_t draw(double u, const Each& each) {
-  Wide total = kWideZero;
-  each([&](std::int32_t, Wide weight) { total = total + weight; });
-  double sum = 0;
-  std::int32_t chosen = -1;
-  bool done = false;
-  each([&](std::int32_t what, Wide weight) {
-    if (done || weight.m == 0) return;
-    const double p = ratio(weight, total);
-    if (p == 0) return;
-    chosen = what;
-    sum += p;
-    done = u < sum;
-  });
-  return chosen;
-}
-
 template <class Index>
 __device__ void draw_paths(const Args& a, const Slot& s, std::int64_t b) {
   const DeviceTopology& top = a.topology;
@@ -367,14 +349,14 @@ __device__ void draw_paths(const Args& a, const Slot& s, std::int64_t b) {
       const double u = uniform(a.samples.seed, id, static_cast<std::uint32_t>(n), static_cast<std::uint64_t>(t));
       std::int32_t node = -1;
       if (t + 1 == T) {
-        node = draw(u, [&](const auto& take) {
+        node = draw_one(u, [&](const auto& take) {
           for (std::int32_t i = 0; i < top.nodes; ++i) {
             if (top.node_accepts[i]) take(i, alpha[top.node_cell[i]] * s.end[top.node_label[i]]);
           }
         });
       } else if (after >= 0) {
         const std::int32_t r = top.node_state[after], label = top.node_label[after];
-        node = draw(u, [&](const auto& take) {
+        node = draw_one(u, [&](const auto& take) {
           for (std::int32_t m = top.arrival_begin[r]; m < top.arrival_begin[r + 1]; ++m) {
             const Wide g = s.g[top.arrival_label[m] * K + label];
             for (std::int32_t i = top.into_begin[m]; i < top.into_begin[m + 1]; ++i) {
