@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fills the tables of docs/results.md from the JSON in experiments/results, so that no number is typed by hand.
 
-A table stands between `<!-- name -->` and `<!-- end name -->`. Where its file is not there, it says which.
+A table, with sentences that follow from its numbers, stands between `<!-- name -->` and `<!-- end name -->`. Where its
+file is not there, it says which.
 
     experiments/tables.py            writes the page
     experiments/tables.py --check    status 1 if the page would change
@@ -14,8 +15,10 @@ import json
 import re
 import statistics
 import sys
+import textwrap
+from itertools import combinations
 from pathlib import Path
-from typing import Callable, Dict, List, Sequence
+from typing import Callable, Dict, List, Sequence, Tuple
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "srl"))
@@ -220,9 +223,20 @@ def mean_and_deviation(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
 
 
+def enumeration(words: Sequence[str]) -> str:
+    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1]
+
+
+def wrapped(text: str) -> str:
+    """A paragraph of the page."""
+    return "\n" + textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def neural() -> str:
+    report = load("srl-neural.json")
+    systems = neural_systems(report)
     rows = []
-    for system, seeds in neural_systems(load("srl-neural.json")).items():
+    for system, seeds in systems.items():
         paper = PAPER_TABLE2.get(system)
         violations, malformed, outputs = (
             sum(seed[key] for seed in seeds) for key in ("violations", "malformed", "outputs")
@@ -237,22 +251,23 @@ def neural() -> str:
                 *(paper or ("", "", "", "")),
             ]
         )
-    return markdown(
-        [
-            "system",
-            "seeds",
-            "P",
-            "R",
-            "F1",
-            "outside the language",
-            "of which not BIO",
-            "paper P",
-            "paper R",
-            "paper F1",
-            "paper outside",
-        ],
-        rows,
-    )
+    head = ["system", "seeds", "P", "R", "F1", "outside the language", "of which not BIO"]
+    head += ["paper P", "paper R", "paper F1", "paper outside"]
+    return markdown(head, rows) + wrapped(seeds_said(report))
+
+
+def seeds_said(report: Dict) -> str:
+    trained: Dict[str, set] = {}
+    for job in report["jobs"]:
+        trained.setdefault(job["model"], set()).add(job["seed"])
+    every = set().union(*trained.values())
+    missing = [
+        f"{model} seed {seed}" for model, seeds in sorted(trained.items()) for seed in sorted(every - seeds)
+    ]
+    text = "Mean ± standard deviation over the seeds; outputs outside the language are counted over all of them."
+    if not missing:
+        return text + f" Every model was trained with the same {len(every)} seeds."
+    return text + f" Not trained: {enumeration(missing)}; the run ended before, none is missing for its result."
 
 
 def neural_seeds() -> str:
@@ -266,67 +281,106 @@ def neural_seeds() -> str:
     return markdown(["F1 on the test part", *(f"seed {seed}" for seed in seeds)], rows)
 
 
+def significance(first: Sequence[Dict], second: Sequence[Dict], key: str) -> Tuple[float, float]:
+    """The difference of means, and p."""
+    a, b = ([seed[key] for seed in seeds] for seeds in (first, second))
+    return statistics.mean(a) - statistics.mean(b), permutation_test(a, b)[0]
+
+
 def neural_significance() -> str:
     systems = neural_systems(load("srl-neural.json"))
-    names = list(systems)
+    rows, below = [], 0
+    for a, b in combinations(systems, 2):
+        row = [f"{a} – {b}"]
+        for key in ("precision", "recall", "f1"):
+            difference, p = significance(systems[a], systems[b], key)
+            below += p < 0.05
+            row += [f"{difference:+.2f} (p = {p:.3f})" if p >= 0.05 else f"**{difference:+.2f}** (p = {p:.3f})"]
+        rows.append(row)
+    count = 3 * len(rows)
+    text = (
+        f"{below} of the {count} tests have p < 0.05; {0.05 * count:.1f} are to be expected by chance. "
+        f"{order_said(systems)} {training_said(systems)}"
+    )
+    return markdown(["systems", "ΔP", "ΔR", "ΔF1"], rows) + wrapped(text)
+
+
+def short(system: str) -> str:
+    return system.replace("RegCCRF, ", "")
+
+
+def order_said(systems: Dict[str, List[Dict]]) -> str:
+    ours = sorted(PAPER_TABLE2.keys() & systems, key=lambda name: statistics.mean(s["f1"] for s in systems[name]))
+    paper = sorted(PAPER_TABLE2.keys() & systems, key=lambda name: PAPER_TABLE2[name][2])
+    said = f"By mean F1, {' < '.join(map(short, ours))}; "
+    return said + ("so too in the paper." if ours == paper else f"in the paper {' < '.join(map(short, paper))}.")
+
+
+def training_said(systems: Dict[str, List[Dict]]) -> str:
+    training = "RegCCRF, constrained training"
+    said = []
+    for other in ("RegCCRF, constrained decoding", "CRF-reduced", "CRF-full"):
+        difference, p = significance(systems[training], systems[other], "f1")
+        said.append(
+            f"{abs(difference):.2f} {'above' if difference > 0 else 'below'} {short(other)} "
+            f"({'' if p < 0.05 else 'not '}significant)"
+        )
+    return f"Constrained training is, in mean F1, {enumeration(said)}."
+
+
+def neural_runs() -> str:
+    """Whole training runs, several at once."""
+    report = load("srl-neural.json")
+
+    def step_ms(model: str) -> List[float]:
+        return [1e3 * job["seconds"] / job["steps"] for job in report["jobs"] if job["model"] == model]
+
+    free = statistics.mean(step_ms("crf-reduced"))
     rows = []
-    for i, a in enumerate(names):
-        for b in names[i + 1 :]:
-            row = [f"{a} – {b}"]
-            for key in ("precision", "recall", "f1"):
-                first, second = ([seed[key] for seed in systems[name]] for name in (a, b))
-                p, _ = permutation_test(first, second)
-                row += [
-                    (
-                        f"{statistics.mean(first) - statistics.mean(second):+.2f} (p = {p:.3f})"
-                        if p >= 0.05
-                        else f"**{statistics.mean(first) - statistics.mean(second):+.2f}** (p = {p:.3f})"
-                    )
-                ]
-            rows.append(row)
-    return markdown(["systems", "ΔP", "ΔR", "ΔF1"], rows)
+    for model in dict.fromkeys(job["model"] for job in sorted(report["jobs"], key=lambda job: job["model"])):
+        seconds = [job["seconds"] for job in report["jobs"] if job["model"] == model]
+        mean = statistics.mean(step_ms(model))
+        rows.append([model, len(seconds), mean_and_deviation(seconds), f"{mean:.1f}", f"{mean / free:.2f}"])
+    workers = sorted({run["workers"] for run in report["runs"]})
+    return markdown(
+        ["model", "runs", "whole training, s", "ms a step", "÷ crf-reduced"], rows
+    ) + wrapped(f"{' or '.join(map(str, workers))} runs at once on the device, which share it.")
 
 
 def neural_times() -> str:
-    """No ratios of the timing pass's whole steps and whole decoding: the page says why."""
-    report = load("srl-neural.json")
+    report = load("srl-neural-times.json")
 
-    def run_ms(model: str) -> float:
-        return statistics.mean(1e3 * job["seconds"] / job["steps"] for job in report["jobs"] if job["model"] == model)
+    def cells(task: str, name: str, base: str, quantity: str, digits: int) -> List[str]:
+        """Median and range over the rounds, and the median against the base's."""
+        values, others = report[task][name][quantity], report[task][base][quantity]
+        median = statistics.median(values)
+        spread = f"{median:.{digits}f} [{min(values):.{digits}f}, {max(values):.{digits}f}]"
+        return [spread, f"{median / statistics.median(others):.2f}"]
 
-    base = next(t for t in report["timing"] if t["model"] == "crf-reduced")
-    free = base["decoding"]["CRF-reduced"]
+    order = [*PAPER_TABLE2, *report["decoding"]]
     rows = []
-    for timing in report["timing"]:
-        for system, decoding in timing["decoding"].items():
-            rows.append(
-                [
-                    system,
-                    f"{run_ms(timing['model']):.1f}",
-                    f"{run_ms(timing['model']) / run_ms('crf-reduced'):.2f}",
-                    f"{timing['layer_step_ms']:.2f}",
-                    f"{timing['layer_step_ms'] / base['layer_step_ms']:.2f}",
-                    f"{1e3 * decoding['layer_seconds']:.1f}",
-                    f"{decoding['layer_seconds'] / free['layer_seconds']:.2f}",
-                    f"{timing['step_ms']:.0f}",
-                    f"{decoding['seconds']:.2f}",
-                ]
-            )
+    for system in sorted(report["decoding"], key=order.index):
+        model = report["decoding"][system]["model"]
+        rows.append(
+            [
+                system,
+                *cells("training", model, "crf-reduced", "step_ms", 1),
+                *cells("training", model, "crf-reduced", "layer_step_ms", 2),
+                *cells("decoding", system, "CRF-reduced", "ms", 0),
+                *cells("decoding", system, "CRF-reduced", "layer_ms", 1),
+            ]
+        )
     rows.append(["paper: constrained ÷ unconstrained", "", "3.8", "", "", "", "20.6", "", ""])
-    return markdown(
-        [
-            "system",
-            "whole run, ms a step",
-            "÷ CRF-reduced",
-            "layer alone, ms a step",
-            "÷ CRF-reduced",
-            "layer alone, decoding the test part, ms",
-            "÷ CRF-reduced",
-            "timing pass, ms a step",
-            "timing pass, decoding s",
-        ],
-        rows,
+    head = ["system", "training step, ms", "÷ CRF-reduced", "layer alone, ms", "÷ CRF-reduced"]
+    head += ["decoding the test part, ms", "÷ CRF-reduced", "layer alone, ms", "÷ CRF-reduced"]
+    machine = report["machine"]
+    text = (
+        f"Median [least, most] of {report['rounds']} rounds, {report['steps']} steps of "
+        f"{report['settings']['batch']} instances a round; the test part has {thousands(report['instances']['test'])} "
+        f"instances. {machine['device']}, PyTorch {machine['torch']}. Constrained systems' outputs outside the "
+        f"language: {sum(d['violations'] for s, d in report['decoding'].items() if s.startswith('RegCCRF'))}."
     )
+    return markdown(head, rows) + wrapped(text)
 
 
 TABLES: Dict[str, Callable[[], str]] = {
@@ -338,6 +392,7 @@ TABLES: Dict[str, Callable[[], str]] = {
     "neural": neural,
     "neural seeds": neural_seeds,
     "neural significance": neural_significance,
+    "neural runs": neural_runs,
     "neural times": neural_times,
 }
 

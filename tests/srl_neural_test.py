@@ -53,8 +53,6 @@ def test_all_models_run_and_their_outputs_can_be_scored_again(tmp_path):
         "1",
         "--device",
         "cpu",
-        "--time-steps",
-        "2",
         "--output",
         tmp_path / "out",
         "--threads",
@@ -73,7 +71,7 @@ def test_all_models_run_and_their_outputs_can_be_scored_again(tmp_path):
     }
     assert all(figures["violations"] == 0 for system, figures in systems.items() if system.startswith("RegCCRF"))
     assert systems["RegCCRF, constrained training"]["f1"] > 90
-    assert len(report["timing"]) == 4 and not report["failed"]
+    assert not report["failed"] and str(tmp_path) not in report["runs"][0]["command"]
     again = subprocess.run(
         [sys.executable, EXPERIMENT / "rescore.py", tmp_path / "out", "--data", tmp_path],
         capture_output=True,
@@ -81,6 +79,28 @@ def test_all_models_run_and_their_outputs_can_be_scored_again(tmp_path):
         check=False,
     )
     assert again.returncode == 0 and again.stdout.endswith("0 different\n"), again.stdout + again.stderr
+
+
+def test_times_of_all_models_and_their_outputs_are_legal(tmp_path):
+    make_corpus(tmp_path)
+    options = "--encoder glove --batch 4 --device cpu --steps 2 --warm 0 --shortest 0 --rounds 3"
+    folders = ["--data", tmp_path, "--embeddings", tmp_path, "--output", tmp_path / "times.json"]
+    done = subprocess.run(
+        [sys.executable, EXPERIMENT / "neural_times.py", *options.split(), *folders],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "times.json").read_text())
+    assert len(report["training"]) == 4 and len(report["decoding"]) == 5
+    for task, quantities in (("training", ("step_ms", "layer_step_ms")), ("decoding", ("ms", "layer_ms"))):
+        for figures in report[task].values():
+            assert all(len(figures[q]) == 3 and min(figures[q]) > 0 for q in quantities)
+    decoding = report["decoding"]
+    assert all(f["outputs"] == 12 for f in decoding.values())
+    assert all(f["violations"] == 0 for system, f in decoding.items() if system.startswith("RegCCRF"))
 
 
 def test_says_what_is_missing(tmp_path):

@@ -7,10 +7,12 @@ types of token it has the second. A linear projection of each word's first subto
 parameters are trained together by the negative log-likelihood, under the constraint or without.
 
 Each (model, seed) is a job; jobs run in `--workers` processes that share the device. Whatever has been finished
-stands in OUTPUT/neural.json, with every output in OUTPUT/predictions.npz, so that it can be scored again.
+stands in OUTPUT/neural.json, with every output in OUTPUT/predictions.npz, so that it can be scored again. Jobs of
+several runs go together with `merge.py`; what a step and decoding take is the business of `neural_times.py`.
 
     experiments/srl/neural.py --output build/srl                              our setting
     experiments/srl/neural.py --configuration paper --data FOLDER …           the paper's, with RoBERTa and OntoNotes
+    experiments/srl/neural.py --lacking REPORT --output build/srl             only the jobs that a report lacks
     experiments/srl/neural.py --limit 200 --epochs 1 --seeds 1 --output …     does it run?
 """
 
@@ -28,7 +30,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -37,8 +39,8 @@ sys.path.insert(0, str(HERE))
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import corpus  # noqa: E402
-from configuration import CONFIGURATIONS, DATA, Configuration  # noqa: E402
-from models import MODELS, Languages, gold_labels, judge, outside  # noqa: E402
+from configuration import CONFIGURATIONS, DATA, ROOT, Configuration  # noqa: E402
+from models import MODELS, Languages, Trained, gold_labels, judge, outside  # noqa: E402
 
 GLOVE = "glove"
 
@@ -246,8 +248,8 @@ class Experiment:
         trained, device = MODELS[name], self.options.device
         torch.manual_seed(seed)
         random = np.random.default_rng(seed)
-        labels, data, left_out, tagger = self._prepare(name)
-        optimizer, schedule = self._optimizer(tagger, len(data.arrays.words))
+        labels, data, left_out, tagger = self.prepare(name)
+        optimizer, schedule = self.optimizer(tagger, len(data.arrays.words))
         best: Dict[str, object] = {"f1": -1.0, "state": None, "waited": 0}
         step, total, begin = 0, torch.zeros((), device=device), time.perf_counter()
         losses = []
@@ -283,10 +285,9 @@ class Experiment:
                 start = time.perf_counter()
                 predicted = self.decode(tagger, part, language)
                 seconds = time.perf_counter() - start
-                judged_by = self.languages[language or (trained.roles if trained.roles != "full" else "reduced")]
                 names = [[labels[a] for a in row] for row in predicted]
                 result["systems"][system][part] = {
-                    **judge(self.instances[part], names, judged_by),
+                    **judge(self.instances[part], names, self.judged_by(trained, language)),
                     "decode_seconds": seconds,
                 }
                 result["predictions"][f"{system}/{part}"] = np.concatenate(
@@ -294,7 +295,11 @@ class Experiment:
                 )
         return result
 
-    def _prepare(self, name: str):
+    def judged_by(self, trained: Trained, language: Optional[str] = None):
+        """The constraint that outputs are held against; for all roles it is the reduced one."""
+        return self.languages[language or (trained.roles if trained.roles != "full" else "reduced")]
+
+    def prepare(self, name: str):
         """Labels, training data on the device, how many instances were left out for the language, and a new tagger."""
         trained = MODELS[name]
         labels = self.languages.labels(trained.roles, self.instances["train"])
@@ -310,7 +315,7 @@ class Experiment:
         tagger = make_tagger(self.options.encoder, labels, constraint, self.options.embeddings).to(self.options.device)
         return labels, data, len(illegal), tagger
 
-    def _optimizer(self, tagger, instances: int):
+    def optimizer(self, tagger, instances: int):
         import torch
 
         c = self.configuration
@@ -332,8 +337,7 @@ class Experiment:
         """Early stopping: keeps the weights that were best on a part of the development set."""
         predicted = self.decode(tagger, "dev", trained.language, self.configuration.batch * 250)
         names = [[labels[a] for a in row] for row in predicted]
-        judged_by = self.languages[trained.roles if trained.roles != "full" else "reduced"]
-        f1 = judge(self.instances["dev"][: len(names)], names, judged_by)["f1"]
+        f1 = judge(self.instances["dev"][: len(names)], names, self.judged_by(trained))["f1"]
         tagger.train()
         best["waited"] += 1
         if f1 > best["f1"]:
@@ -341,89 +345,31 @@ class Experiment:
 
     def decode(self, tagger, part: str, language: Optional[str], limit: Optional[int] = None) -> List[List[int]]:
         """Label ids of every instance of a part."""
-        import torch
-
         arrays = self.arrays[part].subset(np.arange(min(limit or len(self.instances[part]), len(self.instances[part]))))
-        crf = tagger.crf.with_constraint(self.languages[language] if language else None)
-        data = OnDevice(arrays, self.options.device)
-        order = np.argsort(arrays.subtokens, kind="stable")
-        result: List[List[int]] = [[] for _ in order]
-        tagger.eval()
-        with torch.no_grad():
-            for begin in range(0, len(order), 256):
-                which = order[begin : begin + 256]
-                inputs, mask, _ = data.batch(which)
-                for i, best in zip(which, crf.decode(tagger.emissions(*inputs), mask)):
-                    result[i] = best
-        return result
+        return decode(tagger, self.layer(tagger, language), OnDevice(arrays, self.options.device))
 
-    def timing(self, name: str, steps: int) -> Dict[str, object]:
-        """Alone on the device: a training step, the layer's share of it, and decoding the test part."""
-        import torch
+    def layer(self, tagger, language: Optional[str]):
+        """The tagger's CRF layer under a language, or under none."""
+        return tagger.crf.with_constraint(self.languages[language] if language else None)
 
-        device = self.options.device
-        torch.manual_seed(0)
-        labels, data, _, tagger = self._prepare(name)
-        optimizer, schedule = self._optimizer(tagger, len(data.arrays.words))
-        batches = [
-            b
-            for b in shuffled_batches(data.arrays.subtokens, self.options.batch, np.random.default_rng(0))
-            if len(b) == self.options.batch or len(data.arrays.words) < self.options.batch
-        ]
-        batches = [batches[i % len(batches)] for i in range(steps + 5)]
-        tagger.train()
-        result: Dict[str, object] = {"model": name, "batch": self.options.batch, "steps": steps, "decoding": {}}
-        for i, which in enumerate(batches):
-            if i == 5:
-                synchronize(device)
-                begin = time.perf_counter()
-            train_step(tagger, data.batch(which), optimizer, schedule)
-        synchronize(device)
-        result["step_ms"] = (time.perf_counter() - begin) / steps * 1e3
-        result["layer_step_ms"] = self._layer_step_ms(tagger, data, batches[:steps])
-        for system, language in MODELS[name].systems:
-            self.decode(tagger, "test", language, 512)
-            synchronize(device)
-            begin = time.perf_counter()
-            self.decode(tagger, "test", language)
-            result["decoding"][system] = {
-                "seconds": time.perf_counter() - begin,
-                "layer_seconds": self._layer_decode_seconds(tagger, language),
-            }
-        return result
 
-    def _layer_step_ms(self, tagger, data, batches) -> float:
-        """Loss and gradient of the layer alone, on emissions that lie ready."""
-        import torch
+def decoding_batches(arrays: Arrays, batch: int = 256) -> List[np.ndarray]:
+    order = np.argsort(arrays.subtokens, kind="stable")
+    return [order[begin : begin + batch] for begin in range(0, len(order), batch)]
 
-        ready = []
-        with torch.no_grad():
-            for which in batches:
-                inputs, mask, gold = data.batch(which)
-                ready.append((tagger.emissions(*inputs).detach().requires_grad_(), gold, mask))
-        synchronize(self.options.device)
-        begin = time.perf_counter()
-        for emissions, gold, mask in ready:
-            (-tagger.crf(emissions, gold, mask, reduction="mean")).backward()
-        synchronize(self.options.device)
-        return (time.perf_counter() - begin) / len(ready) * 1e3
 
-    def _layer_decode_seconds(self, tagger, language: Optional[str]) -> float:
-        import torch
+def decode(tagger, crf, data: OnDevice) -> List[List[int]]:
+    """Label ids of every instance."""
+    import torch
 
-        crf = tagger.crf.with_constraint(self.languages[language] if language else None)
-        data = OnDevice(self.arrays["test"], self.options.device)
-        order = np.argsort(self.arrays["test"].subtokens, kind="stable")
-        with torch.no_grad():
-            ready = []
-            for begin in range(0, len(order), 256):
-                inputs, mask, _ = data.batch(order[begin : begin + 256])
-                ready.append((tagger.emissions(*inputs), mask))
-            synchronize(self.options.device)
-            begin = time.perf_counter()
-            for emissions, mask in ready:
-                crf.decode(emissions, mask)
-            return time.perf_counter() - begin
+    result: List[List[int]] = [[] for _ in data.arrays.words]
+    tagger.eval()
+    with torch.no_grad():
+        for which in decoding_batches(data.arrays):
+            inputs, mask, _ = data.batch(which)
+            for i, best in zip(which, crf.decode(tagger.emissions(*inputs), mask)):
+                result[i] = best
+    return result
 
 
 def train_step(tagger, batch, optimizer, schedule):
@@ -453,17 +399,17 @@ def synchronize(device: str) -> None:
 
 
 def work(options: argparse.Namespace, threads: int, jobs, done) -> None:
-    """Takes (what, model, seed) until there is None; answers with (what, model, seed, result or message)."""
+    """Takes (model, seed) until there is None; answers with (model, seed, result or message)."""
     import torch
 
     torch.set_num_threads(threads)
     experiment = Experiment(CONFIGURATIONS[options.configuration], options)
-    for what, name, seed in iter(jobs.get, None):
+    for name, seed in iter(jobs.get, None):
         try:
-            result = experiment.job(name, seed) if what == "job" else experiment.timing(name, seed)
+            result = experiment.job(name, seed)
         except Exception:  # noqa: BLE001 one failed job does not take the others along
             result = traceback.format_exc()
-        done.put((what, name, seed, result))
+        done.put((name, seed, result))
 
 
 class Workers:
@@ -501,8 +447,11 @@ class Workers:
             process.terminate()
 
 
-def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Neural semantic role labelling with and without the constraint.")
+# --- options, and what is reported about them -------------------------------------------------------------------------
+
+
+def common_options(parser: argparse.ArgumentParser) -> None:
+    """Options of whatever needs an `Experiment`."""
     parser.add_argument("--configuration", choices=CONFIGURATIONS, default="ewt")
     parser.add_argument("--data", type=Path, help="folder of the corpus")
     parser.add_argument(
@@ -516,115 +465,156 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--models", nargs="+", choices=MODELS, default=["crf-full", "crf-reduced", "regccrf", "regccrf-rich"]
     )
-    parser.add_argument("--seeds", type=int)
-    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--batch", type=int)
     parser.add_argument("--encoder-rate", type=float)
     parser.add_argument("--head-rate", type=float)
     parser.add_argument("--limit", type=int, default=0, help="so many instances of every part; 0 for all")
     parser.add_argument("--device", help="cuda or cpu; by default what there is")
-    parser.add_argument("--workers", type=int, default=1, help="processes that share the device")
-    parser.add_argument("--threads", type=int, default=0, help="of each process; 0 shares the cores out")
-    parser.add_argument("--minutes", type=float, default=0, help="end after so long, with what is finished; 0: never")
-    parser.add_argument(
-        "--time-steps", type=int, default=0, help="first time so many steps of every model, alone on the device"
-    )
-    parser.add_argument("--output", type=Path, required=True, help="folder for neural.json and predictions.npz")
-    options = parser.parse_args()
+
+
+def complete(options: argparse.Namespace) -> argparse.Namespace:
+    """What was not said, from the configuration and the machine."""
     configuration = CONFIGURATIONS[options.configuration]
     options.data = options.data or configuration.folder
     for name in ("encoder", "seeds", "epochs", "batch", "encoder_rate", "head_rate"):
-        if getattr(options, name) is None:
+        if getattr(options, name, None) is None:
             setattr(options, name, getattr(configuration, name))
+    if options.device is None:
+        import torch
+
+        options.device = "cuda" if torch.cuda.is_available() else "cpu"
     return options
+
+
+def read_experiment(options: argparse.Namespace) -> Experiment:
+    try:
+        return Experiment(CONFIGURATIONS[options.configuration], options)
+    except (corpus.Absent, OSError, ValueError) as error:
+        raise corpus.Absent(
+            f"{error}\n(an encoder is a folder or a name at Hugging Face; --encoder {GLOVE} needs none)"
+        ) from None
+
+
+def without_folders(word: str) -> str:
+    """A file or folder by its name alone, but for those of the repository: where else they lie is nobody's business."""
+    path = Path(word)
+    if "/" not in word or not (path.is_absolute() or path.exists()):
+        return word
+    whole = path.resolve()
+    inside = whole.relative_to(ROOT).parts if whole.is_relative_to(ROOT) else ()
+    return "/".join(inside) if inside and not inside[0].startswith(".") else path.name
+
+
+def settings_of(options: argparse.Namespace) -> Dict[str, object]:
+    """What decides about the results; equal in all runs of a report."""
+    names = ("configuration", "encoder", "epochs", "batch", "encoder_rate", "head_rate", "limit")
+    return {**{name: getattr(options, name) for name in names}, "encoder": without_folders(options.encoder)}
+
+
+def machine_of(device: str) -> Dict[str, object]:
+    import torch
+
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else "cpu"
+    return {
+        "device": name,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+    }
+
+
+def command_line() -> str:
+    return " ".join(without_folders(word) for word in sys.argv)
+
+
+def write_whole(path: Path, write) -> None:
+    """The file is the old one or the new one, never a part of one."""
+    part = path.with_name(path.name + ".part")
+    with open(part, "wb") as file:
+        write(file)
+    part.replace(path)
+
+
+# --- the program ------------------------------------------------------------------------------------------------------
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Neural semantic role labelling with and without the constraint.")
+    common_options(parser)
+    parser.add_argument("--seeds", type=int)
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--lacking", type=Path, help="a report: leave out the jobs that it has")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the device")
+    parser.add_argument("--threads", type=int, default=0, help="of each process; 0 shares the cores out")
+    parser.add_argument("--minutes", type=float, default=0, help="end after so long, with what is finished; 0: never")
+    parser.add_argument("--output", type=Path, required=True, help="folder for neural.json and predictions.npz")
+    return complete(parser.parse_args())
+
+
+def jobs_of(options: argparse.Namespace) -> List[Tuple[str, int]]:
+    """(model, seed) of every job that is asked for."""
+    finished = set()
+    if options.lacking:
+        report = json.loads(options.lacking.read_text())
+        finished = {(job["model"], job["seed"]) for job in report["jobs"]}
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    return [(name, seed) for seed in seeds for name in options.models if (name, seed) not in finished]
 
 
 def main() -> int:
     options = parse_options()
     begin = time.time()
-    if options.device is None:
-        import torch
-
-        options.device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        experiment = Experiment(CONFIGURATIONS[options.configuration], options)
-    except (corpus.Absent, OSError, ValueError) as error:
-        print(
-            f"neural: error: {error}\n(an encoder is a folder or a name at Hugging Face; --encoder {GLOVE} needs none)",
-            file=sys.stderr,
-        )
+        jobs = jobs_of(options)
+        experiment = read_experiment(options)
+    except (corpus.Absent, OSError, ValueError, KeyError) as error:
+        print(f"neural: error: {error}", file=sys.stderr)
         return 2
-    print(f"read and tokenised in {time.time() - begin:.1f} s", flush=True)
+    print(f"read and tokenised in {time.time() - begin:.1f} s; {len(jobs)} jobs", flush=True)
+    count = max(1, min(options.workers, len(jobs)))
+    threads = options.threads or max(1, (os.cpu_count() or 1) // count)
+    run = {"command": command_line(), "machine": machine_of(options.device), "workers": count, "threads": threads}
     report = {
         "experiment": "srl, neural",
-        "command": " ".join(sys.argv),
-        "machine": {"python": platform.python_version(), "cores": os.cpu_count()},
-        "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(options).items()},
+        "settings": settings_of(options),
         "instances": {part: len(instances) for part, instances in experiment.instances.items()},
         "too_long": len(experiment.instances["train"]) - len(experiment.short),
+        "runs": [run],
         "labels": {},
-        "timing": [],
         "jobs": [],
         "failed": [],
     }
     predictions: Dict[str, np.ndarray] = {}
     options.output.mkdir(parents=True, exist_ok=True)
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
-    timings = [[("time", name, options.time_steps)] for name in options.models if options.time_steps]  # one at a time
-    jobs = [("job", name, seed) for seed in seeds for name in options.models]
-    count = max(1, min(options.workers, len(jobs)))
-    threads = options.threads or max(1, (os.cpu_count() or 1) // count)
     workers = Workers(options, count, threads, begin + 60 * options.minutes if options.minutes else float("inf"))
-    for todo in [*timings, jobs]:
-        for answer in workers.run(todo):
-            record(report, predictions, *answer)
-            save(options.output, report, predictions, begin)
+    for answer in workers.run(jobs):
+        record(report, predictions, *answer)
+        run["wall_seconds"] = time.time() - begin
+        write_whole(options.output / "neural.json", lambda f: f.write(json.dumps(report, indent=1).encode()))
+        write_whole(options.output / "predictions.npz", lambda f: np.savez_compressed(f, **predictions))
     workers.end()
-    wanted = options.seeds * len(options.models)
-    print(f"{len(report['jobs'])} of {wanted} jobs, {len(report['failed'])} failed, {time.time() - begin:.0f} s")
-    return 0 if len(report["jobs"]) == wanted and not report["failed"] else 1
+    print(f"{len(report['jobs'])} of {len(jobs)} jobs, {len(report['failed'])} failed, {time.time() - begin:.0f} s")
+    return 0 if len(report["jobs"]) == len(jobs) else 1
 
 
-def record(report, predictions, what, name, seed, result) -> None:
+def record(report, predictions, name, seed, result) -> None:
     if isinstance(result, str):
-        report["failed"].append({"what": what, "model": name, "seed": seed, "error": result})
-        print(f"{what} {name} {seed} failed:\n{result}", flush=True)
-    elif what == "time":
-        report["timing"].append(result)
+        report["failed"].append({"model": name, "seed": seed, "error": result})
+        print(f"{name} {seed} failed:\n{result}", flush=True)
+        return
+    report["labels"][name] = result.pop("labels")
+    for key, array in result.pop("predictions").items():
+        predictions[f"{name}/{seed}/{key}"] = array
+    report["jobs"].append(result)
+    for system, parts in result["systems"].items():
+        test = parts["test"]
         print(
-            f"time {name}: {result['step_ms']:.2f} ms a step, layer {result['layer_step_ms']:.2f} ms; "
-            + "; ".join(
-                f"{system} {t['seconds']:.2f} s, layer {t['layer_seconds']:.2f} s"
-                for system, t in result["decoding"].items()
-            ),
+            f"seed {seed} {system}: test F1 {test['f1']:.2f} (P {test['precision']:.2f} R {test['recall']:.2f}), "
+            f"dev F1 {parts['dev']['f1']:.2f}, outside {test['violations']} of {test['outputs']}; "
+            f"loss {result['losses'][-1]:.3f}, {result['seconds']:.1f} s",
             flush=True,
         )
-    else:
-        report["labels"][name] = result.pop("labels")
-        for key, array in result.pop("predictions").items():
-            predictions[f"{name}/{seed}/{key}"] = array
-        report["jobs"].append(result)
-        for system, parts in result["systems"].items():
-            test = parts["test"]
-            print(
-                f"seed {seed} {system}: test F1 {test['f1']:.2f} (P {test['precision']:.2f} R {test['recall']:.2f}), "
-                f"dev F1 {parts['dev']['f1']:.2f}, outside {test['violations']} of {test['outputs']}; "
-                f"loss {result['losses'][-1]:.3f}, {result['seconds']:.1f} s",
-                flush=True,
-            )
-
-
-def save(folder: Path, report, predictions, begin: float) -> None:
-    report["wall_seconds"] = time.time() - begin
-    for name, write in (
-        ("neural.json", lambda f: f.write(json.dumps(report, indent=1).encode())),
-        ("predictions.npz", lambda f: np.savez_compressed(f, **predictions)),
-    ):
-        part = folder / (name + ".part")
-        with open(part, "wb") as file:
-            write(file)
-        part.replace(folder / name)
 
 
 if __name__ == "__main__":
