@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "regccrf/cuda.h"
+#include "regccrf/inference.h"
 #include "regccrf/scores.h"
 
 namespace regccrf {
@@ -152,6 +154,47 @@ std::vector<std::vector<std::vector<Label>>> run_sample(const cuda::DeviceConstr
     }
   }
   return drawn;
+}
+
+template <class Real, class In>
+std::vector<std::vector<Path>> run_k_best(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real, In>& batch,
+                                          int k, std::vector<cuda::Status>* statuses = nullptr) {
+  const std::size_t rows = batch.size() * static_cast<std::size_t>(k);
+  const OnDevice<std::int32_t> labels(rows * static_cast<std::size_t>(batch.view().length));
+  const OnDevice<double> score(rows);
+  const OnDevice<cuda::Status> status(batch.size());
+  const cuda::KBest best{k, labels.get(), score.get(), status.get()};
+  const std::size_t bytes = cuda::k_best_bytes(constraint, batch.view(), best);
+  const OnDevice<char> memory(bytes);
+  cuda::k_best(constraint, batch.view(), best, {memory.get(), bytes}, nullptr);
+  must(cudaDeviceSynchronize());
+  const std::vector<std::int32_t> all = labels.host();
+  const std::vector<double> scores = score.host();
+  std::vector<std::vector<Path>> paths(batch.size());
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::int64_t length = batch.view().length;
+    std::vector<Label> path = until_negative(all.data() + static_cast<std::int64_t>(row) * length, length);
+    const bool there = scores[row] > -std::numeric_limits<double>::infinity();
+    if (!there && !path.empty()) throw std::runtime_error("labels without a score");
+    if (there) paths[row / static_cast<std::size_t>(k)].push_back({std::move(path), scores[row]});
+  }
+  if (statuses) *statuses = status.host();
+  return paths;
+}
+
+template <class Real, class In>
+DeviceCounts<Real> run_entropy(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real, In>& batch,
+                               bool gradients = true) {
+  const OnDevice<double> value(batch.size());
+  const OnDevice<Real> emissions(gradients ? batch.rows() * batch.K() : 0),
+      transitions(gradients ? batch.size() * batch.K() * batch.K() : 0);
+  const OnDevice<cuda::Status> status(batch.size());
+  const cuda::Entropy wanted{value.get(), emissions.get(), transitions.get(), status.get()};
+  const std::size_t bytes = cuda::entropy_bytes(constraint, batch.view(), wanted);
+  const OnDevice<char> memory(bytes);
+  cuda::entropy(constraint, batch.view(), wanted, {memory.get(), bytes}, nullptr);
+  must(cudaDeviceSynchronize());
+  return {value.host(), emissions.host(), transitions.host(), status.host()};
 }
 
 }  // namespace regccrf

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "cuda_runner.h"
 #include "inference/sweep.h"
@@ -129,6 +130,47 @@ TYPED_TEST(Cuda, SamplesAreTheCpus) {
                                const auto expected = sample(x.constraint, instance.view(), {20, 5, 1.5, {}}).at(0);
                                for (std::size_t n = 0; n < 20; ++n) EXPECT_EQ(expected[n].labels, got[0][n]);
                              });
+}
+
+TYPED_TEST(Cuda, KBestAreDistinctOrderedAndBest) {
+  for_each_triple<TypeParam>(
+      3000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+        const int k = x.automaton.arcs.size() % 7 == 0 ? 1000 : 1 + static_cast<int>(x.automaton.arcs.size()) % 12;
+        std::vector<cuda::Status> status;
+        const std::vector<Path> found = run_k_best(constraint, one<TypeParam>(x.scores), k, &status).at(0);
+        const std::vector<oracle::Path> expected = all.k_best(static_cast<std::size_t>(k));
+        EXPECT_EQ(status[0].outcome, all.log_z() == -inf ? 3 : 0);
+        ASSERT_EQ(found.size(), all.log_z() == -inf ? 0 : expected.size());
+        std::set<std::vector<Label>> distinct;
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          EXPECT_TRUE(is_member(x, found[i].labels));
+          EXPECT_TRUE(i == 0 || found[i].score <= found[i - 1].score);
+          expect_value(expected[i].score, found[i].score, tolerance<TypeParam>, "score " + std::to_string(i));
+          expect_value(score_of(x.scores, found[i].labels), found[i].score, 1e-12, "the path's own score");
+          distinct.insert(found[i].labels);
+        }
+        EXPECT_EQ(distinct.size(), found.size());
+      });
+}
+
+TYPED_TEST(Cuda, EntropyAndItsGradient) {
+  for_each_triple<TypeParam>(
+      3000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+        const auto got = run_entropy(constraint, one<TypeParam>(x.scores));
+        const auto alone = run_entropy(constraint, one<TypeParam>(x.scores), false);
+        EXPECT_EQ(got.status[0].outcome, all.log_z() == -inf ? 3 : 0);
+        if (all.log_z() == -inf) {
+          EXPECT_TRUE(std::isnan(got.value[0]) && std::isnan(alone.value[0]));
+          for (const auto* gradient : {&got.emissions, &got.transitions}) {
+            for (TypeParam y : *gradient) EXPECT_EQ(y, 0);
+          }
+          return;
+        }
+        expect_value(all.entropy(), got.value[0], tolerance<TypeParam>, "entropy");
+        EXPECT_EQ(got.value, alone.value);
+        expect_all(all.entropy_gradient().labels, got.emissions, tolerance<TypeParam>, "by emissions");
+        expect_all(all.entropy_gradient().bigrams, got.transitions, tolerance<TypeParam>, "by transitions");
+      });
 }
 
 // Languages with states of many arcs, so that groups, extras and every number of lanes occur; against the dense oracle.
@@ -268,6 +310,101 @@ void expect_like_cpu(const Constraint& constraint, const Ragged<Real>& x) {
   }
 }
 
+// Scores alone are compared: of equals, any may come first.
+template <class Real>
+void expect_k_best_like_cpu(const Constraint& constraint, const Ragged<Real>& x, int k) {
+  const auto expected = k_best(constraint, x.view(), k, {.impossible = Impossible::allow});
+  std::vector<cuda::Status> status;
+  const auto found = run_k_best(cuda::DeviceConstraint(constraint), x.there(), k, &status);
+  for (std::size_t b = 0; b < expected.size(); ++b) {
+    SCOPED_TRACE("sequence " + std::to_string(b));
+    EXPECT_EQ(status[b].outcome, expected[b].empty() ? 3 : 0);
+    ASSERT_EQ(expected[b].size(), found[b].size());
+    std::set<std::vector<Label>> distinct;
+    for (std::size_t i = 0; i < found[b].size(); ++i) {
+      expect_value(expected[b][i].score, found[b][i].score, 2 * tolerance<Real>, "score " + std::to_string(i));
+      EXPECT_EQ(found[b][i].labels.size(), expected[b][i].labels.size());
+      EXPECT_TRUE(constraint.accepts(found[b][i].labels).accepted);
+      distinct.insert(found[b][i].labels);
+    }
+    EXPECT_EQ(distinct.size(), found[b].size());
+  }
+}
+
+template <class Real>
+void expect_entropy_like_cpu(const Constraint& constraint, const Ragged<Real>& x) {
+  std::vector<Real> emissions(x.emissions.size()), transitions(x.transitions.size());
+  Gradients<Real> gradients;
+  gradients.emissions = emissions;
+  gradients.transitions = transitions;
+  const Loss expected = entropy(constraint, x.view(), gradients, {.impossible = Impossible::allow});
+  const std::vector<double> z = log_z(constraint, x.view());
+  const cuda::DeviceConstraint there(constraint);
+  const auto got = run_entropy(there, x.there());
+  EXPECT_EQ(run_entropy(there, x.there(), false).status[0].outcome, got.status[0].outcome);
+  std::vector<double> sums(x.transitions.size());
+  for (std::size_t b = 0; b < z.size(); ++b) {
+    SCOPED_TRACE("sequence " + std::to_string(b));
+    EXPECT_EQ(got.status[b].outcome, z[b] == -inf ? 3 : 0);
+    EXPECT_EQ(std::isnan(got.value[b]), z[b] == -inf);
+    if (z[b] != -inf) expect_value(expected.values[b], got.value[b], 2 * tolerance<Real>, "entropy");
+    for (std::size_t p = 0; p < sums.size(); ++p) sums[p] += static_cast<double>(got.transitions[b * sums.size() + p]);
+  }
+  for (std::size_t i = 0; i < emissions.size(); ++i) {
+    if (!x.mask[i / static_cast<std::size_t>(x.K)]) continue;
+    ASSERT_NEAR(static_cast<double>(emissions[i]), static_cast<double>(got.emissions[i]), 2 * tolerance<Real>)
+        << "emission " << i;
+  }
+  for (std::size_t p = 0; p < sums.size(); ++p) {
+    ASSERT_NEAR(static_cast<double>(transitions[p]), sums[p],
+                3 * tolerance<Real> * std::max(1.0, std::fabs(sums[p]) + x.B))
+        << "transition " << p;
+  }
+}
+
+TYPED_TEST(Cuda, KBestInRaggedBatches) {
+  for (double spread : {1.0, 100.0, 3000.0}) {
+    SCOPED_TRACE("spread " + std::to_string(spread));
+    expect_k_best_like_cpu(srl(), Ragged<TypeParam>(srl(), 8, 40, spread, 14), 20);
+  }
+  const Constraint everything = Constraint::unconstrained(numbered_labels(47));
+  expect_k_best_like_cpu(everything, Ragged<TypeParam>(everything, 4, 30, 3.0, 15), 700);
+  const Constraint pairs = compile(Language::parse("(A B | B A)*"));  // of every even length, and no odd one
+  expect_k_best_like_cpu(pairs, Ragged<TypeParam>(pairs, 150, 9, 1.0, 16), 9);
+  const Constraint bio = compile(Language::parse("(O | B-A I-A* | B-B I-B*)*"));
+  expect_k_best_like_cpu(bio, Ragged<TypeParam>(bio, 1, 5000, 2.0, 17, false), 30);
+}
+
+TYPED_TEST(Cuda, KBestPutsEqualsOutOnce) {
+  const Constraint everything = Constraint::unconstrained(numbered_labels(3));
+  Ragged<TypeParam> x(everything, 1, 4, 0.0, 18, false);
+  std::fill(x.mask.begin(), x.mask.end(), 1);
+  const auto found = run_k_best(cuda::DeviceConstraint(everything), x.there(), 100).at(0);
+  std::set<std::vector<Label>> distinct;
+  for (const Path& path : found) distinct.insert(path.labels);
+  EXPECT_EQ(found.size(), 81u);
+  EXPECT_EQ(distinct.size(), 81u);
+}
+
+TYPED_TEST(Cuda, EntropyInRaggedBatches) {
+  for (double spread : {1.0, 100.0, 3000.0}) {
+    SCOPED_TRACE("spread " + std::to_string(spread));
+    expect_entropy_like_cpu(srl(), Ragged<TypeParam>(srl(), 6, 30, spread, 24));
+  }
+  const Constraint everything = Constraint::unconstrained(numbered_labels(47));
+  expect_entropy_like_cpu(everything, Ragged<TypeParam>(everything, 4, 30, 3.0, 25));
+  const Constraint pairs = compile(Language::parse("(A B | B A)*"));
+  expect_entropy_like_cpu(pairs, Ragged<TypeParam>(pairs, 150, 9, 1.0, 26));
+}
+
+// Long enough that the forward steps are computed twice.
+TYPED_TEST(Cuda, EntropyOfLongSequences) {
+  std::string at_most = "labels = {A B C}\nlanguage = at_most(300, A)\n";
+  const Constraint counts = compile(Language::parse(at_most));
+  ASSERT_GT(counts.size().nodes, 800);
+  expect_entropy_like_cpu(counts, Ragged<TypeParam>(counts, 1, 1500, 1.0, 27, false));
+}
+
 TYPED_TEST(Cuda, SrlInRaggedBatches) {
   for (double spread : {1.0, 10.0, 100.0, 3000.0}) {
     SCOPED_TRACE("spread " + std::to_string(spread));
@@ -307,6 +444,8 @@ TYPED_TEST(Cuda, LargeAutomata) {
   const Constraint large = compile(Language::parse(labels + "\nlanguage = at_most(2100, L0) & (. .)*\n"));
   ASSERT_GT(large.size().nodes, 100000);
   expect_like_cpu(large, Ragged<TypeParam>(large, 2, 12, 1.0, 31));
+  expect_k_best_like_cpu(large, Ragged<TypeParam>(large, 2, 6, 1.0, 33), 5);
+  expect_entropy_like_cpu(large, Ragged<TypeParam>(large, 2, 4, 1.0, 34));
   const Constraint middle = compile(Language::parse(labels + "\nlanguage = at_most(700, L0)\n"));
   expect_like_cpu(middle, Ragged<TypeParam>(middle, 2, 12, 1.0, 32));
 }
@@ -323,9 +462,19 @@ TYPED_TEST(Cuda, BadScoresAreNamed) {
   EXPECT_EQ(got.status[1].label, 2);
   EXPECT_NE(cuda::status_message("nll", srl(), 1, got.status[1]).find("position 3"), std::string::npos);
   EXPECT_EQ(run_viterbi(there, x.there()).status[1].outcome, 1);
+  std::vector<cuda::Status> status;
+  EXPECT_EQ(run_k_best(there, x.there(), 2, &status)[1].size(), 0u);
+  EXPECT_EQ(status[0].outcome, 0);
+  EXPECT_EQ(status[1].outcome, 1);
+  const auto of_entropy = run_entropy(there, x.there());
+  EXPECT_EQ(of_entropy.status[1].outcome, 1);
+  EXPECT_TRUE(std::isfinite(of_entropy.value[0]) && std::isnan(of_entropy.value[1]));
   x.emissions[static_cast<std::size_t>(x.K * (x.T + 3) + 2)] = 0;
   x.transitions[3] = std::numeric_limits<TypeParam>::infinity();
   EXPECT_EQ(run_expectation(there, x.there()).status[0].outcome, 4);
+  EXPECT_EQ(run_entropy(there, x.there()).status[0].outcome, 4);
+  run_k_best(there, x.there(), 2, &status);
+  EXPECT_EQ(status[0].outcome, 4);
 }
 
 TYPED_TEST(Cuda, TheSameFromRunToRun) {
@@ -334,18 +483,25 @@ TYPED_TEST(Cuda, TheSameFromRunToRun) {
   const auto first = run_expectation(there, x.there()), second = run_expectation(there, x.there());
   EXPECT_EQ(first.value, second.value);
   EXPECT_EQ(first.transitions, second.transitions);
+  const auto one = run_entropy(there, x.there()), another = run_entropy(there, x.there());
+  EXPECT_EQ(one.value, another.value);
+  EXPECT_EQ(one.emissions, another.emissions);
+  EXPECT_EQ(one.transitions, another.transitions);
 }
 
 TYPED_TEST(Cuda, CapturedInAGraph) {
   const Ragged<TypeParam> x(srl(), 4, 32, 1.0, 61);
   const cuda::DeviceConstraint there(srl());
   const DeviceBatch<TypeParam> batch = x.there();
-  const OnDevice<double> value(4), score(4);
+  const OnDevice<double> value(4), score(4), scores(4 * 3), entropies(4);
   const OnDevice<cuda::Status> status(4);
-  const OnDevice<std::int32_t> labels(4 * 32);
+  const OnDevice<std::int32_t> labels(4 * 32), paths(4 * 3 * 32);
   const cuda::Expectation wanted{value.get(), nullptr, nullptr, status.get(), nullptr};
+  const cuda::KBest best{3, paths.get(), scores.get(), status.get()};
+  const cuda::Entropy spread{entropies.get(), nullptr, nullptr, status.get()};
   const std::size_t bytes =
-      std::max(cuda::expectation_bytes(there, batch.view(), wanted), cuda::viterbi_bytes(there, batch.view()));
+      std::max({cuda::expectation_bytes(there, batch.view(), wanted), cuda::viterbi_bytes(there, batch.view()),
+                cuda::k_best_bytes(there, batch.view(), best), cuda::entropy_bytes(there, batch.view(), spread)});
   const OnDevice<char> memory(bytes);
   cudaStream_t stream;
   must(cudaStreamCreate(&stream));
@@ -353,13 +509,20 @@ TYPED_TEST(Cuda, CapturedInAGraph) {
   must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
   cuda::expectation(there, batch.view(), wanted, {memory.get(), bytes}, stream);
   cuda::viterbi(there, batch.view(), {labels.get(), score.get(), status.get()}, {memory.get(), bytes}, stream);
+  cuda::k_best(there, batch.view(), best, {memory.get(), bytes}, stream);
+  cuda::entropy(there, batch.view(), spread, {memory.get(), bytes}, stream);
   must(cudaStreamEndCapture(stream, &graph));
   cudaGraphExec_t replay;
   must(cudaGraphInstantiate(&replay, graph, 0));
   must(cudaGraphLaunch(replay, stream));
   must(cudaStreamSynchronize(stream));
   const std::vector<double> z = log_z(srl(), x.view());
-  for (std::size_t i = 0; i < 4; ++i) expect_value(z[i], value.host()[i], tolerance<TypeParam>, "log_z");
+  const std::vector<double> expected = entropy(srl(), x.view());
+  for (std::size_t i = 0; i < 4; ++i) {
+    expect_value(z[i], value.host()[i], tolerance<TypeParam>, "log_z");
+    expect_value(expected[i], entropies.host()[i], tolerance<TypeParam>, "entropy");
+    expect_value(score.host()[i], scores.host()[3 * i], tolerance<TypeParam>, "best");
+  }
 }
 
 template <class Half>
@@ -379,6 +542,8 @@ void half_emissions(cuda::Type type) {
                                     std::span<const std::uint8_t>(x.mask));
   EXPECT_EQ(run_expectation(there, in_half).value, run_expectation(there, in_float).value);
   EXPECT_EQ(run_viterbi(there, in_half).labels, run_viterbi(there, in_float).labels);
+  EXPECT_EQ(run_k_best(there, in_half, 3)[0][2].labels, run_k_best(there, in_float, 3)[0][2].labels);
+  EXPECT_EQ(run_entropy(there, in_half).value, run_entropy(there, in_float).value);
 }
 
 TEST(CudaTypes, HalfPrecisionEmissionsAreReadAsTheyAre) {

@@ -90,6 +90,16 @@ struct Best {
 std::size_t viterbi_bytes(const DeviceConstraint& constraint, const Batch& batch);
 void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best& best, Memory memory, void* stream);
 
+// The k best sequences, distinct, best first; fewer where there are fewer.
+struct KBest {
+  std::int32_t k = 1;
+  std::int32_t* labels = nullptr;  // [B, k, T]; as Best::labels
+  double* score = nullptr;         // [B, k]; −inf where there are no more
+  Status* status = nullptr;        // [B]
+};
+std::size_t k_best_bytes(const DeviceConstraint& constraint, const Batch& batch, const KBest& best);
+void k_best(const DeviceConstraint& constraint, const Batch& batch, const KBest& best, Memory memory, void* stream);
+
 // Samples, as in inference.h: the same for the same seed and ids as on the CPU.
 struct Samples {
   std::int32_t count = 1;
@@ -102,5 +112,17 @@ struct Samples {
 std::size_t sample_bytes(const DeviceConstraint& constraint, const Batch& batch, const Samples& samples);
 void sample(const DeviceConstraint& constraint, const Batch& batch, const Samples& samples, Memory memory,
             void* stream);
+
+// The entropy of each sequence's distribution, NaN where it has none, and its gradients where wanted (zeros then).
+// Those of start and end are the emissions' at the first position and the last.
+struct Entropy {
+  double* value = nullptr;      // [B]
+  void* emissions = nullptr;    // [rows, K] of Batch::type, or null; rows of absent positions are untouched
+  void* transitions = nullptr;  // [B, K, K] of Batch::type, or null
+  Status* status = nullptr;     // [B]
+};
+std::size_t entropy_bytes(const DeviceConstraint& constraint, const Batch& batch, const Entropy& wanted);
+void entropy(const DeviceConstraint& constraint, const Batch& batch, const Entropy& wanted, Memory memory,
+             void* stream);
 
 }  // namespace regccrf::cuda

@@ -1,6 +1,7 @@
 // A constraint goes to the device: everything packed into one piece of memory, copied once.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "inference/batch.h"
@@ -110,6 +111,20 @@ Arcs arcs_by_label(const Topology& t) {
   return arcs;
 }
 
+struct Nodes {
+  std::vector<std::int32_t> begin, node;
+};
+Nodes nodes_by_label(const Topology& t) {
+  Nodes nodes{std::vector<std::int32_t>(static_cast<std::size_t>(t.K) + 1),
+              std::vector<std::int32_t>(static_cast<std::size_t>(t.nodes))};
+  std::iota(nodes.node.begin(), nodes.node.end(), 0);
+  std::stable_sort(nodes.node.begin(), nodes.node.end(),
+                   [&](std::int32_t x, std::int32_t y) { return t.node_label[x] < t.node_label[y]; });
+  for (std::int32_t n = 0; n < t.nodes; ++n) ++nodes.begin[static_cast<std::size_t>(t.node_label[n]) + 1];
+  std::partial_sum(nodes.begin.begin(), nodes.begin.end(), nodes.begin.begin());
+  return nodes;
+}
+
 }  // namespace
 
 void check_batch(const char* operation, const Batch& batch) {
@@ -133,6 +148,7 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   const Sweep forward = forward_sweep(t, kMostWarps), backward = backward_sweep(t, kMostWarps);
   const Join join = make_join(t, forward, backward);
   const Arcs arcs = arcs_by_label(t);
+  const Nodes nodes = nodes_by_label(t);
   impl->products = t.products;
   impl->pairs = static_cast<std::int32_t>(join.sparse.size());
 
@@ -194,6 +210,8 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   place(d.arc_begin, p.add(arcs.begin));
   place(d.arc_from, p.add(arcs.from));
   place(d.arc_to, p.add(arcs.to));
+  place(d.label_begin, p.add(nodes.begin));
+  place(d.label_node, p.add(nodes.node));
   place(d.node_cell, p.add(forward.cell));
 
   int device = 0;

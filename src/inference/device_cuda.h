@@ -53,6 +53,7 @@ struct DeviceTopology {
   const std::int32_t *into_begin, *into_node, *from_begin, *from_arrival;
   const std::uint8_t *accepting, *node_accepts;
   const std::int32_t *arc_begin, *arc_from, *arc_to;  // arcs by label: [K + 1], states
+  const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
   const std::int32_t* node_cell;                      // → forward cell
 };
 

@@ -9,39 +9,18 @@
 // the entropy is the covariance of counts with −log P(y):
 //   ∂H / ∂h[t, a] = Σ_{n with label a} P(n) (−log P(n) + Hf[n] + Hb[n] − H),   likewise for bigrams.
 // All in wide arithmetic.
-#include <cmath>
-#include <limits>
+#include <algorithm>
 
 #include "inference/batch.h"
 #include "inference/checkpoint.h"
 #include "inference/gradients.h"
+#include "inference/mixture.h"
 #include "inference/wide_steps.h"
 #include "regccrf/loss.h"
 
 namespace regccrf {
 
 namespace {
-
-struct Entropic {
-  Wide weight;
-  double entropy;
-};
-
-// Σ p_i (−log p_i + entropy_i) with p_i = weight_i / Σ weight, over terms that are added one by one.
-class Mixture {
- public:
-  explicit Mixture(Wide total) : total_(total) {}
-  void add(Wide weight, double entropy) {
-    if (weight.m == 0) return;
-    const double p = ratio(weight, total_);
-    if (p > 0) sum_ += p * (entropy - (p < 1 ? std::log(p) : 0.0));
-  }
-  double value() const { return sum_; }
-
- private:
-  Wide total_;
-  double sum_ = 0;
-};
 
 template <class Real>
 class EntropyPass {
@@ -132,8 +111,7 @@ class EntropyPass {
 
   // What something of this weight, with this entropy on both sides, adds to the gradient.
   double share(Wide weight, double entropy) const {
-    const double p = ratio(weight, z_);
-    return p > 0 ? counts_.weight * p * (entropy - std::log(p) - entropy_) : 0;
+    return counts_.weight * gradient_share(weight, entropy, z_, entropy_);
   }
 
   void arrive(const Entropic* before) {

@@ -22,7 +22,11 @@ std::size_t expectation_bytes(const DeviceConstraint&, const Batch&, const Expec
 void expectation(const DeviceConstraint&, const Batch&, const Expectation&, Memory, void*) { absent(); }
 std::size_t viterbi_bytes(const DeviceConstraint&, const Batch&) { absent(); }
 void viterbi(const DeviceConstraint&, const Batch&, const Best&, Memory, void*) { absent(); }
+std::size_t k_best_bytes(const DeviceConstraint&, const Batch&, const KBest&) { absent(); }
+void k_best(const DeviceConstraint&, const Batch&, const KBest&, Memory, void*) { absent(); }
 std::size_t sample_bytes(const DeviceConstraint&, const Batch&, const Samples&) { absent(); }
 void sample(const DeviceConstraint&, const Batch&, const Samples&, Memory, void*) { absent(); }
+std::size_t entropy_bytes(const DeviceConstraint&, const Batch&, const Entropy&) { absent(); }
+void entropy(const DeviceConstraint&, const Batch&, const Entropy&, Memory, void*) { absent(); }
 
 }  // namespace regccrf::cuda

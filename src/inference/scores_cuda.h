@@ -34,6 +34,16 @@ __device__ inline void write_score(void* scores, Type type, std::int64_t i, doub
   }
 }
 
+// Zeros, by a whole block, for sequence b of length T: at its rows of `emissions`, [rows, K], and in its part of
+// `transitions`, [B, K, K]; either may be null. `row`: [T]
+__device__ inline void zero_counts(const Batch& batch, std::int32_t K, std::int64_t b, std::int32_t T,
+                                   const std::int64_t* row, void* emissions, void* transitions) {
+  for (std::int64_t i = threadIdx.x; emissions && i < std::int64_t{T} * K; i += blockDim.x)
+    write_score(emissions, batch.type, row[i / K] * K + i % K, 0);
+  for (std::int64_t i = threadIdx.x; transitions && i < std::int64_t{K} * K; i += blockDim.x)
+    write_score(transitions, batch.type, b * K * K + i, 0);
+}
+
 // A sum that keeps what each addition loses.
 struct Exact {
   double sum = 0, rest = 0;

@@ -6,7 +6,6 @@
 
 #include "inference/draw_one.h"
 #include "inference/philox.h"
-#include "inference/scores_cuda.h"
 #include "inference/sweep_cuda.h"
 #include "inference/wide_cuda.h"
 
@@ -64,21 +63,11 @@ std::int64_t slot_numbers(const DeviceConstraint::Impl& c, std::int64_t segment,
 __device__ double factor(const Args& a) { return a.sampling ? 1 / a.samples.temperature : 1.0; }
 
 __device__ void load_model(const Args& a, const Slot& s) {
-  const std::int32_t K = a.topology.K;
-  for (std::int32_t i = threadIdx.x; i < K * K; i += kThreads)
-    s.g[i] = wide_exp(score_at(a.batch.transitions, a.batch.type, i) * factor(a));
-  for (std::int32_t k = threadIdx.x; k < K; k += kThreads) {
-    s.start[k] = wide_exp(a.batch.start ? score_at(a.batch.start, a.batch.type, k) * factor(a) : 0);
-    s.end[k] = wide_exp(a.batch.end ? score_at(a.batch.end, a.batch.type, k) * factor(a) : 0);
-  }
+  load_wide_model(a.batch, a.topology.K, factor(a), s.g, s.start, s.end);
 }
 
 __device__ void load_row(const Args& a, std::int64_t b, std::int32_t t, Wide* row) {
-  const std::int32_t K = a.topology.K;
-  const std::int64_t at = a.present.row[b * a.batch.length + t] * K;
-  for (std::int32_t k = threadIdx.x; k <= K; k += kThreads) {
-    row[k] = k < K ? wide_exp(score_at(a.batch.emissions, a.batch.emissions_type, at + k) * factor(a)) : kWideZero;
-  }
+  load_wide_row(a.batch, a.topology.K, factor(a), a.present.row[b * a.batch.length + t], row);
 }
 
 // The first step of a direction: weight on the cells where it begins.
@@ -280,17 +269,8 @@ __device__ Wide backward(const Args& a, const Slot& s, std::int64_t b, std::int3
 }
 
 __device__ void zero_counts(const Args& a, std::int64_t b, std::int32_t T) {
-  const std::int32_t K = a.topology.K;
-  if (a.wanted.emissions) {
-    for (std::int64_t i = threadIdx.x; i < std::int64_t{T} * K; i += kThreads) {
-      write_score(a.wanted.emissions, a.batch.type, a.present.row[b * a.batch.length + i / K] * K + i % K, 0);
-    }
-  }
-  if (a.wanted.transitions) {
-    for (std::int64_t i = threadIdx.x; i < std::int64_t{K} * K; i += kThreads) {
-      write_score(a.wanted.transitions, a.batch.type, b * K * K + i, 0);
-    }
-  }
+  zero_counts(a.batch, a.topology.K, b, T, a.present.row + b * a.batch.length, a.wanted.emissions,
+              a.wanted.transitions);
 }
 
 __device__ void write_bigrams(const Args& a, const Slot& s, std::int64_t b, std::int32_t T) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "inference/device_cuda.h"
+#include "inference/scores_cuda.h"
 #include "inference/wide.h"
 
 namespace regccrf::cuda {
@@ -26,5 +27,23 @@ void again_wide(const DeviceConstraint::Impl& constraint, const Batch& batch, co
                 const Present& present, const WideWork& work, cudaStream_t stream);
 void sample_wide(const DeviceConstraint::Impl& constraint, const Batch& batch, const Samples& samples,
                  const Present& present, const WideWork& work, cudaStream_t stream);
+
+// exp of a call's scores, each times `factor`, by a whole block: transitions [K, K], start and end [K] …
+__device__ inline void load_wide_model(const Batch& batch, std::int32_t K, double factor, Wide* g, Wide* start,
+                                       Wide* end) {
+  for (std::int32_t i = threadIdx.x; i < K * K; i += blockDim.x)
+    g[i] = wide_exp(score_at(batch.transitions, batch.type, i) * factor);
+  for (std::int32_t k = threadIdx.x; k < K; k += blockDim.x) {
+    start[k] = wide_exp(batch.start ? score_at(batch.start, batch.type, k) * factor : 0);
+    end[k] = wide_exp(batch.end ? score_at(batch.end, batch.type, k) * factor : 0);
+  }
+}
+
+// … and the emissions of a row, [K + 1], the last of which is zero.
+__device__ inline void load_wide_row(const Batch& batch, std::int32_t K, double factor, std::int64_t row, Wide* out) {
+  for (std::int32_t k = threadIdx.x; k <= K; k += blockDim.x) {
+    out[k] = k < K ? wide_exp(score_at(batch.emissions, batch.emissions_type, row * K + k) * factor) : kWideZero;
+  }
+}
 
 }  // namespace regccrf::cuda
