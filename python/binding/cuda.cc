@@ -28,6 +28,10 @@ cuda::Samples samples(std::int32_t count, std::uint64_t seed, double temperature
   return {count, seed, temperature, nullptr, at<std::int32_t>(labels), at<cuda::Status>(status)};
 }
 
+cuda::Entropy entropies(Address value, Address emissions, Address transitions, Address status) {
+  return {at<double>(value), at(emissions), at(transitions), at<cuda::Status>(status)};
+}
+
 // Host memory [rows, width] as lists; a row ends at its first negative number.
 py::list label_lists(Address address, std::int64_t rows, std::int64_t width) {
   py::list lists(static_cast<std::size_t>(rows));
@@ -90,6 +94,17 @@ void bind_cuda(py::module_& module) {
                       Memory{at(memory), bytes}, at(stream));
       },
       Unlocked());
+  module.def("cuda_k_best_bytes", [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t k) {
+    return cuda::k_best_bytes(constraint, batch, {k, nullptr, nullptr, nullptr});
+  });
+  module.def(
+      "cuda_k_best",
+      [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t k, Address labels, Address score,
+         Address status, Address memory, std::size_t bytes, Address stream) {
+        cuda::k_best(constraint, batch, {k, at<std::int32_t>(labels), at<double>(score), at<cuda::Status>(status)},
+                     Memory{at(memory), bytes}, at(stream));
+      },
+      Unlocked());
   module.def("cuda_sample_bytes", [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t count) {
     return cuda::sample_bytes(constraint, batch, samples(count, 0, 1, 0, 0));
   });
@@ -99,6 +114,18 @@ void bind_cuda(py::module_& module) {
          double temperature, Address labels, Address status, Address memory, std::size_t bytes, Address stream) {
         cuda::sample(constraint, batch, samples(count, seed, temperature, labels, status), Memory{at(memory), bytes},
                      at(stream));
+      },
+      Unlocked());
+  module.def("cuda_entropy_bytes", [](const DeviceConstraint& constraint, const Batch& batch, Address value,
+                                      Address emissions, Address transitions, Address status) {
+    return cuda::entropy_bytes(constraint, batch, entropies(value, emissions, transitions, status));
+  });
+  module.def(
+      "cuda_entropy",
+      [](const DeviceConstraint& constraint, const Batch& batch, Address value, Address emissions, Address transitions,
+         Address status, Address memory, std::size_t bytes, Address stream) {
+        cuda::entropy(constraint, batch, entropies(value, emissions, transitions, status), Memory{at(memory), bytes},
+                      at(stream));
       },
       Unlocked());
   module.def("status_message",

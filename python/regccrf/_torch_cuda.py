@@ -160,7 +160,8 @@ def device_counts(operation: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, ma
     """log_z [B] in float64, status [B, 4], and where wanted expected counts of labels, shaped as h, and of bigrams, [B, K, K].
 
     With gold (int64, shaped as the mask) the negative log-likelihood instead, +inf outside the language, and counts minus gold's:
-    zeros where it is outside. Sequences with a NaN or +inf among their scores have NaN and zeros.
+    zeros where it is outside. Sequences with a NaN or +inf among their scores have NaN and zeros. The operation `entropy` gives
+    entropies instead, NaN where there is none, and their gradients.
     """
     memory = DeviceMemory(h, g, s, e, mask, batch_first)
     gold, B, K, device = gold.contiguous(), memory.B, h.shape[2], h.device
@@ -172,12 +173,15 @@ def device_counts(operation: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, ma
     if B == 0:
         return value, status, dh, dg
     gold_at = address(gold) or (address(g) if gold.dim() == 2 else 0)  # T = 0: there, and never read
-    wanted = address(value), address(dh), address(dg), address(status), gold_at
+    wanted = [address(value), address(dh), address(dg), address(status)]
+    compute, size = _core.cuda_entropy, _core.cuda_entropy_bytes
+    if operation != "entropy":
+        compute, size, wanted = _core.cuda_expectation, _core.cuda_expectation_bytes, [*wanted, gold_at]
     with _current(device):
         copy = _copy_on(device, handle)
-        bytes = _core.cuda_expectation_bytes(copy, memory.batch, *wanted)
+        bytes = size(copy, memory.batch, *wanted)
         scratch = memory.scratch(bytes)
-        _core.cuda_expectation(copy, memory.batch, *wanted, address(scratch), bytes, _stream(device))
+        compute(copy, memory.batch, *wanted, address(scratch), bytes, _stream(device))
         _keep(Record(operation, errors, status, None), handle)
     return value, status, dh, dg
 
@@ -219,19 +223,26 @@ def expectation(weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mas
 
 
 class Lists:
-    """Labels [rows, T] on the device with the status of B sequences, in one piece, which comes to the host at once."""
+    """Labels [rows, T] on the device with the status of B sequences, in one piece, which comes to the host at once. With `scores`, a
+    float64 for each row too."""
 
-    def __init__(self, memory: DeviceMemory, rows: int) -> None:
+    def __init__(self, memory: DeviceMemory, rows: int, scores: bool = False) -> None:
         self.B, self.rows, self.T = memory.B, rows, memory.T
-        self.tensor = torch.empty(4 * self.B + rows * self.T, dtype=torch.int32, device=memory.device)
+        self.before = 4 * self.B + (2 * rows if scores else 0)  # the labels
+        self.tensor = torch.empty(self.before + rows * self.T, dtype=torch.int32, device=memory.device)
         self.status = self.tensor.data_ptr()
-        self.labels = self.status + 16 * self.B
+        self.scores = self.status + 16 * self.B
+        self.labels = self.status + 4 * self.before
 
     def host(self, operation: str, handle: int) -> List[List[int]]:
+        return self.host_with_scores(operation, handle)[0]
+
+    def host_with_scores(self, operation: str, handle: int) -> Tuple[List[List[int]], List[float]]:
         here = self.tensor.cpu()
         raise_pending(handle)
         Record(operation, EVERYTHING, here[:4 * self.B].view(self.B, 4), None).raise_first(constraint_of(handle))
-        return _core.label_lists(here.data_ptr() + 16 * self.B, self.rows, self.T)
+        scores = here[4 * self.B:self.before].view(torch.float64).tolist()
+        return _core.label_lists(here.data_ptr() + 4 * self.before, self.rows, self.T), scores
 
 
 def enqueue_viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int) -> Lists:
@@ -251,6 +262,23 @@ def enqueue_viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, ba
 def viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
             operation: str = "viterbi") -> List[List[int]]:
     return enqueue_viterbi(h, g, s, e, mask, batch_first, handle).host(operation, handle)
+
+
+def k_best(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
+           k: int) -> List[List[Tuple[List[int], float]]]:
+    if k < 1:
+        raise _core.Error(f"[k_best] k is {k}, expected 1 or more")
+    memory = DeviceMemory(h, g, s, e, mask, batch_first)
+    if memory.B == 0:
+        return []
+    with _current(h.device):
+        copy, lists = _copy_on(h.device, handle), Lists(memory, memory.B * k, scores=True)
+        bytes = _core.cuda_k_best_bytes(copy, memory.batch, k)
+        scratch = memory.scratch(bytes)
+        _core.cuda_k_best(copy, memory.batch, k, lists.labels, lists.scores, lists.status, address(scratch), bytes, _stream(h.device))
+        labels, scores = lists.host_with_scores("k_best", handle)
+    paths = list(zip(labels, scores))
+    return [[path for path in paths[i * k:(i + 1) * k] if path[1] > -math.inf] for i in range(memory.B)]
 
 
 def sample(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int, count: int, seed: int,

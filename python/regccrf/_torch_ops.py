@@ -220,14 +220,15 @@ def _twice(ctx, weights, h, g, s, e, mask, gold):  # type: ignore[no-untyped-def
 class DeviceCounts(Function):
     """On a device: (operation, h, g, s, e, mask, gold, batch_first, handle, errors, sign, dtype, want_h, want_g) → values [B], status.
 
-    Values are sign · log_z, or with gold [T, B] sign · negative log-likelihood. Each sequence's counts are kept for the backward pass.
+    Values are sign · log_z, or with gold [T, B] sign · negative log-likelihood; or entropies. Each sequence's counts are kept for the
+    backward pass.
     """
 
     @staticmethod
     def forward(ctx, operation, h, g, s, e, mask, gold, batch_first, handle, errors, sign, dtype, want_h, want_g):  # type: ignore[no-untyped-def]
         value, status, dh, dg = cuda.device_counts(operation, h, g, s, e, mask, gold, batch_first, handle, errors, want_h, want_g)
         ctx.save_for_backward(h, g, s, e, mask, gold, status, dh, dg)
-        ctx.sign, ctx.kind, ctx.layout = sign, "nll", (batch_first, handle, True)
+        ctx.sign, ctx.kind, ctx.layout = sign, "entropy" if operation == "entropy" else "nll", (batch_first, handle, True)
         ctx.mark_non_differentiable(status)
         ctx.set_materialize_grads(False)
         return torch.mul(value, sign, out=torch.empty_like(value, dtype=dtype)), status  # in one kernel

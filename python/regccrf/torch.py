@@ -9,10 +9,10 @@ Everywhere: emissions are [T, B, K], or [B, T, K] with `batch_first`; tags (labe
 masked position is as if it were absent: its neighbours become adjacent. Half precisions are computed in float32.
 
 CUDA tensors are computed on their device, on the current stream and without waiting for it, where the package was built with CUDA;
-`entropy`, `k_best` and second derivatives, tensors on other devices, and everything in a build without CUDA are copied to the CPU and
-come back. As looking at the device's answer would mean to wait for it, an error in training (gold outside the language, NaN among
-the scores) is raised by the next method that waits anyway (`decode`, `sample` and the like), by `raise_pending()`, or at once with
-`checks=True`; until then it shows as an infinite or NaN loss with zeros for gradients.
+second derivatives, tensors on other devices, and everything in a build without CUDA are copied to the CPU and come back. As looking at
+the device's answer would mean to wait for it, an error in training (gold outside the language, NaN among the scores) is raised by the
+next method that waits anyway (`decode`, `sample` and the like), by `raise_pending()`, or at once with `checks=True`; until then it shows
+as an infinite or NaN loss with zeros for gradients.
 """
 
 from __future__ import annotations
@@ -174,7 +174,9 @@ class CRF(nn.Module):
         >>> CRF(2).entropy(torch.zeros(1, 3, 2)).shape
         torch.Size([3])
         """
-        self.raise_pending()
+        if cuda.on_device(emissions):
+            scores = self._scores(emissions, mask, forbidden, half=True)
+            return self._checked(self._device_counts("entropy", scores, cuda.EVERYTHING)[0])
         return self._loss("entropy", self._scores(emissions, mask, forbidden), allow=False)[0]
 
     def language_mass(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
@@ -265,8 +267,12 @@ class CRF(nn.Module):
         >>> [path.labels for path in CRF(2).k_best(torch.tensor([[[0., 9.]]]), 2)[0]]
         [[1], [0]]
         """
-        memory = self._memory(emissions, mask, forbidden)
-        return [[Path(*path) for path in paths] for paths in _core.k_best(memory.choice, memory.batch, k, memory.settings)]
+        if cuda.on_device(emissions):
+            found = cuda.k_best(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle, k)
+        else:
+            memory = self._memory(emissions, mask, forbidden)
+            found = _core.k_best(memory.choice, memory.batch, k, memory.settings)
+        return [[Path(*path) for path in paths] for paths in found]
 
     def sample(self, emissions: Tensor, count: int = 1, mask: Optional[Tensor] = None, *, seed: Optional[int] = None,
                temperature: float = 1.0, forbidden: Optional[Tensor] = None) -> List[List[List[int]]]:

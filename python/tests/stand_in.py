@@ -133,6 +133,37 @@ def sample(constraint, batch, count, seed, temperature, labels, status, memory, 
         write_paths(all, i, out[i], status, lambda m: _core.sample(m.choice, m.batch, count, seed, temperature, [i], m.settings)[0])
 
 
+def k_best(constraint, batch, k, labels, score, status, memory, bytes, stream):
+    all = Sequences(constraint, batch)
+    out, status = tensor(labels, (batch.size, k, batch.length), torch.int32), tensor(status, (batch.size, 4), torch.int32)
+    score = tensor(score, (batch.size, k), torch.float64).fill_(-math.inf)
+    for i in range(batch.size):
+        found = []
+        write_paths(all, i, out[i], status, lambda m: found.extend(_core.k_best(m.choice, m.batch, k, m.settings)[0]) or found)
+        score[i, :len(found)] = torch.tensor([s for _, s in found], dtype=torch.float64)
+
+
+def entropy(constraint, batch, value, emissions, transitions, status, memory, bytes, stream):
+    all = Sequences(constraint, batch)
+    value, status = tensor(value, (batch.size,), torch.float64), tensor(status, (batch.size, 4), torch.int32)
+    dh = tensor(emissions, (all.count, all.K), all.real)
+    dg = tensor(transitions, (batch.size, all.K, all.K), all.real)
+    for i in range(batch.size):
+        state, answer, by_h, by_g = all.status(i), math.nan, 0, 0
+        if state[0] == _FINE:
+            h, g, s, e, mask, *layout = all.scores(i)
+            try:
+                found = _torch_ops.loss("entropy", h, g, s, e, mask, torch.empty(0), *layout, False, True)
+                answer, by_h, by_g = found[0].item(), found[2][:, 0], found[3]
+            except regccrf.Error:
+                state[0] = _IMPOSSIBLE
+        value[i], status[i] = answer, torch.tensor(state, dtype=torch.int32)
+        if emissions:
+            dh[all.rows(i)] = by_h
+        if transitions:
+            dg[i] = by_g
+
+
 class StandIn:
     """Installed by `patch` (pytest's monkeypatch). CPU tensors count as a device's inside `working()`."""
     name, device = "stand-in", torch.device("cpu")
@@ -145,9 +176,9 @@ class StandIn:
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         patch.setattr(_core, "CudaBatch", Batch)
         patch.setattr(_core, "DeviceConstraint", DeviceConstraint)
-        for name, function in (("expectation", expectation), ("viterbi", viterbi), ("sample", sample)):
-            patch.setattr(_core, f"cuda_{name}", function)
-            patch.setattr(_core, f"cuda_{name}_bytes", lambda *args: 256)
+        for function in (expectation, viterbi, k_best, sample, entropy):
+            patch.setattr(_core, f"cuda_{function.__name__}", function)
+            patch.setattr(_core, f"cuda_{function.__name__}_bytes", lambda *args: 256)
 
     @contextlib.contextmanager
     def working(self):

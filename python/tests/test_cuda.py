@@ -152,7 +152,7 @@ def test_errors_are_raised_by_the_next_call_that_waits(device):
     tags = to(device, torch.tensor([[0, 0], [0, 2], [0, 0]]))
     with device.working():
         for wait in (lambda: crf.decode(emissions, mask), lambda: crf.sample(emissions, 1, mask), lambda: crf.k_best(emissions, 1, mask),
-                     lambda: crf.posterior_decode(emissions, mask), lambda: crf.entropy(emissions, mask), crf.raise_pending):
+                     lambda: crf.posterior_decode(emissions, mask), crf.raise_pending):
             h = emissions.clone().requires_grad_()
             loss = -crf(h, tags, mask)
             loss.backward()
@@ -173,11 +173,12 @@ def test_bad_scores_are_errors_whatever_is_allowed(device):
     emissions, tags = to(device, emissions), to(device, tags)
     with device.working():
         for call in (lambda: crf(emissions, tags), lambda: crf.log_partition(emissions), lambda: crf.marginals(emissions),
-                     lambda: crf.language_mass(emissions)):
+                     lambda: crf.language_mass(emissions), lambda: crf.entropy(emissions)):
             call()
             with pytest.raises(regccrf.Error, match="sequence 1.* position 2, label O"):
                 crf.raise_pending()
-        for call in (lambda: crf.decode(emissions), lambda: crf.sample(emissions), lambda: crf.posterior_decode(emissions)):
+        for call in (lambda: crf.decode(emissions), lambda: crf.sample(emissions), lambda: crf.posterior_decode(emissions),
+                     lambda: crf.k_best(emissions, 2)):
             with pytest.raises(regccrf.Error, match="sequence 1.* position 2, label O"):
                 call()
         good = torch.zeros_like(emissions)
@@ -208,12 +209,17 @@ def test_impossible_lengths(device):
     agree(device, crf, lambda m, h, k: m.language_mass(h, k), emissions, mask, weights=torch.tensor([1.0, 0.0, 2.0]).double())
     there = copy.deepcopy(crf).to(device.device)
     with device.working():
-        for call in (there.decode, there.posterior_decode, lambda h, k: there.sample(h, 1, k)):
+        for call in (there.decode, there.posterior_decode, lambda h, k: there.sample(h, 1, k), lambda h, k: there.k_best(h, 2, k)):
             with pytest.raises(regccrf.Error, match="sequence 1 has length 1"):
                 call(to(device, emissions), to(device, mask))
-        there.marginals(to(device, emissions), to(device, mask))
-        with pytest.raises(regccrf.Error, match="sequence 1 has length 1"):
-            there.raise_pending()
+        for call in (there.marginals, there.entropy):
+            call(to(device, emissions), to(device, mask))
+            with pytest.raises(regccrf.Error, match="sequence 1 has length 1"):
+                there.raise_pending()
+        h = to(device, emissions).requires_grad_()
+        value = there.entropy(h, to(device, mask))
+        value.sum().backward()
+        assert value.isnan().tolist() == [False, True, False] and h.grad[:, 1].abs().max() == 0
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
@@ -221,16 +227,32 @@ def test_impossible_lengths(device):
 def test_answers_in_lists(device, dtype, batch_first):
     crf = module(PATTERNS[1], dtype, batch_first=batch_first)
     emissions, mask = transposed(batch_first, torch.randn(5, 3, 3, dtype=dtype), HOLES)
-    for call in (lambda m, h, k: m.decode(h, k), lambda m, h, k: m.posterior_decode(h, k), lambda m, h, k: m.k_best(h, 2, k),
+    for call in (lambda m, h, k: m.decode(h, k), lambda m, h, k: m.posterior_decode(h, k),
                  lambda m, h, k: m.sample(h, 7, k, seed=5), lambda m, h, k: m.sample(h, 3, k, seed=5, temperature=2.5),
                  lambda m, h, k: m.sample(h, 0, k), lambda m, h, k: m.decode(h)):
         agree(device, crf, call, emissions, mask)
 
 
-def test_errors_of_sampling(device):
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float, torch.double])
+@pytest.mark.parametrize("k", [1, 3, 200])
+def test_k_best(device, k, dtype, batch_first):
+    crf = module(PATTERNS[1], dtype, batch_first=batch_first)
+    emissions, mask = transposed(batch_first, torch.randn(5, 3, 3, dtype=dtype), HOLES)
+    expected = crf.k_best(emissions, k, mask)
+    there = copy.deepcopy(crf).to(device.device)
+    with device.working():
+        found = there.k_best(to(device, emissions), k, to(device, mask))
+    assert [[path.labels for path in paths] for paths in found] == [[path.labels for path in paths] for paths in expected]
+    assert [path.score for paths in found for path in paths] == pytest.approx([path.score for paths in expected for path in paths])
+
+
+def test_errors_of_sampling_and_k_best(device):
     crf = module().to(device.device)
     emissions = to(device, torch.zeros(2, 1, 3, dtype=torch.double))
     with device.working():
+        with pytest.raises(regccrf.Error, match="k is 0, expected 1 or more"):
+            crf.k_best(emissions, 0)
         with pytest.raises(regccrf.Error, match="temperature"):
             crf.sample(emissions, temperature=0)
         with pytest.raises(regccrf.Error, match="count"):
@@ -247,6 +269,10 @@ def test_empty_sequences_and_batches(device):
     agree(device, crf, lambda m, h: m.decode(h), emissions(0, 2, 3))
     agree(device, crf, lambda m, h: m.decode(h), emissions(4, 0, 3))
     agree(device, crf, lambda m, h, k: m.decode(h, k), emissions(4, 2, 3), torch.zeros(4, 2))
+    for size in ((0, 2, 3), (4, 0, 3)):
+        agree(device, crf, lambda m, h: m.k_best(h, 2), emissions(*size))
+        agree(device, crf, lambda m, h: m.entropy(h), emissions(*size))
+    agree(device, crf, lambda m, h, k: m.entropy(h, k), emissions(4, 2, 3), torch.zeros(4, 2))
     needy = module("O+", outside="inf")
     agree(device, needy, lambda m, h, y: m.log_prob(h, y), emissions(0, 2, 3), tags(0, 2))
 
@@ -263,6 +289,7 @@ def test_allowed_sets_and_forbidden_labels(device):
         agree(device, module_of_kind, lambda m, h, a, k: m.log_prob(h, a, k), h, allowed, mask, weights=torch.randn(3))
         agree(device, module_of_kind, lambda m, h, f, k: m.log_partition(h, k, forbidden=f), h, forbidden, mask)
         agree(device, module_of_kind, lambda m, h, f, k: m.marginals(h, k, forbidden=f), h, forbidden, mask)
+        agree(device, module_of_kind, lambda m, h, f, k: m.entropy(h, k, forbidden=f), h, forbidden, mask, weights=torch.randn(3))
         agree(device, module_of_kind, lambda m, h, f, k: m.posterior_decode(h, k, forbidden=f), h, forbidden, mask)
     there = copy.deepcopy(crf).to(device.device)
     with device.working():
@@ -279,6 +306,7 @@ def test_half_precision_is_read_as_it_is(device, dtype):
     agree(device, crf, lambda m, h, y, k: m.log_prob(h, y, k), emissions, tags, mask, tolerance=0.01)
     agree(device, crf, lambda m, h, k: m.log_partition(h, k), emissions, mask, tolerance=0.01)
     agree(device, crf, lambda m, h, k: m.marginals(h, k), emissions, mask, tolerance=0.01)
+    agree(device, crf, lambda m, h, k: m.entropy(h, k), emissions, mask, tolerance=0.01)
     for call in (lambda m, h, k: m.decode(h, k), lambda m, h, k: m.posterior_decode(h, k), lambda m, h, k: m.sample(h, 3, k, seed=1)):
         agree(device, crf, call, emissions, mask)
     there, h = copy.deepcopy(crf).to(device.device), to(device, emissions).requires_grad_()
@@ -369,6 +397,7 @@ def test_nothing_waits_for_the_device():
     calls = [lambda: crf(h, tags, mask, reduction="mean"), lambda: crf(h, tags, mask, reduction="token_mean", outside="skip"),
              lambda: crf.log_prob(h, tags, mask, outside="inf").sum(), lambda: crf.log_partition(h, mask).sum(),
              lambda: crf.language_mass(h, mask).sum(), lambda: crf.log_prob(h, h.detach() > -1, mask).sum(),
+             lambda: crf.entropy(h, mask).sum(),
              lambda: crf(h.bfloat16(), tags, mask), lambda: crf(h[:, :1], tags[:, :1])]
     for call in calls:
         call().backward()  # copies the constraint
@@ -385,8 +414,11 @@ def test_a_language_of_size(B, T, dtype):
     crf, emissions, tags, mask = srl_batch(B, T, dtype)
     agree(Cuda(), crf, lambda m, h, y, k: m(h, y, k, "mean"), emissions, tags, mask)
     agree(Cuda(), crf, lambda m, h, k: m.language_mass(h, k), emissions[:5], mask[:5])
+    agree(Cuda(), crf, lambda m, h, k: m.entropy(h, k), emissions[:5], mask[:5])
     agree(Cuda(), crf, lambda m, h, k: m.decode(h, k), emissions, mask)
     agree(Cuda(), crf, lambda m, h, k: m.sample(h, 2, k, seed=3), emissions[:5], mask[:5])
+    labels = lambda found: [[path.labels for path in paths] for paths in found]
+    agree(Cuda(), crf, lambda m, h, k: labels(m.k_best(h, 3, k)), emissions, mask)
 
 
 @needs_device
