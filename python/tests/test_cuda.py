@@ -183,9 +183,13 @@ def test_bad_scores_are_errors_whatever_is_allowed(device):
                 call()
         good = torch.zeros_like(emissions)
         crf.transitions.data[0, 0] = math.inf
-        crf(good, tags)
-        with pytest.raises(regccrf.Error, match="transitions"):
-            crf.raise_pending()
+        for call in (lambda: crf(good, tags), lambda: crf.entropy(good)):
+            call()
+            with pytest.raises(regccrf.Error, match="transitions"):
+                crf.raise_pending()
+        for call in (lambda: crf.decode(good), lambda: crf.sample(good), lambda: crf.k_best(good, 2)):
+            with pytest.raises(regccrf.Error, match="transitions"):
+                call()
 
 
 def test_records_do_not_pile_up(device):

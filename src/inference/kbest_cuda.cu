@@ -25,7 +25,6 @@ constexpr int kThreads = 512, kWarps = kThreads / 32;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;
 
 struct Found {
-  double value;               // minus what it loses against the best path
   double score;               // its own
   double waiting;             // the value of its best child …
   std::int32_t waiting_link;  // … which leaves it here
@@ -42,7 +41,7 @@ struct Work {
   double* arrivals;      // [slots, arrivals]
   Found* found;          // [slots, k]
   std::int32_t* nodes;   // [slots, k, T]
-  double* waiting;       // [slots, k, T + 1] value of the child at each link, −inf: none
+  double* waiting;       // [slots, k, T + 1] value of the child at each link: minus what it loses; −inf: none
   std::int32_t* choice;  // [slots, k, T + 1] the node it takes there
 };
 
@@ -187,7 +186,8 @@ __device__ void settle(const Args& a, const Slot& s, std::int32_t i) {
   __syncthreads();
 }
 
-// Path i is the one that leaves its parent at `link` for `node`. The best path leaves nothing, at link T.
+// Path i is the one that leaves its parent at `link` for `node`. `value`: minus what it loses against the best path,
+// which leaves nothing, at link T.
 __device__ void add_path(const Args& a, const Slot& s, std::int32_t i, std::int32_t parent, std::int32_t link,
                          std::int32_t node, double value) {
   std::int32_t* path = s.nodes + i * a.batch.length;
@@ -199,10 +199,7 @@ __device__ void add_path(const Args& a, const Slot& s, std::int32_t i, std::int3
       if (t > 1) node = next_by_warp(a, s, t - 1, node, ahead()).number;
     }
   }
-  if (threadIdx.x == 0) {
-    s.found[i].value = value;
-    s.found[i].link = link;
-  }
+  if (threadIdx.x == 0) s.found[i].link = link;
   __syncthreads();
 
   double* waiting = s.waiting + i * (a.batch.length + 1);
@@ -239,7 +236,6 @@ __device__ std::int32_t enumerate(const Args& a, const Slot& s) {
     const std::int32_t parent = next.number, link = s.found[parent].waiting_link;
     const std::int64_t at = parent * (a.batch.length + 1) + link;
     const std::int32_t node = s.choice[at];
-    __syncthreads();
     if (threadIdx.x == 0) s.waiting[at] = -INFINITY;  // what follows it there waits with it
     __syncthreads();
     settle(a, s, parent);

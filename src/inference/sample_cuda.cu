@@ -31,7 +31,7 @@ void sample(const DeviceConstraint& constraint, const Batch& batch, const Sample
   const Work work = cut_work(cutter, c, batch);
   const auto s = static_cast<cudaStream_t>(stream);
   prepare<double>(c, batch, work.scores, Scale::log, false, samples.status, nullptr, nullptr, s);
-  sample_wide(c, batch, samples, {work.scores.length, work.scores.row, nullptr}, work.wide, s);
+  sample_wide(c, batch, samples, {work.scores.length, work.scores.row, nullptr, work.scores.bad}, work.wide, s);
 }
 
 }  // namespace regccrf::cuda

@@ -315,6 +315,11 @@ __device__ void draw_paths(const Args& a, const Slot& s, std::int64_t b) {
   for (std::int32_t n = 0; n < a.samples.count; ++n) {
     for (std::int64_t t = threadIdx.x; t < a.batch.length; t += kThreads) out(n)[t] = -1;
   }
+  if (*a.present.bad) {
+    if (threadIdx.x == 0) a.samples.status[b].outcome = static_cast<std::int32_t>(Outcome::bad_transition);
+    return;
+  }
+  if (a.samples.status[b].outcome == static_cast<std::int32_t>(Outcome::bad_score)) return;
   if (T == 0) {
     if (threadIdx.x == 0 && !top.empty) a.samples.status[b].outcome = static_cast<std::int32_t>(Outcome::impossible);
     return;

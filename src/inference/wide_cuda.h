@@ -22,6 +22,7 @@ struct Present {
   const std::int32_t* length;  // [B]
   const std::int64_t* row;     // [B, T]
   const std::int32_t* flag;    // [B] 0: fine, 1: do it again, 2: the counts are zeros
+  const std::int32_t* bad;     // [1] as in Prepared; read for samples
 };
 void again_wide(const DeviceConstraint::Impl& constraint, const Batch& batch, const Expectation& wanted,
                 const Present& present, const WideWork& work, cudaStream_t stream);
