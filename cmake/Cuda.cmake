@@ -30,6 +30,7 @@ add_library(regccrf_cuda OBJECT
   src/inference/kbest_cuda.cu
   src/inference/sample_cuda.cu
   src/inference/entropy_cuda.cu
+  src/inference/weigh_cuda.cu
   src/inference/wide_cuda.cu)
 target_include_directories(regccrf_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(regccrf_cuda PRIVATE --expt-relaxed-constexpr)

@@ -125,4 +125,48 @@ std::size_t entropy_bytes(const DeviceConstraint& constraint, const Batch& batch
 void entropy(const DeviceConstraint& constraint, const Batch& batch, const Entropy& wanted, Memory memory,
              void* stream);
 
+// A loss from what the sequences have on their own (`Expectation` or `Entropy`), on the device: values [B] times
+// `sign`, or one number. Sums are in double, in the same order in every run.
+enum class Reduction : std::int32_t { none, sum, mean, token_mean };  // mean over sequences; over present positions
+enum class LeftOut : std::int32_t { no, skip, infinite };  // what is not fine: stays as it is, counts for nothing, +inf
+enum class Errors : std::int32_t { none, bad_scores, all };  // which outcomes are errors
+
+// The first error of several calls, left on the device until somebody looks. Begins as zeros.
+struct Failure {
+  Status status;
+  std::int32_t sequence, operation;  // the caller's number for what was asked
+};
+
+struct Loss {
+  const double* value = nullptr;   // [B]
+  const Status* status = nullptr;  // [B]
+  double sign = 1;
+  Reduction reduction = Reduction::none;
+  LeftOut left_out = LeftOut::no;
+  Type type = Type::f32;    // of `out`: f32 or f64
+  void* out = nullptr;      // [B], or [1] where reduced
+  double* scale = nullptr;  // [1]: ∂ out / ∂ value of every sequence that counts
+  Errors errors = Errors::none;
+  std::int32_t operation = 0;
+  Failure* failure = nullptr;  // or null
+};
+void reduce(std::int64_t size, const Loss& loss, void* stream);
+
+// … and its gradients: the sequences' counts times the weight of each and `scale`, summed. Zeros at absent positions
+// and for sequences that are not fine.
+struct Weighing {
+  const void* weights = nullptr;  // sequence i has the weight at i · stride
+  std::int64_t stride = 1;
+  Type weights_type = Type::f32;             // f32 or f64
+  const double* scale = nullptr;             // [1]
+  const Status* status = nullptr;            // [B]
+  const void* emissions_counts = nullptr;    // [rows, K] of Batch::type; absent positions are not read
+  const void* transitions_counts = nullptr;  // [B, K, K] of Batch::type
+  void* emissions = nullptr;                 // [rows, K] of Batch::emissions_type, or null
+  void* transitions = nullptr;               // [K, K] of Batch::type, or null
+  void* start = nullptr;  // [K] of Batch::type, or null: the first present rows of the emissions' counts
+  void* end = nullptr;    // … and the last
+};
+void weigh(const Batch& batch, std::int32_t labels, const Weighing& weighing, void* stream);
+
 }  // namespace regccrf::cuda

@@ -3,6 +3,7 @@
 // regccrf/_torch_cuda.py is the user.
 #include "regccrf/cuda.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "bind.h"
@@ -37,13 +38,19 @@ py::list label_lists(Address address, std::int64_t rows, std::int64_t width) {
   py::list lists(static_cast<std::size_t>(rows));
   for (std::int64_t i = 0; i < rows; ++i) {
     const auto* row = at<const std::int32_t>(address) + i * width;
-    std::int64_t length = 0;
-    while (length < width && row[length] >= 0) ++length;
+    const auto length = std::find_if(row, row + width, [](std::int32_t label) { return label < 0; }) - row;
     py::list labels(static_cast<std::size_t>(length));
-    for (std::int64_t t = 0; t < length; ++t) labels[static_cast<std::size_t>(t)] = py::int_(row[t]);
-    lists[static_cast<std::size_t>(i)] = std::move(labels);
+    for (std::int64_t t = 0; t < length; ++t) PyList_SET_ITEM(labels.ptr(), t, PyLong_FromLong(row[t]));
+    PyList_SET_ITEM(lists.ptr(), i, labels.release().ptr());
   }
   return lists;
+}
+
+// The first of `size` statuses in host memory that is not fine; -1: all are.
+std::int64_t first_not_fine(Address address, std::int64_t size) {
+  const auto* status = at<const cuda::Status>(address);
+  const auto* found = std::find_if(status, status + size, [](const cuda::Status& s) { return s.outcome != 0; });
+  return found == status + size ? -1 : found - status;
 }
 
 void bind_batch(py::module_& module) {
@@ -66,11 +73,48 @@ void bind_batch(py::module_& module) {
   py::class_<cuda::DeviceConstraint>(module, "DeviceConstraint").def(py::init<const Constraint&>(), Unlocked());
 }
 
+void bind_loss(py::module_& module) {
+  module.def("cuda_reduce",
+             [](std::int64_t size, Address value, Address status, double sign, int reduction, int left_out, int type,
+                Address out, Address scale, int errors, std::int32_t operation, Address failure, Address stream) {
+               const cuda::Loss loss{at<const double>(value),
+                                     at<const cuda::Status>(status),
+                                     sign,
+                                     static_cast<cuda::Reduction>(reduction),
+                                     static_cast<cuda::LeftOut>(left_out),
+                                     static_cast<cuda::Type>(type),
+                                     at(out),
+                                     at<double>(scale),
+                                     static_cast<cuda::Errors>(errors),
+                                     operation,
+                                     at<cuda::Failure>(failure)};
+               cuda::reduce(size, loss, at(stream));
+             });
+  module.def("cuda_weigh",
+             [](const cuda::Batch& batch, std::int32_t labels, Address weights, std::int64_t stride, int weights_type,
+                Address scale, Address status, Address emissions_counts, Address transitions_counts, Address emissions,
+                Address transitions, Address start, Address end, Address stream) {
+               const cuda::Weighing weighing{at(weights),
+                                             stride,
+                                             static_cast<cuda::Type>(weights_type),
+                                             at<const double>(scale),
+                                             at<const cuda::Status>(status),
+                                             at(emissions_counts),
+                                             at(transitions_counts),
+                                             at(emissions),
+                                             at(transitions),
+                                             at(start),
+                                             at(end)};
+               cuda::weigh(batch, labels, weighing, at(stream));
+             });
+}
+
 }  // namespace
 
 void bind_cuda(py::module_& module) {
   using cuda::Batch, cuda::DeviceConstraint, cuda::Memory;
   bind_batch(module);
+  bind_loss(module);
   module.def("cuda_built", &cuda::built);
   module.def("cuda_available", &cuda::available);
   module.def("cuda_expectation_bytes", [](const DeviceConstraint& constraint, const Batch& batch, Address value,
@@ -134,6 +178,7 @@ void bind_cuda(py::module_& module) {
                return cuda::status_message(operation, constraint, sequence, {outcome, position, label, length});
              });
   module.def("label_lists", &label_lists);
+  module.def("first_not_fine", &first_not_fine);
 }
 
 }  // namespace regccrf::python

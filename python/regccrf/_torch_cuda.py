@@ -1,9 +1,10 @@
 """The layer's operations on a CUDA device, on tensors that are there: the device's counterpart of the CPU part of `_torch_ops`.
 
-A call enqueues kernels on the tensors' current stream, in memory from PyTorch's allocator, and waits for nothing. What goes wrong is
-left in a status record on the device. The record is kept, and raised by the next operation that waits for the device anyway (those
-that answer with lists) or by `raise_pending`. While a CUDA graph is captured no record is kept: what goes wrong in a replay shows as
-NaN or an infinite loss.
+A call enqueues kernels on the tensors' current stream, in memory from PyTorch's allocator, and waits for nothing. It is made of as
+few of PyTorch's own operations as can be, because each of them takes longer than a kernel of ours. What goes wrong is left on the
+device: the first error of all calls under a constraint. It is raised by the next operation that waits for the device anyway (those
+that answer with lists) or by `raise_pending`. While a CUDA graph is captured none is kept: what goes wrong in a replay shows as NaN or
+an infinite loss.
 
 Arguments as in `_torch_ops`, except that emissions may be half precision where the rest is float32.
 
@@ -13,19 +14,21 @@ No `from __future__ import annotations` here: operator schemas are read from the
 import contextlib
 import math
 import weakref
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from . import _core
-from ._torch_graph import address, batch_size, constraint_of, handle_of, operator
+from ._torch_graph import address, batch_size, constraint_of, handle_of, nothing, operator
 
 BUILT = _core.cuda_built()
-NOTHING, BAD_SCORES, EVERYTHING = 0, 1, 2  # what of a status record is an error
+NOTHING, BAD_SCORES, EVERYTHING = range(3)  # what of a status is an error
+OPERATIONS = ("log_z", "nll", "partial_nll", "language_mass", "posterior_decode", "entropy")
+REDUCTIONS = ("none", "sum", "mean", "token_mean")
+OUTSIDE = ("raise", "skip", "inf")  # what becomes of the values of sequences that are not fine: nothing, 0, +inf
 _TYPES = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2, torch.float64: 3}
-_BAD = (1, 4)  # outcomes: NaN or +inf among the emissions; among the other scores
-_MOST_PENDING = 64
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a number, without an object around it
 
 
 def on_device(x: Tensor) -> bool:
@@ -33,34 +36,22 @@ def on_device(x: Tensor) -> bool:
     return BUILT and x.is_cuda
 
 
-class Record(NamedTuple):
-    """Status records that nobody has looked at."""
-    operation: str
-    errors: int                   # BAD_SCORES or EVERYTHING
-    status: Tensor                # [N, 4] outcome, position, label, length
-    sequences: Optional[Tensor]   # [N]; None: 0 … N-1
+class There:
+    """A constraint in a device's memory, and the first error of the calls that used it: status, sequence, number of the operation."""
 
-    def found(self) -> Tensor:
-        """Which are errors: [N]."""
-        outcome = self.status[:, 0]
-        return outcome.ne(0) if self.errors == EVERYTHING else outcome.eq(_BAD[0]) | outcome.eq(_BAD[1])
-
-    def raise_first(self, constraint: _core.Constraint) -> None:
-        rows = self.status.tolist()
-        numbers = range(len(rows)) if self.sequences is None else self.sequences.tolist()
-        for number, row in zip(numbers, rows):
-            if row[0] and (self.errors == EVERYTHING or row[0] in _BAD):
-                raise _core.Error(_core.status_message(self.operation, constraint, number, *row))
+    def __init__(self, constraint: _core.Constraint, device: torch.device) -> None:
+        self.copy = _core.DeviceConstraint(constraint)
+        self.failure = torch.zeros(6, dtype=torch.int32).to(device)  # from the host, so that it is there for every stream
 
 
 class Place:
-    """What devices hold for one constraint: copies of it, and records. Beside it the constraint that allows everything."""
+    """What devices hold for one constraint. Beside it the constraint that allows everything."""
 
     def __init__(self) -> None:
         self.unconstrained: Optional[_core.Constraint] = None
         self.unconstrained_handle = 0
-        self.copies: Dict[Optional[int], _core.DeviceConstraint] = {}
-        self.pending: List[Record] = []
+        self.devices: Dict[Optional[int], There] = {}
+        self.unseen = False  # calls that may have failed since somebody looked
 
 
 _places: Dict[int, Place] = {}
@@ -83,47 +74,36 @@ def unconstrained(handle: int) -> int:
     return place.unconstrained_handle
 
 
-def _copy_on(device: torch.device, handle: int) -> _core.DeviceConstraint:
-    """The constraint in the device's memory. The device is current."""
-    copies = _place(handle).copies
-    copy = copies.get(device.index)
-    if copy is None:
-        copy = copies[device.index] = _core.DeviceConstraint(constraint_of(handle))
-    return copy
+def _there(device: torch.device, handle: int) -> There:
+    """The constraint on a device, which is current."""
+    devices = _place(handle).devices
+    there = devices.get(device.index)
+    if there is None:
+        there = devices[device.index] = There(constraint_of(handle), device)
+    return there
 
 
-def _keep(record: Record, handle: int) -> None:
-    if record.errors == NOTHING or torch.cuda.is_current_stream_capturing():
-        return
-    pending = _place(handle).pending
-    pending.append(record)
-    if len(pending) > _MOST_PENDING:
-        _place(handle).pending = _folded(pending)
-
-
-def _folded(records: List[Record]) -> List[Record]:
-    """The first error of each kind, still on the device: one record of one sequence."""
-    kinds: Dict[Tuple[Any, ...], List[Record]] = {}
-    for record in records:
-        kinds.setdefault((record.operation, record.errors, record.status.device), []).append(record)
-    folded = []
-    for (operation, errors, device), some in kinds.items():
-        status = torch.cat([r.status for r in some])
-        sequences = torch.cat([torch.arange(len(r.status), device=device) if r.sequences is None else r.sequences for r in some])
-        if len(status):
-            first = Record(operation, errors, status, None).found().byte().argmax().view(1)
-            folded.append(Record(operation, errors, status[first], sequences[first]))
-    return folded
+def _failure(there: There, handle: int, errors: int) -> int:
+    """Where a call leaves an error; 0: nowhere."""
+    if errors == NOTHING or torch.cuda.is_current_stream_capturing():
+        return 0
+    _place(handle).unseen = True
+    return there.failure.data_ptr()
 
 
 def raise_pending(handle: int) -> None:
-    """Raise the first error that a device has recorded for this constraint. Waits for the device where there are records."""
+    """Raise the first error that a device has kept for this constraint. Waits for the device where there may be one."""
     place = _places.get(handle)
-    if place is None or not place.pending:
+    if place is None or not place.unseen:
         return
-    pending, place.pending = place.pending, []
-    for record in pending:
-        record.raise_first(constraint_of(handle))
+    place.unseen = False
+    found = [there.failure.tolist() for there in place.devices.values()]
+    for there, (outcome, *_) in zip(place.devices.values(), found):
+        if outcome:
+            there.failure.zero_()
+    for *status, sequence, operation in found:
+        if status[0]:
+            raise _core.Error(_core.status_message(OPERATIONS[operation], constraint_of(handle), sequence, *status))
 
 
 def _current(device: torch.device) -> Any:
@@ -131,7 +111,7 @@ def _current(device: torch.device) -> Any:
 
 
 def _stream(device: torch.device) -> int:
-    return torch.cuda.current_stream(device).cuda_stream
+    return _raw_stream(device.index) if _raw_stream else torch.cuda.current_stream(device).cuda_stream
 
 
 class DeviceMemory:
@@ -148,75 +128,99 @@ class DeviceMemory:
         return torch.empty(bytes, dtype=torch.uint8, device=self.device)
 
 
-def _fake_counts(operation, h, g, s, e, mask, gold, batch_first, handle, errors, want_h, want_g):  # type: ignore[no-untyped-def]
-    B, K = batch_size(h, batch_first), h.shape[2]
-    return (h.new_empty(B, dtype=torch.float64), h.new_empty((B, 4), dtype=torch.int32), g.new_empty(h.shape if want_h else (0,)),
-            g.new_empty((B, K, K) if want_g else (0,)))
+# What a loss leaves for its gradients lies in one piece of memory: scale, a float64, how much each sequence counts; status [B, 4] int32;
+# value [B] float64; and where wanted, of g's type, counts of labels, shaped as h, and of bigrams [B, K, K].
 
 
-@operator(_fake_counts)
-def device_counts(operation: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: Tensor, batch_first: bool, handle: int,
-                  errors: int, want_h: bool, want_g: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    """log_z [B] in float64, status [B, 4], and where wanted expected counts of labels, shaped as h, and of bigrams, [B, K, K].
+def _counts_at(h: Tensor, g: Tensor, batch_first: bool, want_h: bool, want_g: bool) -> Tuple[int, int, int]:
+    """Where the counts begin, and the end, in bytes."""
+    B, K, width = batch_size(h, batch_first), h.shape[2], g.element_size()
+    labels = _aligned(16 + 24 * B)
+    bigrams = labels + (_aligned(h.numel() * width) if want_h else 0)
+    return labels, bigrams, bigrams + (B * K * K * width if want_g else 0)
 
-    With gold (int64, shaped as the mask) the negative log-likelihood instead, +inf outside the language, and counts minus gold's:
-    zeros where it is outside. Sequences with a NaN or +inf among their scores have NaN and zeros. The operation `entropy` gives
-    entropies instead, NaN where there is none, and their gradients.
+
+def _aligned(bytes: int) -> int:
+    return (bytes + 255) // 256 * 256
+
+
+def scale_of(kept: Tensor) -> Tensor:
+    """[1]"""
+    return kept[:8].view(torch.float64)
+
+
+def status_of(kept: Tensor, B: int) -> Tensor:
+    """[B, 4] outcome, position, label, length"""
+    return kept[16:16 + 16 * B].view(torch.int32).view(B, 4)
+
+
+def _fake_loss(operation, h, g, s, e, mask, gold, batch_first, handle, errors, sign, reduction, left_out, exact,  # type: ignore[no-untyped-def]
+               want_h, want_g):
+    size = _counts_at(h, g, batch_first, want_h, want_g)[2]
+    return (g.new_empty(() if reduction else (batch_size(h, batch_first),), dtype=torch.float64 if exact else g.dtype),
+            g.new_empty(size, dtype=torch.uint8))
+
+
+@operator(_fake_loss)
+def device_loss(operation: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: Tensor, batch_first: bool, handle: int,
+                errors: int, sign: int, reduction: int, left_out: int, exact: bool, want_h: bool, want_g: bool) -> Tuple[Tensor, Tensor]:
+    """sign · log_z, [B] or reduced to one number, and what its gradients need: counts of labels (want_h) and of bigrams (want_g).
+
+    With gold (int64, shaped as the mask) the negative log-likelihood instead, +inf outside the language, and counts minus gold's.
+    Sequences with a NaN or +inf among their scores have NaN. The operation `entropy` gives entropies instead, NaN where there is none,
+    and their gradients. `reduction`, `left_out`: places in REDUCTIONS and OUTSIDE. `exact`: the answer is float64.
     """
-    memory = DeviceMemory(h, g, s, e, mask, batch_first)
-    gold, B, K, device = gold.contiguous(), memory.B, h.shape[2], h.device
-    value = torch.empty(B, dtype=torch.float64, device=device)
-    status = torch.empty((B, 4), dtype=torch.int32, device=device)
-    rows = torch.zeros if mask.numel() else torch.empty  # kernels leave absent positions alone
-    dh = rows(h.shape if want_h else (0,), dtype=g.dtype, device=device)
-    dg = torch.empty((B, K, K) if want_g else (0,), dtype=g.dtype, device=device)
-    if B == 0:
-        return value, status, dh, dg
+    memory, gold, B, device = DeviceMemory(h, g, s, e, mask, batch_first), gold.contiguous(), batch_size(h, batch_first), h.device
+    labels, bigrams, size = _counts_at(h, g, batch_first, want_h, want_g)
+    out = torch.empty(() if reduction else (B,), dtype=torch.float64 if exact else g.dtype, device=device)
+    kept = torch.empty(size, dtype=torch.uint8, device=device)
+    at = kept.data_ptr()
+    status, value = at + 16, at + 16 + 16 * B
     gold_at = address(gold) or (address(g) if gold.dim() == 2 else 0)  # T = 0: there, and never read
-    wanted = [address(value), address(dh), address(dg), address(status)]
-    compute, size = _core.cuda_entropy, _core.cuda_entropy_bytes
+    wanted = [value, at + labels if want_h and h.numel() else 0, at + bigrams if want_g else 0, status]
+    compute, bytes_of = _core.cuda_entropy, _core.cuda_entropy_bytes
     if operation != "entropy":
-        compute, size, wanted = _core.cuda_expectation, _core.cuda_expectation_bytes, [*wanted, gold_at]
+        compute, bytes_of, wanted = _core.cuda_expectation, _core.cuda_expectation_bytes, [*wanted, gold_at]
     with _current(device):
-        copy = _copy_on(device, handle)
-        bytes = size(copy, memory.batch, *wanted)
-        scratch = memory.scratch(bytes)
-        compute(copy, memory.batch, *wanted, address(scratch), bytes, _stream(device))
-        _keep(Record(operation, errors, status, None), handle)
-    return value, status, dh, dg
+        there, stream = _there(device, handle), _stream(device)
+        if B:
+            bytes = bytes_of(there.copy, memory.batch, *wanted)
+            scratch = memory.scratch(bytes)
+            compute(there.copy, memory.batch, *wanted, scratch.data_ptr(), bytes, stream)
+        _core.cuda_reduce(B, value, status, sign, reduction, left_out, _TYPES[out.dtype], out.data_ptr(), at, errors,
+                          OPERATIONS.index(operation), _failure(there, handle, errors), stream)
+    return out, kept
 
 
-def weighted(weights: Tensor, dh: Tensor, dg: Tensor, h: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool,
-             wanted: Sequence[bool]) -> List[Optional[Tensor]]:
-    """Gradients of h, g, s and e, where wanted: sums of the sequences' counts, times weights [B]."""
-    weights = weights.to(dh.dtype)
-    each = weights.view(-1, 1, 1)
-    rows = dh * (each if batch_first else weights.view(1, -1, 1)) if wanted[0] or wanted[2] or wanted[3] else dh
-    ds, de = _ends(rows, mask, batch_first) if wanted[2] or wanted[3] else (None, None)
-    return [rows.to(h.dtype) if wanted[0] else None, (dg * each).sum(0) if wanted[1] else None, ds if wanted[2] else None,
-            de if wanted[3] else None]
+def _fake_weigh(weights, kept, h, g, s, e, mask, batch_first, want_h, want_g, need_h, need_g, need_s, need_e):  # type: ignore[no-untyped-def]
+    return tuple(x.new_empty(x.shape if need else (0,)) for x, need in zip((h, g, s, e), (need_h, need_g, need_s, need_e)))
 
 
-def _ends(rows: Tensor, mask: Tensor, batch_first: bool) -> Tensor:
-    """Sums over sequences of their first rows and of their last: [2, K]."""
-    if not batch_first:
-        rows, mask = rows.transpose(0, 1), mask.t() if mask.numel() else mask
-    B, T, K = rows.shape
-    if B == 0 or T == 0:
-        return rows.new_zeros((2, K))
-    if not mask.numel():
-        return rows[:, ::T - 1].sum(0) if T > 1 else rows.sum(0).repeat(2, 1)
-    first, last = mask.argmax(1), mask.cumsum(1).argmax(1)  # of an empty sequence the first row, which is zeros
-    return rows.gather(1, torch.stack([first, last], 1).unsqueeze(2).expand(B, 2, K)).sum(0)
+@operator(_fake_weigh)
+def weigh(weights: Tensor, kept: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, want_h: bool,
+          want_g: bool, need_h: bool, need_g: bool, need_s: bool, need_e: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of Σ weights · loss for h, g, s, e, where needed. kept, want_h, want_g: as device_loss had them."""
+    dh, dg, ds, de = _memory_for(h, need_h), _memory_for(g, need_g), _memory_for(s, need_s), _memory_for(e, need_e)
+    device, mask, (B, T, K) = h.device, mask.contiguous(), h.shape if batch_first else (h.shape[1], h.shape[0], h.shape[2])
+    labels, bigrams, _ = _counts_at(h, g, batch_first, want_h, want_g)
+    batch = _core.CudaBatch(B, T, *((T, 1) if batch_first else (1, B)), _TYPES[h.dtype], _TYPES[g.dtype], 0, 0, 0, 0, address(mask))
+    at = kept.data_ptr()
+    with _current(device):
+        _core.cuda_weigh(batch, K, address(weights), weights.stride(0) if weights.dim() else 0, _TYPES[weights.dtype], at, at + 16, at + labels,
+                         at + bigrams, address(dh), address(dg), address(ds), address(de), _stream(device))
+    return dh, dg, ds, de
+
+
+def _memory_for(x: Tensor, needed: bool) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format) if needed else x.new_empty(0)
 
 
 def expectation(weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
                 allow: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of Σ weights[i] · log_z[i]: expected counts."""
-    none = torch.empty(0, dtype=torch.int64, device=h.device)
-    _, _, dh, dg = device_counts("log_z", h, g, s, e, mask, none, batch_first, handle, BAD_SCORES if allow else EVERYTHING, True, True)
-    dh, dg, ds, de = weighted(weights, dh, dg, h, s, e, mask, batch_first, [True, True, s.numel() > 0, e.numel() > 0])
-    return dh, dg, torch.empty_like(s) if ds is None else ds, torch.empty_like(e) if de is None else de
+    none = nothing(h.device, torch.int64)
+    _, kept = device_loss("log_z", h, g, s, e, mask, none, batch_first, handle, BAD_SCORES if allow else EVERYTHING, 1, 0, 0, False, True, True)
+    return weigh(weights, kept, h, g, s, e, mask, batch_first, True, True, True, True, True, True)
 
 
 # --- answers in lists: these wait for the device -----------------------------------------------------------------------------
@@ -240,9 +244,13 @@ class Lists:
     def host_with_scores(self, operation: str, handle: int) -> Tuple[List[List[int]], List[float]]:
         here = self.tensor.cpu()
         raise_pending(handle)
-        Record(operation, EVERYTHING, here[:4 * self.B].view(self.B, 4), None).raise_first(constraint_of(handle))
-        scores = here[4 * self.B:self.before].view(torch.float64).tolist()
-        return _core.label_lists(here.data_ptr() + 4 * self.before, self.rows, self.T), scores
+        at = here.data_ptr()
+        first = _core.first_not_fine(at, self.B)
+        if first >= 0:
+            status = here[4 * first:4 * first + 4].tolist()
+            raise _core.Error(_core.status_message(operation, constraint_of(handle), first, *status))
+        scores = here[4 * self.B:self.before].view(torch.float64).tolist() if self.before > 4 * self.B else []
+        return _core.label_lists(at + 4 * self.before, self.rows, self.T), scores
 
 
 def enqueue_viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int) -> Lists:
@@ -252,10 +260,11 @@ def enqueue_viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, ba
     if memory.B == 0:
         return lists
     with _current(h.device):
-        copy = _copy_on(h.device, handle)
+        copy = _there(h.device, handle).copy
         bytes = _core.cuda_viterbi_bytes(copy, memory.batch)
-        scratch, score = memory.scratch(bytes), torch.empty(memory.B, dtype=torch.float64, device=h.device)
-        _core.cuda_viterbi(copy, memory.batch, lists.labels, address(score), lists.status, address(scratch), bytes, _stream(h.device))
+        scratch = memory.scratch(_aligned(bytes) + 8 * memory.B)  # scores behind it
+        at = scratch.data_ptr()
+        _core.cuda_viterbi(copy, memory.batch, lists.labels, at + _aligned(bytes), lists.status, at, bytes, _stream(h.device))
     return lists
 
 
@@ -272,7 +281,7 @@ def k_best(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
     if memory.B == 0:
         return []
     with _current(h.device):
-        copy, lists = _copy_on(h.device, handle), Lists(memory, memory.B * k, scores=True)
+        copy, lists = _there(h.device, handle).copy, Lists(memory, memory.B * k, scores=True)
         bytes = _core.cuda_k_best_bytes(copy, memory.batch, k)
         scratch = memory.scratch(bytes)
         _core.cuda_k_best(copy, memory.batch, k, lists.labels, lists.scores, lists.status, address(scratch), bytes, _stream(h.device))
@@ -291,7 +300,7 @@ def sample(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
     if memory.B == 0 or count == 0:
         return [[] for _ in range(memory.B)]
     with _current(h.device):
-        copy, lists = _copy_on(h.device, handle), Lists(memory, memory.B * count)
+        copy, lists = _there(h.device, handle).copy, Lists(memory, memory.B * count)
         bytes = _core.cuda_sample_bytes(copy, memory.batch, count)
         scratch = memory.scratch(bytes)
         _core.cuda_sample(copy, memory.batch, count, seed, temperature, lists.labels, lists.status, address(scratch), bytes,
@@ -302,7 +311,9 @@ def sample(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
 
 def posterior_decode(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int) -> List[List[int]]:
     """Viterbi with marginals for emissions and nothing for the rest. What scores forbid stays forbidden."""
-    none = torch.empty(0, dtype=torch.int64, device=h.device)
-    _, _, marginals, _ = device_counts("posterior_decode", h, g, s, e, mask, none, batch_first, handle, EVERYTHING, True, False)
+    none = nothing(h.device, torch.int64)
+    _, kept = device_loss("posterior_decode", h, g, s, e, mask, none, batch_first, handle, EVERYTHING, 1, 0, 0, False, True, False)
+    begin = _counts_at(h, g, batch_first, True, False)[0]
+    marginals = kept[begin:begin + h.numel() * g.element_size()].view(g.dtype).view(h.shape)
     g, s, e = (torch.where(torch.isneginf(x), x, torch.zeros_like(x)) for x in (g, s, e))
     return viterbi(marginals.masked_fill(torch.isneginf(h), -math.inf), g, s, e, mask, batch_first, handle, "posterior_decode")

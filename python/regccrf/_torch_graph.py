@@ -5,7 +5,7 @@ No `from __future__ import annotations` in modules that use `operator`: schemas 
 
 import itertools
 import weakref
-from typing import Any, Callable
+from typing import Any, Callable, Dict, Tuple
 
 import torch
 from torch import Tensor
@@ -31,6 +31,19 @@ def constraint_of(handle: int) -> _core.Constraint:
 def address(x: Tensor) -> int:
     """Where a tensor's memory is; 0 for an empty one."""
     return x.data_ptr() if x.numel() else 0
+
+
+_nothing: Dict[Tuple[torch.device, torch.dtype], Tensor] = {}
+
+
+def nothing(device: torch.device, dtype: torch.dtype) -> Tensor:
+    """An empty tensor, which stands for an absent one."""
+    if compiling():
+        return torch.empty(0, dtype=dtype, device=device)
+    found = _nothing.get((device, dtype))
+    if found is None:
+        found = _nothing[device, dtype] = torch.empty(0, dtype=dtype, device=device)
+    return found
 
 
 def batch_size(h: Tensor, batch_first: bool) -> int:

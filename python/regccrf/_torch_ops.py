@@ -217,30 +217,28 @@ def _twice(ctx, weights, h, g, s, e, mask, gold):  # type: ignore[no-untyped-def
     return [next(gradients) if x.requires_grad else None for x in (h, g, s, e)]
 
 
-class DeviceCounts(Function):
-    """On a device: (operation, h, g, s, e, mask, gold, batch_first, handle, errors, sign, dtype, want_h, want_g) → values [B], status.
-
-    Values are sign · log_z, or with gold [T, B] sign · negative log-likelihood; or entropies. Each sequence's counts are kept for the
-    backward pass.
-    """
+class DeviceLoss(Function):
+    """On a device: (operation, h, g, s, e, mask, gold, the rest of what `cuda.device_loss` takes) → the loss, and what is kept for its
+    gradients."""
 
     @staticmethod
-    def forward(ctx, operation, h, g, s, e, mask, gold, batch_first, handle, errors, sign, dtype, want_h, want_g):  # type: ignore[no-untyped-def]
-        value, status, dh, dg = cuda.device_counts(operation, h, g, s, e, mask, gold, batch_first, handle, errors, want_h, want_g)
-        ctx.save_for_backward(h, g, s, e, mask, gold, status, dh, dg)
-        ctx.sign, ctx.kind, ctx.layout = sign, "entropy" if operation == "entropy" else "nll", (batch_first, handle, True)
-        ctx.mark_non_differentiable(status)
+    def forward(ctx, operation, h, g, s, e, mask, gold, rest):  # type: ignore[no-untyped-def]
+        out, kept = cuda.device_loss(operation, h, g, s, e, mask, gold, *rest)
+        ctx.save_for_backward(h, g, s, e, mask, gold, kept)
+        ctx.kind, ctx.layout, ctx.counts = "entropy" if operation == "entropy" else "nll", (rest[0], rest[1], True), rest[-2:]
+        ctx.mark_non_differentiable(kept)
         ctx.set_materialize_grads(False)
-        return torch.mul(value, sign, out=torch.empty_like(value, dtype=dtype)), status  # in one kernel
+        return out, kept
 
     @staticmethod
     def backward(ctx, weights, _):  # type: ignore[no-untyped-def]
-        h, g, s, e, mask, gold, status, dh, dg = ctx.saved_tensors
         if weights is None:
-            return (None,) * 14
-        weights = weights if ctx.sign > 0 else -weights
+            return (None,) * 8
+        h, g, s, e, mask, gold, kept = ctx.saved_tensors
+        batch_first, (_, *need, _, _, _) = ctx.layout[0], ctx.needs_input_grad
         if torch.is_grad_enabled() and not compiling():
-            gradients = _twice(ctx, weights.to(g.dtype).masked_fill(status[:, 0].ne(0), 0), h, g, s, e, mask, gold)
-        else:
-            gradients = cuda.weighted(weights, dh, dg, h, s, e, mask, ctx.layout[0], ctx.needs_input_grad[1:5])
-        return (None, *gradients, *[None] * 9)
+            B = batch_size(h, batch_first)
+            each = (weights * cuda.scale_of(kept)).to(g.dtype).expand(B).masked_fill(cuda.status_of(kept, B)[:, 0].ne(0), 0)
+            return (None, *_twice(ctx, each, h, g, s, e, mask, gold), None, None, None)
+        dh, dg, ds, de = cuda.weigh(weights, kept, h, g, s, e, mask, batch_first, *ctx.counts, *need)
+        return None, dh if need[0] else None, dg if need[1] else None, ds if need[2] else None, de if need[3] else None, None, None, None

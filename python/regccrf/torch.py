@@ -25,15 +25,13 @@ from torch import Tensor, nn
 from . import LanguageLike, _core, compile
 from ._core import Constraint, Labels
 from . import _torch_cuda as cuda
-from ._torch_graph import compiling, handle_of
-from ._torch_ops import DeviceCounts, Expectation, LogPartition, Loss, Memory
+from ._torch_graph import compiling, handle_of, nothing
+from ._torch_ops import DeviceLoss, Expectation, LogPartition, Loss, Memory
 from .inference import Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
 
 _Scores = Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # emissions, transitions, start, end, mask
-_REDUCTIONS = ("none", "sum", "mean", "token_mean")
-_OUTSIDE = ("raise", "skip", "inf")
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -141,12 +139,19 @@ class CRF(nn.Module):
         >>> crf(torch.zeros(4, 2, 3), torch.zeros(4, 2, dtype=torch.long), reduction="none").shape
         torch.Size([2])
         """
-        self._validate(emissions, tags=tags, mask=mask)
-        if reduction not in _REDUCTIONS:
-            raise ValueError(f"invalid reduction: {reduction}")
         outside = self.outside if outside is None else outside
-        values, left_out = self._log_prob(emissions, tags, mask, forbidden, outside)
-        return self._checked(self._reduce(values, left_out if outside == "skip" else None, mask, emissions, reduction))
+        if reduction not in cuda.REDUCTIONS:
+            raise ValueError(f"invalid reduction: {reduction}")
+        if outside not in cuda.OUTSIDE:
+            raise ValueError(f"invalid outside: {outside} (expected {', '.join(cuda.OUTSIDE)})")
+        if not cuda.on_device(emissions):
+            values, left_out = self._log_prob(self._scores(emissions, mask, forbidden, tags), tags, outside)
+            return self._reduce(values, left_out, mask, emissions, reduction)
+        scores = self._scores(emissions, mask, forbidden, tags, half=True)
+        if tags.dim() == 2:
+            return self._checked(self._device_nll(scores, tags, outside, reduction))
+        values, left_out = self._device_partial_nll(scores, tags, outside)
+        return self._checked(self._reduce(values, left_out, mask, emissions, reduction))
 
     def log_prob(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                  outside: Optional[str] = None) -> Tensor:
@@ -165,7 +170,7 @@ class CRF(nn.Module):
         """
         if cuda.on_device(emissions):
             scores = self._scores(emissions, mask, forbidden, half=True)
-            return self._checked(self._device_counts("log_z", scores, cuda.BAD_SCORES)[0])
+            return self._checked(self._device_loss("log_z", scores, cuda.BAD_SCORES)[0])
         return LogPartition.apply(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
 
     def entropy(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
@@ -176,7 +181,7 @@ class CRF(nn.Module):
         """
         if cuda.on_device(emissions):
             scores = self._scores(emissions, mask, forbidden, half=True)
-            return self._checked(self._device_counts("entropy", scores, cuda.EVERYTHING)[0])
+            return self._checked(self._device_loss("entropy", scores, cuda.EVERYTHING)[0])
         return self._loss("entropy", self._scores(emissions, mask, forbidden), allow=False)[0]
 
     def language_mass(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
@@ -188,10 +193,10 @@ class CRF(nn.Module):
         scores = self._scores(emissions, mask, forbidden)
         if not cuda.on_device(emissions) or compiling():
             return self._loss("language_mass", scores, allow=True)[0]
-        legal, status = self._device_counts("language_mass", scores, cuda.BAD_SCORES, exact=True)
-        everything, _ = self._device_counts("language_mass", scores, cuda.NOTHING, exact=True, handle=cuda.unconstrained(self._handle))
+        legal, kept = self._device_loss("language_mass", scores, cuda.BAD_SCORES, exact=True)
+        everything, _ = self._device_loss("language_mass", scores, cuda.NOTHING, exact=True, handle=cuda.unconstrained(self._handle))
         mass = (legal - everything).to(scores[1].dtype)
-        return self._checked(mass.masked_fill(status[:, 0].ne(0), float("-inf")))
+        return self._checked(mass.masked_fill(cuda.status_of(kept, len(mass))[:, 0].ne(0), float("-inf")))
 
     def marginals(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
         """P(y_t = a), shaped as the emissions; zeros under the mask. Differentiable.
@@ -306,24 +311,26 @@ class CRF(nn.Module):
             raise ValueError("the first two dimensions of emissions and mask must match, "
                              f"got {leading} and {tuple(mask.shape)}")
 
-    def _scores(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], half: bool = False) -> _Scores:
+    def _scores(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], tags: Optional[Tensor] = None,
+                half: bool = False) -> _Scores:
         """Emissions, transitions, start, end and mask as the operators take them: one precision, empty for absent. With `half`, emissions
         in half precision stay so beside float32."""
-        self._validate(emissions, mask=mask)
-        dtype = torch.promote_types(emissions.dtype, self.transitions.dtype)
+        self._validate(emissions, tags, mask)
+        g, s, e = self.transitions, self.start_transitions, self.end_transitions
+        dtype = g.dtype if emissions.dtype == g.dtype else torch.promote_types(emissions.dtype, g.dtype)
         if dtype in _HALF:
             dtype = torch.float32
-        if not half or emissions.dtype not in _HALF or dtype != torch.float32:
+        if emissions.dtype != dtype and not (half and emissions.dtype in _HALF and dtype == torch.float32):
             emissions = emissions.to(dtype)
         if forbidden is not None:
             emissions = emissions.masked_fill(forbidden.bool(), float("-inf"))
-        none = emissions.new_empty(0, dtype=dtype)
-        start, end = (none if scores is None else scores.to(dtype) for scores in (self.start_transitions, self.end_transitions))
-        if mask is None:
-            present = torch.empty(0, dtype=torch.uint8, device=none.device)
-        else:
-            present = (mask if mask.dtype == torch.bool else mask.ne(0)).view(torch.uint8)
-        return emissions, self.transitions.to(dtype), start, end, present
+        if g.dtype != dtype:
+            g, s, e = (None if scores is None else scores.to(dtype) for scores in (g, s, e))
+        none = nothing(emissions.device, dtype)
+        if mask is not None and mask.dtype != torch.bool:
+            mask = mask.ne(0)
+        return (emissions, g, none if s is None else s, none if e is None else e,
+                nothing(emissions.device, torch.bool) if mask is None else mask)
 
     def _memory(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> Memory:
         self.raise_pending()
@@ -339,48 +346,48 @@ class CRF(nn.Module):
             self.raise_pending()
         return answer
 
-    def _device_counts(self, operation: str, scores: _Scores, errors: int, gold: Optional[Tensor] = None, sign: int = 1,
-                       exact: bool = False, handle: Optional[int] = None) -> Any:
-        """sign · log_z, or with gold sign · negative log-likelihood, [B], and the status [B, 4]. `exact`: in float64, for differences."""
+    def _device_loss(self, operation: str, scores: _Scores, errors: int, gold: Optional[Tensor] = None, sign: int = 1,
+                     reduction: str = "none", outside: str = "raise", exact: bool = False, handle: Optional[int] = None) -> Any:
+        """`cuda.device_loss`: sign · log_z, or with gold sign · negative log-likelihood, reduced; and what it keeps. `exact`: in float64, for
+        differences."""
         h, g, s, e, _ = scores
         differentiate = torch.is_grad_enabled()
         want_h = differentiate and (h.requires_grad or s.requires_grad or e.requires_grad)
-        gold = torch.empty(0, dtype=torch.int64, device=h.device) if gold is None else gold
-        return DeviceCounts.apply(operation, *scores, gold, self.batch_first, handle or self._handle, errors, sign,
-                                  torch.float64 if exact else g.dtype, want_h, differentiate and g.requires_grad)
+        gold = nothing(h.device, torch.int64) if gold is None else gold
+        rest = (self.batch_first, handle or self._handle, errors, sign, cuda.REDUCTIONS.index(reduction), cuda.OUTSIDE.index(outside), exact,
+                want_h, differentiate and g.requires_grad)
+        return DeviceLoss.apply(operation, *scores, gold, rest)
 
     def _loss(self, kind: str, scores: _Scores, allow: bool, gold: Optional[Tensor] = None) -> Any:
         differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
         gold = scores[0].new_empty(0) if gold is None else gold
         return Loss.apply(kind, *scores, gold, self.batch_first, self._handle, allow, differentiate)
 
-    def _log_prob(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], outside: str) -> Any:
-        """log P(tags) [B], 0 or −inf where the gold is outside as the caller wants, and which those are [B]."""
-        if outside not in _OUTSIDE:
-            raise ValueError(f"invalid outside: {outside} (expected {', '.join(_OUTSIDE)})")
-        if cuda.on_device(emissions):
-            return self._device_log_prob(self._scores(emissions, mask, forbidden, half=True), tags, outside)
+    def _log_prob(self, scores: _Scores, tags: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
+        """log P(tags) [B], 0 or −inf where the gold is outside as the caller wants, and which count for nothing [B]."""
         kind, gold = ("partial_nll", tags.to(torch.uint8)) if tags.dim() == 3 else ("nll", tags.to(torch.int32))
-        values, left_out = self._loss(kind, self._scores(emissions, mask, forbidden), outside != "raise", gold)
+        values, left_out = self._loss(kind, scores, outside != "raise", gold)
         values = -values
-        return values.masked_fill(left_out, float("-inf")) if outside == "inf" else values, left_out
+        return values.masked_fill(left_out, float("-inf")) if outside == "inf" else values, left_out if outside == "skip" else None
 
-    def _device_log_prob(self, scores: _Scores, tags: Tensor, outside: str) -> Any:
+    def _device_nll(self, scores: _Scores, tags: Tensor, outside: str, reduction: str) -> Tensor:
         errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
-        if tags.dim() == 2:
-            values, status = self._device_counts("nll", scores, errors, tags.long(), sign=-1)
-        else:
-            h, *rest = scores
-            allowed = (h.masked_fill(tags.logical_not(), float("-inf")), *rest)
-            consistent, status = self._device_counts("partial_nll", allowed, errors, exact=True)
-            everything, _ = self._device_counts("partial_nll", scores, cuda.BAD_SCORES, exact=True)
-            values = (consistent - everything).to(rest[0].dtype)
-        left_out = None if outside == "raise" else status[:, 0].ne(0)
-        if left_out is not None:
-            values = values.masked_fill(left_out, 0.0 if outside == "skip" else float("-inf"))
-        return values, left_out
+        gold = tags if tags.dtype == torch.int64 else tags.long()
+        return self._device_loss("nll", scores, errors, gold, -1, reduction, outside)[0]
+
+    def _device_partial_nll(self, scores: _Scores, allowed: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
+        h, *rest = scores
+        errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
+        consistent, kept = self._device_loss("partial_nll", (h.masked_fill(allowed.logical_not(), float("-inf")), *rest), errors, exact=True)
+        everything, _ = self._device_loss("partial_nll", scores, cuda.BAD_SCORES, exact=True)
+        values = (consistent - everything).to(rest[0].dtype)
+        if outside == "raise":
+            return values, None
+        left_out = cuda.status_of(kept, len(values))[:, 0].ne(0)
+        return values.masked_fill(left_out, 0.0 if outside == "skip" else float("-inf")), left_out if outside == "skip" else None
 
     def _reduce(self, values: Tensor, left_out: Optional[Tensor], mask: Optional[Tensor], emissions: Tensor, reduction: str) -> Tensor:
+        """`left_out`: sequences that count for nothing."""
         if reduction == "none":
             return values
         if reduction == "sum":
@@ -413,8 +420,8 @@ class RegCCRF(CRF):
     def __init__(self, labels: Union[int, Sequence[str], Labels], constraint: LanguageLike, batch_first: bool = False,
                  start_end: bool = True, outside: str = "raise", checks: bool = False) -> None:
         nn.Module.__init__(self)
-        if outside not in _OUTSIDE:
-            raise ValueError(f"invalid outside: {outside} (expected {', '.join(_OUTSIDE)})")
+        if outside not in cuda.OUTSIDE:
+            raise ValueError(f"invalid outside: {outside} (expected {', '.join(cuda.OUTSIDE)})")
         self._assemble(compile(constraint, _labels(labels)), batch_first, checks)
         self.outside = outside
         self._add_parameters(start_end)

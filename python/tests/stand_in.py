@@ -106,6 +106,49 @@ def expectation(constraint, batch, value, emissions, transitions, status, gold, 
                 dg[i, a, b] -= 1
 
 
+def reduce(size, value, status, sign, reduction, left_out, type, out, scale, errors, operation, failure, stream):
+    value, status = tensor(value, (size,), torch.float64), tensor(status, (size, 4), torch.int32)
+    fine = status[:, 0] == _FINE
+    first = ((~fine if errors == 2 else (status[:, 0] == _BAD_SCORE) | (status[:, 0] == _BAD_TRANSITION)) & (errors > 0)).nonzero()
+    if failure and len(first):
+        kept = tensor(failure, (6,), torch.int32)
+        if kept[0] == 0:
+            kept.copy_(torch.tensor([*status[first[0, 0]].tolist(), first[0, 0], operation]))
+    counts = fine | (left_out != 1)
+    values = sign * value if left_out == 0 else sign * torch.where(fine, value, value.new_tensor([0, 0, math.inf][left_out]))
+    share = [None, 1.0, counts.sum().item(), status[:, 3][counts].sum().item()][reduction] if reduction else 1.0
+    share = max(share, 1.0) if reduction == 3 or left_out == 1 else share
+    tensor(scale, (1,), torch.float64)[0] = sign / torch.tensor(float(share), dtype=torch.float64)
+    found = values.sum().view(1) / share if reduction else values
+    tensor(out, found.shape, _TYPES[type]).copy_(found)
+
+
+def weigh(batch, K, weights, stride, weights_type, scale, status, counts, bigrams, emissions, transitions, start, end, stream):
+    real, count = _TYPES[batch.type], batch.size * batch.length
+    weights = tensor(weights, ((batch.size - 1) * stride + 1,), _TYPES[weights_type])
+    fine = tensor(status, (batch.size, 4), torch.int32)[:, 0] == _FINE
+    mask, counts = tensor(batch.mask, (count,), torch.uint8), tensor(counts, (count, K), real)
+    sums = [torch.zeros(K, K, dtype=torch.double), torch.zeros(K, dtype=torch.double), torch.zeros(K, dtype=torch.double)]
+    dh = tensor(emissions, (count, K), _TYPES[batch.emissions_type]).zero_()
+    for i in range(batch.size):
+        rows = torch.arange(batch.length) * batch.time_stride + i * batch.batch_stride
+        rows = rows[mask[rows] != 0] if mask.numel() else rows
+        weight = weights[i * stride].double() * tensor(scale, (1,), torch.float64)[0]
+        if not fine[i]:
+            continue
+        if emissions:
+            dh[rows] = (weight * counts[rows]).to(dh.dtype)
+        if transitions:
+            sums[0] += weight * tensor(bigrams, (batch.size, K, K), real)[i]
+        if len(rows) and start:
+            sums[1] += weight * counts[rows[0]]
+        if len(rows) and end:
+            sums[2] += weight * counts[rows[-1]]
+    for address, sum in zip((transitions, start, end), sums):
+        if address:
+            tensor(address, sum.shape, real).copy_(sum)
+
+
 def write_paths(all, i, out, status, draw):
     """Labels of draw(memory) into out [count, T], −1 after their end."""
     state = all.status(i)
@@ -177,8 +220,9 @@ class StandIn:
         patch.setattr(_core, "CudaBatch", Batch)
         patch.setattr(_core, "DeviceConstraint", DeviceConstraint)
         for function in (expectation, viterbi, k_best, sample, entropy):
-            patch.setattr(_core, f"cuda_{function.__name__}", function)
             patch.setattr(_core, f"cuda_{function.__name__}_bytes", lambda *args: 256)
+        for function in (expectation, viterbi, k_best, sample, entropy, reduce, weigh):
+            patch.setattr(_core, f"cuda_{function.__name__}", function)
 
     @contextlib.contextmanager
     def working(self):

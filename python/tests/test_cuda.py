@@ -192,15 +192,14 @@ def test_bad_scores_are_errors_whatever_is_allowed(device):
                 call()
 
 
-def test_records_do_not_pile_up(device):
+def test_the_first_error_of_many_calls_is_kept(device):
     crf = module().to(device.device)
     emissions = to(device, torch.zeros(3, 2, 3, dtype=torch.double))
     good, bad = to(device, torch.zeros(3, 2, dtype=torch.long)), to(device, torch.tensor([[0, 0], [0, 2], [0, 0]]))
     with device.working():
-        for step in range(200):
+        for step in range(100):
             crf(emissions, bad if step == 20 else good)
-            crf.log_partition(emissions)
-        assert len(_torch_cuda._places[crf._handle].pending) <= 66
+            crf.log_partition(emissions.masked_fill(emissions == 0, math.nan) if step == 40 else emissions)
         with pytest.raises(regccrf.Error, match=r"\[nll\] sequence 1: gold leaves the language at position 1"):
             crf.raise_pending()
         crf.raise_pending()

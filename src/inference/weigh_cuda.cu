@@ -1,0 +1,207 @@
+// A loss and its gradients from what each sequence has on its own: one kernel for the one, one for the others.
+//
+// A gradient is a sum over sequences of weight · counts. The blocks of the second kernel have four kinds of work, side
+// by side: rows of the emissions' gradient, which need no sum; and pieces of 32 numbers of the transitions', the
+// start's and the end's. There a warp takes every eighth sequence, a lane one number, and the warps' sums are added in
+// order.
+#include "inference/device_cuda.h"
+#include "inference/scores_cuda.h"
+
+namespace regccrf::cuda {
+
+namespace {
+
+constexpr int kThreads = 256, kLanes = 32, kWarps = kThreads / kLanes;
+constexpr unsigned kAll = 0xffffffffu;
+
+__device__ double number_at(const void* numbers, Type type, std::int64_t i) {
+  return type == Type::f64 ? static_cast<const double*>(numbers)[i] : static_cast<const float*>(numbers)[i];
+}
+
+__device__ void write_number(void* numbers, Type type, std::int64_t i, double x) {
+  switch (type) {
+    case Type::f16:
+      static_cast<__half*>(numbers)[i] = __double2half(x);
+      break;
+    case Type::bf16:
+      static_cast<__nv_bfloat16*>(numbers)[i] = __double2bfloat16(x);
+      break;
+    case Type::f32:
+      static_cast<float*>(numbers)[i] = static_cast<float>(x);
+      break;
+    default:
+      static_cast<double*>(numbers)[i] = x;
+  }
+}
+
+__device__ bool fine(const Status& status) { return status.outcome == static_cast<std::int32_t>(Outcome::fine); }
+
+// --- the loss
+// -----------------------------------------------------------------------------------------------------------
+
+__device__ bool is_error(Errors errors, const Status& status) {
+  const auto outcome = static_cast<Outcome>(status.outcome);
+  return errors == Errors::all ? outcome != Outcome::fine
+                               : outcome == Outcome::bad_score || outcome == Outcome::bad_transition;
+}
+
+// Keeps the first error of this call, unless one of an earlier call is there. By one warp.
+__device__ void keep_failure(std::int64_t size, const Loss& loss) {
+  for (std::int64_t begin = 0; begin < size; begin += kLanes) {
+    const std::int64_t i = begin + threadIdx.x;
+    const unsigned found = __ballot_sync(kAll, i < size && is_error(loss.errors, loss.status[i]));
+    if (!found) continue;
+    const std::int64_t first = begin + __ffs(static_cast<int>(found)) - 1;
+    const Status status = loss.status[first];
+    if (threadIdx.x == 0 && atomicCAS(&loss.failure->status.outcome, 0, status.outcome) == 0) {
+      loss.failure->status = status;
+      loss.failure->sequence = static_cast<std::int32_t>(first);
+      loss.failure->operation = loss.operation;
+    }
+    return;
+  }
+}
+
+__device__ double value_of(const Loss& loss, std::int64_t i) {
+  if (loss.left_out == LeftOut::no || fine(loss.status[i])) return loss.sign * loss.value[i];
+  return loss.left_out == LeftOut::skip ? 0 : loss.sign * INFINITY;
+}
+
+// How much sequence i adds to what the sum is divided by.
+__device__ double share_of(const Loss& loss, std::int64_t i) {
+  if (loss.left_out == LeftOut::skip && !fine(loss.status[i])) return 0;
+  return loss.reduction == Reduction::token_mean ? loss.status[i].length : 1;
+}
+
+__global__ void reduce_kernel(std::int64_t size, Loss loss) {
+  if (loss.failure && loss.errors != Errors::none && threadIdx.x < kLanes) keep_failure(size, loss);
+  if (loss.reduction == Reduction::none) {
+    for (std::int64_t i = threadIdx.x; i < size; i += kThreads) write_number(loss.out, loss.type, i, value_of(loss, i));
+    if (threadIdx.x == 0) *loss.scale = loss.sign;
+    return;
+  }
+  Exact mine, my_share;
+  for (std::int64_t i = threadIdx.x; i < size; i += kThreads) {
+    mine.add(value_of(loss, i));
+    my_share.add(share_of(loss, i));
+  }
+  const double sum = block_sum<kThreads>(mine);
+  double share = block_sum<kThreads>(my_share);
+  if (threadIdx.x != 0) return;
+  if (loss.reduction == Reduction::sum) share = 1;
+  if (loss.reduction == Reduction::token_mean || loss.left_out == LeftOut::skip) share = fmax(share, 1.0);
+  write_number(loss.out, loss.type, 0, sum / share);
+  *loss.scale = loss.sign / share;
+}
+
+// --- its gradients
+// --------------------------------------------------------------------------------------------------------
+
+struct Arguments {
+  Batch batch;
+  Weighing to;
+  std::int64_t K, row_blocks, transition_blocks, label_blocks;  // label_blocks: of start, and of end
+};
+
+__device__ double weight_of(const Weighing& to, std::int64_t i) {
+  return fine(to.status[i]) ? *to.scale * number_at(to.weights, to.weights_type, i * to.stride) : 0;
+}
+
+// One number of the emissions' gradient by each thread, in the order of memory.
+__device__ void weigh_rows(const Arguments& a) {
+  const Batch& batch = a.batch;
+  const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, n = at / a.K, label = at - n * a.K;
+  if (n >= batch.size * batch.length) return;
+  const bool by_sequence = batch.batch_stride >= batch.time_stride;
+  const std::int64_t inner = by_sequence ? batch.length : batch.size, outer = n / inner, rest = n - outer * inner,
+                     i = by_sequence ? outer : rest, t = by_sequence ? rest : outer,
+                     row = i * batch.batch_stride + t * batch.time_stride;
+  const bool here = (!batch.mask || batch.mask[row]) && fine(a.to.status[i]);
+  const double x = here ? weight_of(a.to, i) * number_at(a.to.emissions_counts, batch.type, row * a.K + label) : 0;
+  write_number(a.to.emissions, batch.emissions_type, row * a.K + label, x);
+}
+
+// Sums of this lane's number over the sequences, by the whole block: count(i) is that of sequence i, asked by whole
+// warps.
+template <class Count>
+__device__ void weigh_sums(const Arguments& a, void* out, std::int64_t at, std::int64_t size, const Count& count) {
+  __shared__ double sums[kWarps][kLanes];
+  const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
+  double sum = 0;
+  for (std::int64_t i = warp; i < a.batch.size; i += kWarps) {
+    if (fine(a.to.status[i])) sum += weight_of(a.to, i) * count(i);
+  }
+  sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0 || at >= size) return;
+  for (int w = 1; w < kWarps; ++w) sum += sums[w][lane];
+  write_number(out, a.batch.type, at, sum);
+}
+
+// The first present position of a sequence, or the last; −1: there is none. By a whole warp.
+__device__ std::int64_t present_end(const Batch& batch, std::int64_t i, bool last) {
+  const std::int64_t T = batch.length;
+  if (!batch.mask) return last ? T - 1 : (T ? 0 : -1);
+  const int lane = threadIdx.x % kLanes;
+  for (std::int64_t begin = 0; begin < T; begin += kLanes) {
+    const std::int64_t n = begin + lane, t = last ? T - 1 - n : n;
+    const bool here = n < T && batch.mask[i * batch.batch_stride + t * batch.time_stride];
+    const unsigned found = __ballot_sync(kAll, here);
+    if (!found) continue;
+    const std::int64_t nearest = begin + __ffs(static_cast<int>(found)) - 1;
+    return last ? T - 1 - nearest : nearest;
+  }
+  return -1;
+}
+
+__device__ void weigh_transitions(const Arguments& a, std::int64_t block) {
+  const std::int64_t size = a.K * a.K, at = block * kLanes + threadIdx.x % kLanes;
+  weigh_sums(a, a.to.transitions, at, size, [&](std::int64_t i) {
+    return at < size ? number_at(a.to.transitions_counts, a.batch.type, i * size + at) : 0.0;
+  });
+}
+
+__device__ void weigh_ends(const Arguments& a, std::int64_t block, bool last) {
+  const std::int64_t at = block * kLanes + threadIdx.x % kLanes;
+  weigh_sums(a, last ? a.to.end : a.to.start, at, a.K, [&](std::int64_t i) {
+    const std::int64_t t = present_end(a.batch, i, last);
+    if (t < 0 || at >= a.K) return 0.0;
+    const std::int64_t row = i * a.batch.batch_stride + t * a.batch.time_stride;
+    return number_at(a.to.emissions_counts, a.batch.type, row * a.K + at);
+  });
+}
+
+__global__ void weigh_kernel(Arguments a) {
+  std::int64_t block = blockIdx.x;
+  if (block < a.row_blocks) return weigh_rows(a);
+  block -= a.row_blocks;
+  if (block < a.transition_blocks) return weigh_transitions(a, block);
+  block -= a.transition_blocks;
+  if (a.to.start && block < a.label_blocks) return weigh_ends(a, block, false);
+  if (a.to.start) block -= a.label_blocks;
+  weigh_ends(a, block, true);
+}
+
+std::int64_t pieces(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
+
+}  // namespace
+
+void reduce(std::int64_t size, const Loss& loss, void* stream) {
+  reduce_kernel<<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(size, loss);
+  check(cudaGetLastError(), "a loss");
+}
+
+void weigh(const Batch& batch, std::int32_t labels, const Weighing& weighing, void* stream) {
+  const std::int64_t K = labels;
+  Arguments args{batch, weighing, K, 0, 0, pieces(K, kLanes)};
+  if (weighing.emissions) args.row_blocks = pieces(batch.size * batch.length * K, kThreads);
+  if (weighing.transitions) args.transition_blocks = pieces(K * K, kLanes);
+  const std::int64_t ends = (weighing.start != nullptr) + (weighing.end != nullptr),
+                     blocks = args.row_blocks + args.transition_blocks + ends * args.label_blocks;
+  if (blocks == 0) return;
+  if (blocks > INT32_MAX) throw Error("[cuda] too many scores in one batch: split it");
+  weigh_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(args);
+  check(cudaGetLastError(), "gradients of a loss");
+}
+
+}  // namespace regccrf::cuda
