@@ -1,10 +1,10 @@
 """The layer's operations on a CUDA device, on tensors that are there: the device's counterpart of the CPU part of `_torch_ops`.
 
-A call enqueues kernels on the tensors' current stream, in memory from PyTorch's allocator, and waits for nothing. It is made of as
-few of PyTorch's own operations as can be, because each of them takes longer than a kernel of ours. What goes wrong is left on the
-device: the first error of all calls under a constraint. It is raised by the next operation that waits for the device anyway (those
-that answer with lists) or by `raise_pending`. While a CUDA graph is captured none is kept: what goes wrong in a replay shows as NaN or
-an infinite loss.
+A call enqueues kernels on the tensors' current stream, in memory from PyTorch's allocator, and waits for nothing. It is made
+of as few of PyTorch's own operations as can be: each takes as long as a kernel of ours. What goes wrong is left on the device:
+the first error of all calls under a constraint. It is raised by the next operation that waits for the device anyway (those that
+answer with lists) or by `raise_pending`. While a CUDA graph is captured none is kept: what goes wrong in a replay shows as NaN
+or an infinite loss.
 
 Arguments as in `_torch_ops`, except that emissions may be half precision where the rest is float32.
 
@@ -128,8 +128,8 @@ class DeviceMemory:
         return torch.empty(bytes, dtype=torch.uint8, device=self.device)
 
 
-# What a loss leaves for its gradients lies in one piece of memory: scale, a float64, how much each sequence counts; status [B, 4] int32;
-# value [B] float64; and where wanted, of g's type, counts of labels, shaped as h, and of bigrams [B, K, K].
+# What a loss leaves for its gradients lies in one piece of memory: scale, a float64, how much each sequence counts; status
+# [B, 4] int32; value [B] float64; and where wanted, of g's type, counts of labels, shaped as h, and of bigrams [B, K, K].
 
 
 def _counts_at(h: Tensor, g: Tensor, batch_first: bool, want_h: bool, want_g: bool) -> Tuple[int, int, int]:
@@ -154,23 +154,25 @@ def status_of(kept: Tensor, B: int) -> Tensor:
     return kept[16:16 + 16 * B].view(torch.int32).view(B, 4)
 
 
-def _fake_loss(operation, h, g, s, e, mask, gold, batch_first, handle, errors, sign, reduction, left_out, exact,  # type: ignore[no-untyped-def]
-               want_h, want_g):
+def _fake_loss(operation, h, g, s, e, mask, gold, batch_first, handle, errors, sign,  # type: ignore[no-untyped-def]
+               reduction, left_out, exact, want_h, want_g):
     size = _counts_at(h, g, batch_first, want_h, want_g)[2]
     return (g.new_empty(() if reduction else (batch_size(h, batch_first),), dtype=torch.float64 if exact else g.dtype),
             g.new_empty(size, dtype=torch.uint8))
 
 
 @operator(_fake_loss)
-def device_loss(operation: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: Tensor, batch_first: bool, handle: int,
-                errors: int, sign: int, reduction: int, left_out: int, exact: bool, want_h: bool, want_g: bool) -> Tuple[Tensor, Tensor]:
-    """sign · log_z, [B] or reduced to one number, and what its gradients need: counts of labels (want_h) and of bigrams (want_g).
+def device_loss(operation: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: Tensor, batch_first: bool,
+                handle: int, errors: int, sign: int, reduction: int, left_out: int, exact: bool, want_h: bool,
+                want_g: bool) -> Tuple[Tensor, Tensor]:
+    """sign · log_z, [B] or reduced to one number, and what its gradients need: counts of labels (want_h), of bigrams (want_g).
 
-    With gold (int64, shaped as the mask) the negative log-likelihood instead, +inf outside the language, and counts minus gold's.
-    Sequences with a NaN or +inf among their scores have NaN. The operation `entropy` gives entropies instead, NaN where there is none,
-    and their gradients. `reduction`, `left_out`: places in REDUCTIONS and OUTSIDE. `exact`: the answer is float64.
+    With gold (int64, shaped as the mask) the negative log-likelihood instead, +inf outside the language, and counts minus
+    gold's. Sequences with a NaN or +inf among their scores have NaN. The operation `entropy` gives entropies instead, NaN where
+    there is none, and their gradients. `reduction`, `left_out`: places in REDUCTIONS and OUTSIDE. `exact`: the answer is float64.
     """
-    memory, gold, B, device = DeviceMemory(h, g, s, e, mask, batch_first), gold.contiguous(), batch_size(h, batch_first), h.device
+    memory, gold, device = DeviceMemory(h, g, s, e, mask, batch_first), gold.contiguous(), h.device
+    B = memory.B
     labels, bigrams, size = _counts_at(h, g, batch_first, want_h, want_g)
     out = torch.empty(() if reduction else (B,), dtype=torch.float64 if exact else g.dtype, device=device)
     kept = torch.empty(size, dtype=torch.uint8, device=device)
@@ -178,7 +180,8 @@ def device_loss(operation: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask
     status, value = at + 16, at + 16 + 16 * B
     gold_at = address(gold) or (address(g) if gold.dim() == 2 else 0)  # T = 0: there, and never read
     wanted = [value, at + labels if want_h and h.numel() else 0, at + bigrams if want_g else 0, status]
-    compute, bytes_of = _core.cuda_entropy, _core.cuda_entropy_bytes
+    compute: Any = _core.cuda_entropy
+    bytes_of: Any = _core.cuda_entropy_bytes
     if operation != "entropy":
         compute, bytes_of, wanted = _core.cuda_expectation, _core.cuda_expectation_bytes, [*wanted, gold_at]
     with _current(device):
@@ -192,7 +195,8 @@ def device_loss(operation: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask
     return out, kept
 
 
-def _fake_weigh(weights, kept, h, g, s, e, mask, batch_first, want_h, want_g, need_h, need_g, need_s, need_e):  # type: ignore[no-untyped-def]
+def _fake_weigh(weights, kept, h, g, s, e, mask, batch_first, want_h, want_g,  # type: ignore[no-untyped-def]
+                need_h, need_g, need_s, need_e):
     return tuple(x.new_empty(x.shape if need else (0,)) for x, need in zip((h, g, s, e), (need_h, need_g, need_s, need_e)))
 
 
@@ -201,13 +205,15 @@ def weigh(weights: Tensor, kept: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Ten
           want_g: bool, need_h: bool, need_g: bool, need_s: bool, need_e: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of Σ weights · loss for h, g, s, e, where needed. kept, want_h, want_g: as device_loss had them."""
     dh, dg, ds, de = _memory_for(h, need_h), _memory_for(g, need_g), _memory_for(s, need_s), _memory_for(e, need_e)
-    device, mask, (B, T, K) = h.device, mask.contiguous(), h.shape if batch_first else (h.shape[1], h.shape[0], h.shape[2])
+    B, T, K = h.shape if batch_first else (h.shape[1], h.shape[0], h.shape[2])
+    mask, device, stride = mask.contiguous(), h.device, weights.stride(0) if weights.dim() else 0
     labels, bigrams, _ = _counts_at(h, g, batch_first, want_h, want_g)
-    batch = _core.CudaBatch(B, T, *((T, 1) if batch_first else (1, B)), _TYPES[h.dtype], _TYPES[g.dtype], 0, 0, 0, 0, address(mask))
+    batch = _core.CudaBatch(B, T, *((T, 1) if batch_first else (1, B)), _TYPES[h.dtype], _TYPES[g.dtype], 0, 0, 0, 0,
+                            address(mask))
     at = kept.data_ptr()
     with _current(device):
-        _core.cuda_weigh(batch, K, address(weights), weights.stride(0) if weights.dim() else 0, _TYPES[weights.dtype], at, at + 16, at + labels,
-                         at + bigrams, address(dh), address(dg), address(ds), address(de), _stream(device))
+        _core.cuda_weigh(batch, K, address(weights), stride, _TYPES[weights.dtype], at, at + 16, at + labels, at + bigrams,
+                         address(dh), address(dg), address(ds), address(de), _stream(device))
     return dh, dg, ds, de
 
 
@@ -219,7 +225,8 @@ def expectation(weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mas
                 allow: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of Σ weights[i] · log_z[i]: expected counts."""
     none = nothing(h.device, torch.int64)
-    _, kept = device_loss("log_z", h, g, s, e, mask, none, batch_first, handle, BAD_SCORES if allow else EVERYTHING, 1, 0, 0, False, True, True)
+    errors = BAD_SCORES if allow else EVERYTHING
+    _, kept = device_loss("log_z", h, g, s, e, mask, none, batch_first, handle, errors, 1, 0, 0, False, True, True)
     return weigh(weights, kept, h, g, s, e, mask, batch_first, True, True, True, True, True, True)
 
 
@@ -312,7 +319,8 @@ def sample(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
 def posterior_decode(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int) -> List[List[int]]:
     """Viterbi with marginals for emissions and nothing for the rest. What scores forbid stays forbidden."""
     none = nothing(h.device, torch.int64)
-    _, kept = device_loss("posterior_decode", h, g, s, e, mask, none, batch_first, handle, EVERYTHING, 1, 0, 0, False, True, False)
+    _, kept = device_loss("posterior_decode", h, g, s, e, mask, none, batch_first, handle, EVERYTHING, 1, 0, 0, False, True,
+                          False)
     begin = _counts_at(h, g, batch_first, True, False)[0]
     marginals = kept[begin:begin + h.numel() * g.element_size()].view(g.dtype).view(h.shape)
     g, s, e = (torch.where(torch.isneginf(x), x, torch.zeros_like(x)) for x in (g, s, e))

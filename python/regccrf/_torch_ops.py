@@ -218,14 +218,15 @@ def _twice(ctx, weights, h, g, s, e, mask, gold):  # type: ignore[no-untyped-def
 
 
 class DeviceLoss(Function):
-    """On a device: (operation, h, g, s, e, mask, gold, the rest of what `cuda.device_loss` takes) → the loss, and what is kept for its
-    gradients."""
+    """On a device: (operation, h, g, s, e, mask, gold, the rest of what `cuda.device_loss` takes) → the loss, and what is kept
+    for its gradients."""
 
     @staticmethod
     def forward(ctx, operation, h, g, s, e, mask, gold, rest):  # type: ignore[no-untyped-def]
         out, kept = cuda.device_loss(operation, h, g, s, e, mask, gold, *rest)
         ctx.save_for_backward(h, g, s, e, mask, gold, kept)
-        ctx.kind, ctx.layout, ctx.counts = "entropy" if operation == "entropy" else "nll", (rest[0], rest[1], True), rest[-2:]
+        ctx.kind = "entropy" if operation == "entropy" else "nll"
+        ctx.layout, ctx.counts = (rest[0], rest[1], True), rest[-2:]
         ctx.mark_non_differentiable(kept)
         ctx.set_materialize_grads(False)
         return out, kept
@@ -238,7 +239,9 @@ class DeviceLoss(Function):
         batch_first, (_, *need, _, _, _) = ctx.layout[0], ctx.needs_input_grad
         if torch.is_grad_enabled() and not compiling():
             B = batch_size(h, batch_first)
-            each = (weights * cuda.scale_of(kept)).to(g.dtype).expand(B).masked_fill(cuda.status_of(kept, B)[:, 0].ne(0), 0)
+            each = (weights * cuda.scale_of(kept)).to(g.dtype).expand(B)
+            each = each.masked_fill(cuda.status_of(kept, B)[:, 0].ne(0), 0)
             return (None, *_twice(ctx, each, h, g, s, e, mask, gold), None, None, None)
         dh, dg, ds, de = cuda.weigh(weights, kept, h, g, s, e, mask, batch_first, *ctx.counts, *need)
-        return None, dh if need[0] else None, dg if need[1] else None, ds if need[2] else None, de if need[3] else None, None, None, None
+        return (None, dh if need[0] else None, dg if need[1] else None, ds if need[2] else None, de if need[3] else None,
+                None, None, None)

@@ -194,7 +194,8 @@ class CRF(nn.Module):
         if not cuda.on_device(emissions) or compiling():
             return self._loss("language_mass", scores, allow=True)[0]
         legal, kept = self._device_loss("language_mass", scores, cuda.BAD_SCORES, exact=True)
-        everything, _ = self._device_loss("language_mass", scores, cuda.NOTHING, exact=True, handle=cuda.unconstrained(self._handle))
+        free = cuda.unconstrained(self._handle)
+        everything, _ = self._device_loss("language_mass", scores, cuda.NOTHING, exact=True, handle=free)
         mass = (legal - everything).to(scores[1].dtype)
         return self._checked(mass.masked_fill(cuda.status_of(kept, len(mass))[:, 0].ne(0), float("-inf")))
 
@@ -313,10 +314,12 @@ class CRF(nn.Module):
 
     def _scores(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], tags: Optional[Tensor] = None,
                 half: bool = False) -> _Scores:
-        """Emissions, transitions, start, end and mask as the operators take them: one precision, empty for absent. With `half`, emissions
-        in half precision stay so beside float32."""
+        """Emissions, transitions, start, end and mask as the operators take them: one precision, empty for absent. With `half`,
+        emissions in half precision stay so beside float32."""
         self._validate(emissions, tags, mask)
-        g, s, e = self.transitions, self.start_transitions, self.end_transitions
+        g: Tensor = self.transitions
+        s: Optional[Tensor] = self.start_transitions
+        e: Optional[Tensor] = self.end_transitions
         dtype = g.dtype if emissions.dtype == g.dtype else torch.promote_types(emissions.dtype, g.dtype)
         if dtype in _HALF:
             dtype = torch.float32
@@ -325,7 +328,7 @@ class CRF(nn.Module):
         if forbidden is not None:
             emissions = emissions.masked_fill(forbidden.bool(), float("-inf"))
         if g.dtype != dtype:
-            g, s, e = (None if scores is None else scores.to(dtype) for scores in (g, s, e))
+            g, s, e = g.to(dtype), None if s is None else s.to(dtype), None if e is None else e.to(dtype)
         none = nothing(emissions.device, dtype)
         if mask is not None and mask.dtype != torch.bool:
             mask = mask.ne(0)
@@ -348,14 +351,14 @@ class CRF(nn.Module):
 
     def _device_loss(self, operation: str, scores: _Scores, errors: int, gold: Optional[Tensor] = None, sign: int = 1,
                      reduction: str = "none", outside: str = "raise", exact: bool = False, handle: Optional[int] = None) -> Any:
-        """`cuda.device_loss`: sign · log_z, or with gold sign · negative log-likelihood, reduced; and what it keeps. `exact`: in float64, for
-        differences."""
+        """`cuda.device_loss`: sign · log_z, or with gold sign · negative log-likelihood, reduced; and what it keeps. `exact`: in
+        float64, for differences."""
         h, g, s, e, _ = scores
         differentiate = torch.is_grad_enabled()
         want_h = differentiate and (h.requires_grad or s.requires_grad or e.requires_grad)
         gold = nothing(h.device, torch.int64) if gold is None else gold
-        rest = (self.batch_first, handle or self._handle, errors, sign, cuda.REDUCTIONS.index(reduction), cuda.OUTSIDE.index(outside), exact,
-                want_h, differentiate and g.requires_grad)
+        rest = (self.batch_first, handle or self._handle, errors, sign, cuda.REDUCTIONS.index(reduction),
+                cuda.OUTSIDE.index(outside), exact, want_h, differentiate and g.requires_grad)
         return DeviceLoss.apply(operation, *scores, gold, rest)
 
     def _loss(self, kind: str, scores: _Scores, allow: bool, gold: Optional[Tensor] = None) -> Any:
@@ -368,7 +371,9 @@ class CRF(nn.Module):
         kind, gold = ("partial_nll", tags.to(torch.uint8)) if tags.dim() == 3 else ("nll", tags.to(torch.int32))
         values, left_out = self._loss(kind, scores, outside != "raise", gold)
         values = -values
-        return values.masked_fill(left_out, float("-inf")) if outside == "inf" else values, left_out if outside == "skip" else None
+        if outside == "inf":
+            values = values.masked_fill(left_out, float("-inf"))
+        return values, left_out if outside == "skip" else None
 
     def _device_nll(self, scores: _Scores, tags: Tensor, outside: str, reduction: str) -> Tensor:
         errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
@@ -376,17 +381,20 @@ class CRF(nn.Module):
         return self._device_loss("nll", scores, errors, gold, -1, reduction, outside)[0]
 
     def _device_partial_nll(self, scores: _Scores, allowed: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
-        h, *rest = scores
+        h, g, s, e, mask = scores
         errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
-        consistent, kept = self._device_loss("partial_nll", (h.masked_fill(allowed.logical_not(), float("-inf")), *rest), errors, exact=True)
+        legal = h.masked_fill(allowed.logical_not(), float("-inf"))
+        consistent, kept = self._device_loss("partial_nll", (legal, g, s, e, mask), errors, exact=True)
         everything, _ = self._device_loss("partial_nll", scores, cuda.BAD_SCORES, exact=True)
-        values = (consistent - everything).to(rest[0].dtype)
+        values = (consistent - everything).to(g.dtype)
         if outside == "raise":
             return values, None
         left_out = cuda.status_of(kept, len(values))[:, 0].ne(0)
-        return values.masked_fill(left_out, 0.0 if outside == "skip" else float("-inf")), left_out if outside == "skip" else None
+        values = values.masked_fill(left_out, 0.0 if outside == "skip" else float("-inf"))
+        return values, left_out if outside == "skip" else None
 
-    def _reduce(self, values: Tensor, left_out: Optional[Tensor], mask: Optional[Tensor], emissions: Tensor, reduction: str) -> Tensor:
+    def _reduce(self, values: Tensor, left_out: Optional[Tensor], mask: Optional[Tensor], emissions: Tensor,
+                reduction: str) -> Tensor:
         """`left_out`: sequences that count for nothing."""
         if reduction == "none":
             return values
