@@ -108,18 +108,30 @@ TYPED_TEST(CudaLoss, KeepsTheFirstError) {
       const int size = random.below(80);
       const auto errors = static_cast<Errors>(random.below(3));
       const std::vector<Status> status = random_status(random, random.below(3) ? 0 : size, 9);
+      std::vector<std::int64_t> numbers(status.size());
+      std::iota(numbers.begin(), numbers.end(), call % 2 ? 0 : 1000);
+      const std::vector<double> value(status.size());
       for (std::size_t i = 0; i < status.size() && !expected; ++i) {
         if (errors == Errors::all ? status[i].outcome != 0
                                   : errors == Errors::bad_scores && status[i].outcome == kBadScore)
-          expected = cuda::Failure{status[i], static_cast<std::int32_t>(i), call};
+          expected = cuda::Failure{status[i], static_cast<std::int32_t>(numbers[i]), call};
       }
-      const std::vector<double> value(status.size());
       const OnDevice<double> value_there{std::span<const double>(value)}, scale(1);
       const OnDevice<Status> status_there{std::span<const Status>(status)};
+      const OnDevice<std::int64_t> numbers_there{std::span<const std::int64_t>(numbers)};
       const OnDevice<TypeParam> out(1);
-      const cuda::Loss loss{value_there.get(),  status_there.get(), 1,           Reduction::sum, LeftOut::no,
-                            TestFixture::kType, out.get(),          scale.get(), errors,         call,
-                            failure.get()};
+      const cuda::Loss loss{value_there.get(),
+                            status_there.get(),
+                            1,
+                            Reduction::sum,
+                            LeftOut::no,
+                            TestFixture::kType,
+                            out.get(),
+                            scale.get(),
+                            errors,
+                            call,
+                            failure.get(),
+                            call % 2 ? nullptr : numbers_there.get()};
       cuda::reduce(static_cast<std::int64_t>(status.size()), loss, nullptr);
     }
     const cuda::Failure found = failure.host()[0];

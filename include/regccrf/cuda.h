@@ -148,7 +148,8 @@ struct Loss {
   double* scale = nullptr;  // [1]: ∂ out / ∂ value of every sequence that counts
   Errors errors = Errors::none;
   std::int32_t operation = 0;
-  Failure* failure = nullptr;  // or null
+  Failure* failure = nullptr;             // or null
+  const std::int64_t* numbers = nullptr;  // [B] of the sequences, for `failure`, or null: places in the batch
 };
 void reduce(std::int64_t size, const Loss& loss, void* stream);
 

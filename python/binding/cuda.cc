@@ -25,8 +25,9 @@ cuda::Expectation wanted(Address value, Address emissions, Address transitions, 
   return {at<double>(value), at(emissions), at(transitions), at<cuda::Status>(status), at<const std::int64_t>(gold)};
 }
 
-cuda::Samples samples(std::int32_t count, std::uint64_t seed, double temperature, Address labels, Address status) {
-  return {count, seed, temperature, nullptr, at<std::int32_t>(labels), at<cuda::Status>(status)};
+cuda::Samples samples(std::int32_t count, std::uint64_t seed, double temperature, Address ids, Address labels,
+                      Address status) {
+  return {count, seed, temperature, at<const std::uint64_t>(ids), at<std::int32_t>(labels), at<cuda::Status>(status)};
 }
 
 cuda::Entropy entropies(Address value, Address emissions, Address transitions, Address status) {
@@ -74,22 +75,23 @@ void bind_batch(py::module_& module) {
 }
 
 void bind_loss(py::module_& module) {
-  module.def("cuda_reduce",
-             [](std::int64_t size, Address value, Address status, double sign, int reduction, int left_out, int type,
-                Address out, Address scale, int errors, std::int32_t operation, Address failure, Address stream) {
-               const cuda::Loss loss{at<const double>(value),
-                                     at<const cuda::Status>(status),
-                                     sign,
-                                     static_cast<cuda::Reduction>(reduction),
-                                     static_cast<cuda::LeftOut>(left_out),
-                                     static_cast<cuda::Type>(type),
-                                     at(out),
-                                     at<double>(scale),
-                                     static_cast<cuda::Errors>(errors),
-                                     operation,
-                                     at<cuda::Failure>(failure)};
-               cuda::reduce(size, loss, at(stream));
-             });
+  module.def("cuda_reduce", [](std::int64_t size, Address value, Address status, double sign, int reduction,
+                               int left_out, int type, Address out, Address scale, int errors, std::int32_t operation,
+                               Address failure, Address numbers, Address stream) {
+    const cuda::Loss loss{at<const double>(value),
+                          at<const cuda::Status>(status),
+                          sign,
+                          static_cast<cuda::Reduction>(reduction),
+                          static_cast<cuda::LeftOut>(left_out),
+                          static_cast<cuda::Type>(type),
+                          at(out),
+                          at<double>(scale),
+                          static_cast<cuda::Errors>(errors),
+                          operation,
+                          at<cuda::Failure>(failure),
+                          at<const std::int64_t>(numbers)};
+    cuda::reduce(size, loss, at(stream));
+  });
   module.def("cuda_weigh",
              [](const cuda::Batch& batch, std::int32_t labels, Address weights, std::int64_t stride, int weights_type,
                 Address scale, Address status, Address emissions_counts, Address transitions_counts, Address emissions,
@@ -150,14 +152,15 @@ void bind_cuda(py::module_& module) {
       },
       Unlocked());
   module.def("cuda_sample_bytes", [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t count) {
-    return cuda::sample_bytes(constraint, batch, samples(count, 0, 1, 0, 0));
+    return cuda::sample_bytes(constraint, batch, samples(count, 0, 1, 0, 0, 0));
   });
   module.def(
       "cuda_sample",
       [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t count, std::uint64_t seed,
-         double temperature, Address labels, Address status, Address memory, std::size_t bytes, Address stream) {
-        cuda::sample(constraint, batch, samples(count, seed, temperature, labels, status), Memory{at(memory), bytes},
-                     at(stream));
+         double temperature, Address ids, Address labels, Address status, Address memory, std::size_t bytes,
+         Address stream) {
+        cuda::sample(constraint, batch, samples(count, seed, temperature, ids, labels, status),
+                     Memory{at(memory), bytes}, at(stream));
       },
       Unlocked());
   module.def("cuda_entropy_bytes", [](const DeviceConstraint& constraint, const Batch& batch, Address value,

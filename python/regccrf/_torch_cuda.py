@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from . import _core
-from ._torch_graph import address, batch_size, constraint_of, handle_of, nothing, operator
+from ._torch_graph import Part, address, batch_size, constraint_of, handle_of, nothing, operator
 
 BUILT = _core.cuda_built()
 NOTHING, BAD_SCORES, EVERYTHING = range(3)  # what of a status is an error
@@ -60,8 +60,8 @@ _places: Dict[int, Place] = {}
 def _place(handle: int) -> Place:
     place = _places.get(handle)
     if place is None:
-        place = _places[handle] = Place()
-        weakref.finalize(constraint_of(handle), _places.pop, handle, None)
+        place = _places[int(handle)] = Place()
+        weakref.finalize(constraint_of(handle), _places.pop, int(handle), None)
     return place
 
 
@@ -89,6 +89,11 @@ def _failure(there: There, handle: int, errors: int) -> int:
         return 0
     _place(handle).unseen = True
     return there.failure.data_ptr()
+
+
+def _places_of(handle: int) -> int:
+    """Where the sequences' numbers are; 0: they are 0, 1, …"""
+    return handle.places.data_ptr() if isinstance(handle, Part) and handle.places is not None else 0
 
 
 def raise_pending(handle: int) -> None:
@@ -191,7 +196,7 @@ def device_loss(operation: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask
             scratch = memory.scratch(bytes)
             compute(there.copy, memory.batch, *wanted, scratch.data_ptr(), bytes, stream)
         _core.cuda_reduce(B, value, status, sign, reduction, left_out, _TYPES[out.dtype], out.data_ptr(), at, errors,
-                          OPERATIONS.index(operation), _failure(there, handle, errors), stream)
+                          OPERATIONS.index(operation), _failure(there, handle, errors), _places_of(handle), stream)
     return out, kept
 
 
@@ -255,7 +260,8 @@ class Lists:
         first = _core.first_not_fine(at, self.B)
         if first >= 0:
             status = here[4 * first:4 * first + 4].tolist()
-            raise _core.Error(_core.status_message(operation, constraint_of(handle), first, *status))
+            number = handle.numbers[first] if isinstance(handle, Part) else first
+            raise _core.Error(_core.status_message(operation, constraint_of(handle), number, *status))
         scores = here[4 * self.B:self.before].view(torch.float64).tolist() if self.before > 4 * self.B else []
         return _core.label_lists(at + 4 * self.before, self.rows, self.T), scores
 
@@ -310,8 +316,8 @@ def sample(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
         copy, lists = _there(h.device, handle).copy, Lists(memory, memory.B * count)
         bytes = _core.cuda_sample_bytes(copy, memory.batch, count)
         scratch = memory.scratch(bytes)
-        _core.cuda_sample(copy, memory.batch, count, seed, temperature, lists.labels, lists.status, address(scratch), bytes,
-                          _stream(h.device))
+        _core.cuda_sample(copy, memory.batch, count, seed, temperature, _places_of(handle), lists.labels, lists.status,
+                          address(scratch), bytes, _stream(h.device))
         all = lists.host("sample", handle)
     return [all[i * count:(i + 1) * count] for i in range(memory.B)]
 

@@ -5,27 +5,85 @@ No `from __future__ import annotations` in modules that use `operator`: schemas 
 
 import itertools
 import weakref
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from . import _core
+from .inference import _choice
 
 # Operators take numbers and tensors only, so a constraint travels through them as a number. Its module keeps it alive.
 _live: "weakref.WeakValueDictionary[int, _core.Constraint]" = weakref.WeakValueDictionary()
+_number_of: Dict[int, int] = {}  # by id()
 _numbers = itertools.count(1)
 
 
 def handle_of(constraint: _core.Constraint) -> int:
-    """A number for this constraint, good for as long as it lives."""
-    number = next(_numbers)
-    _live[number] = constraint
+    """The number of this constraint, good for as long as it lives."""
+    number = _number_of.get(id(constraint))
+    if number is None:
+        number = _number_of[id(constraint)] = next(_numbers)
+        _live[number] = constraint
+        weakref.finalize(constraint, _number_of.pop, id(constraint), None)
     return number
 
 
 def constraint_of(handle: int) -> _core.Constraint:
     return _live[handle]
+
+
+# Outside of graphs a handle can say more. In both classes below it keeps constraints alive until the backward pass is done.
+
+
+class Several(int):
+    """In the place of a handle: a constraint for each sequence."""
+    constraints: List[_core.Constraint]
+
+    @staticmethod
+    def of(constraints: List[_core.Constraint]) -> "Several":
+        several = Several()
+        several.constraints = constraints
+        return several
+
+
+class Part(int):
+    """A handle, and the sequences of a batch that have its constraint."""
+    constraint: _core.Constraint
+    numbers: List[int]                # their places in the batch
+    places: Optional[Tensor] = None   # the same, int64, on the device, where they are not the whole batch
+
+
+def parts_of(constraints: List[_core.Constraint]) -> List[Part]:
+    """A batch by constraint."""
+    parts: Dict[int, Part] = {}
+    for i, constraint in enumerate(constraints):
+        handle = handle_of(constraint)
+        if handle not in parts:
+            parts[handle] = Part(handle)
+            parts[handle].constraint, parts[handle].numbers = constraint, []
+        parts[handle].numbers.append(i)
+    return list(parts.values())
+
+
+def send(parts: List[Part], device: torch.device) -> Tuple[Sequence[Tensor], Tensor]:
+    """Every part's places, on a device, without waiting for it; and where in the concatenated parts each sequence is: [B]."""
+    order = [i for part in parts for i in part.numbers]
+    both = torch.tensor([order, sorted(range(len(order)), key=order.__getitem__)])
+    if device.type == "cuda":
+        if torch.cuda.is_current_stream_capturing():
+            raise _core.Error("several constraints in one batch cannot be captured in a CUDA graph: capture a call for each")
+        both = both.pin_memory().to(device, non_blocking=True)
+    places = both[0].split([len(part.numbers) for part in parts])
+    for part, here in zip(parts, places):
+        part.places = here
+    return places, both[1]
+
+
+def choice_of(handle: int) -> _core.Choice:
+    if isinstance(handle, Several):
+        return _choice(handle.constraints, len(handle.constraints))
+    return _core.Choice([constraint_of(handle)])
 
 
 def address(x: Tensor) -> int:
@@ -52,6 +110,11 @@ def batch_size(h: Tensor, batch_first: bool) -> int:
 
 def compiling() -> bool:
     return hasattr(torch, "compiler") and torch.compiler.is_compiling()
+
+
+def outside_of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where a graph is being captured, the function runs between two of them."""
+    return torch.compiler.disable(function) if hasattr(torch, "compiler") else function
 
 
 def operator(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -5,7 +5,7 @@ operator with a fake implementation, which is what `torch.compile` sees. On top 
 its gradient `Expectation` (whose own gradient is exact too, so log_partition differentiates twice), and `Loss`.
 
 Arguments that recur: h emissions [T, B, K] (or [B, T, K] with batch_first), g transitions [K, K], s start and e end [K] or empty,
-mask uint8 [T, B] or empty, `handle` the number of a live constraint. Empty stands for absent.
+mask uint8 or bool [T, B] or empty, `handle` the number of a live constraint (or `Several`). Empty stands for absent.
 
 No `from __future__ import annotations` here: operator schemas are read from the annotations.
 """
@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from . import _core
 from . import _torch_cuda as cuda
-from ._torch_graph import address, batch_size, compiling, constraint_of, operator
+from ._torch_graph import address, batch_size, choice_of, compiling, operator
 
 
 class Memory:
@@ -37,7 +37,7 @@ class Memory:
         self.batch = _core.Batch(h.dtype == torch.float64, h.shape[2], h.shape[0] * h.shape[1], address(self.h), address(self.g),
                                  address(self.s), address(self.e), first, [T] * self.B, 1 if batch_first else max(self.B, 1),
                                  address(self.mask))
-        self.choice = _core.Choice([constraint_of(handle)])
+        self.choice = choice_of(handle)
         self.settings = _core.Settings(torch.get_num_threads(), allow)
 
     def gradients(self) -> List[Tensor]:

@@ -6,7 +6,8 @@ layer with its whole probability mass on a regular language:
 [[1, 2]]
 
 Everywhere: emissions are [T, B, K], or [B, T, K] with `batch_first`; tags (label ids) and masks are shaped alike without K. A
-masked position is as if it were absent: its neighbours become adjacent. Half precisions are computed in float32.
+masked position is as if it were absent: its neighbours become adjacent. Half precisions are computed in float32. `constraint`, where
+given, is a constraint for each sequence, or one for all, in the place of the layer's; with the same labels.
 
 CUDA tensors are computed on their device, on the current stream and without waiting for it, where the package was built with CUDA;
 second derivatives, tensors on other devices, and everything in a build without CUDA are copied to the CPU and come back. As looking at
@@ -17,7 +18,7 @@ as an infinite or NaN loss with zeros for gradients.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
@@ -25,14 +26,15 @@ from torch import Tensor, nn
 from . import LanguageLike, _core, compile
 from ._core import Constraint, Labels
 from . import _torch_cuda as cuda
-from ._torch_graph import compiling, handle_of, nothing
+from ._torch_graph import Part, Several, compiling, handle_of, nothing, outside_of_graphs, parts_of, send
 from ._torch_ops import DeviceLoss, Expectation, LogPartition, Loss, Memory
-from .inference import Path
+from .inference import Constraints, Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
 
 _Scores = Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # emissions, transitions, start, end, mask
 _HALF = (torch.float16, torch.bfloat16)
+_MOST_REMEMBERED = 64
 
 
 class Outside(NamedTuple):
@@ -81,6 +83,7 @@ class CRF(nn.Module):
         self.labels = constraint.labels
         self.num_tags = len(self.labels)
         self._handle = handle_of(constraint)
+        self._pending = {self._handle: constraint}  # those under which errors may wait on a device
 
     def _add_parameters(self, start_end: bool) -> None:
         K = self.num_tags
@@ -123,7 +126,8 @@ class CRF(nn.Module):
     # --- training ------------------------------------------------------------------------------------------------------
 
     def forward(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor] = None, reduction: str = "sum", *,
-                forbidden: Optional[Tensor] = None, outside: Optional[str] = None) -> Tensor:
+                forbidden: Optional[Tensor] = None, outside: Optional[str] = None,
+                constraint: Optional[Constraints] = None) -> Tensor:
         """log P(tags | emissions) under the language; its negative is the loss.
 
         Args:
@@ -134,6 +138,7 @@ class CRF(nn.Module):
             reduction: `none` [B], `sum`, `mean` over sequences, `token_mean` over present positions.
             forbidden: bool [T, B, K], labels that may not stand at a position.
             outside: gold that is not in the language: `raise`, `skip` (it counts for nothing) or `inf` (it has −inf).
+            constraint: a `Constraint` for each sequence, or one for all, in the place of the layer's; with its labels.
 
         >>> crf = CRF(3)
         >>> crf(torch.zeros(4, 2, 3), torch.zeros(4, 2, dtype=torch.long), reduction="none").shape
@@ -144,6 +149,8 @@ class CRF(nn.Module):
             raise ValueError(f"invalid reduction: {reduction}")
         if outside not in cuda.OUTSIDE:
             raise ValueError(f"invalid outside: {outside} (expected {', '.join(cuda.OUTSIDE)})")
+        if constraint is not None:
+            return self._each_log_prob(constraint, emissions, tags, mask, reduction, forbidden, outside)
         if not cuda.on_device(emissions):
             values, left_out = self._log_prob(self._scores(emissions, mask, forbidden, tags), tags, outside)
             return self._reduce(values, left_out, mask, emissions, reduction)
@@ -154,42 +161,51 @@ class CRF(nn.Module):
         return self._checked(self._reduce(values, left_out, mask, emissions, reduction))
 
     def log_prob(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
-                 outside: Optional[str] = None) -> Tensor:
+                 outside: Optional[str] = None, constraint: Optional[Constraints] = None) -> Tensor:
         """`forward` without a reduction: [B].
 
         >>> CRF(2).log_prob(torch.zeros(1, 3, 2), torch.zeros(1, 3, dtype=torch.long)).shape
         torch.Size([3])
         """
-        return self(emissions, tags, mask, "none", forbidden=forbidden, outside=outside)
+        return self(emissions, tags, mask, "none", forbidden=forbidden, outside=outside, constraint=constraint)
 
-    def log_partition(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
+    def log_partition(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
+                      constraint: Optional[Constraints] = None) -> Tensor:
         """log Σ exp score(y) over the language: [B]; −inf where it has no sequence. Differentiable twice.
 
         >>> CRF(2).log_partition(torch.zeros(1, 3, 2)).shape
         torch.Size([3])
         """
+        if constraint is not None:
+            return self._each(CRF.log_partition, constraint, emissions, mask=mask, forbidden=forbidden)
         if cuda.on_device(emissions):
             scores = self._scores(emissions, mask, forbidden, half=True)
             return self._checked(self._device_loss("log_z", scores, cuda.BAD_SCORES)[0])
         return LogPartition.apply(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
 
-    def entropy(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
+    def entropy(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
+                constraint: Optional[Constraints] = None) -> Tensor:
         """−Σ P(y) log P(y), in nats: [B]. Differentiable.
 
         >>> CRF(2).entropy(torch.zeros(1, 3, 2)).shape
         torch.Size([3])
         """
+        if constraint is not None:
+            return self._each(CRF.entropy, constraint, emissions, mask=mask, forbidden=forbidden)
         if cuda.on_device(emissions):
             scores = self._scores(emissions, mask, forbidden, half=True)
             return self._checked(self._device_loss("entropy", scores, cuda.EVERYTHING)[0])
         return self._loss("entropy", self._scores(emissions, mask, forbidden), allow=False)[0]
 
-    def language_mass(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
+    def language_mass(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
+                      constraint: Optional[Constraints] = None) -> Tensor:
         """log P(L | emissions), how much of the unconstrained model's mass is legal: [B]; −inf for none. Differentiable.
 
         >>> CRF(2).language_mass(torch.zeros(1, 1, 2)).tolist()
         [0.0]
         """
+        if constraint is not None:
+            return self._each(CRF.language_mass, constraint, emissions, mask=mask, forbidden=forbidden)
         scores = self._scores(emissions, mask, forbidden)
         if not cuda.on_device(emissions) or compiling():
             return self._loss("language_mass", scores, allow=True)[0]
@@ -199,17 +215,21 @@ class CRF(nn.Module):
         mass = (legal - everything).to(scores[1].dtype)
         return self._checked(mass.masked_fill(cuda.status_of(kept, len(mass))[:, 0].ne(0), float("-inf")))
 
-    def marginals(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> Tensor:
+    def marginals(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
+                  constraint: Optional[Constraints] = None) -> Tensor:
         """P(y_t = a), shaped as the emissions; zeros under the mask. Differentiable.
 
         >>> CRF(2).marginals(torch.zeros(4, 1, 2)).sum(-1).shape
         torch.Size([4, 1])
         """
+        if constraint is not None:
+            return self._each(CRF.marginals, constraint, emissions, mask=mask, forbidden=forbidden)
         h, *rest = self._scores(emissions, mask, forbidden)
         weights = h.new_ones(h.shape[0 if self.batch_first else 1])
         return self._checked(Expectation.apply(weights, h, *rest, self.batch_first, self._handle, False)[0])
 
-    def check(self, tags: Tensor, mask: Optional[Tensor] = None) -> List[Outside]:
+    def check(self, tags: Tensor, mask: Optional[Tensor] = None, *,
+              constraint: Optional[Constraints] = None) -> List[Outside]:
         """The sequences that are not in the language, with the place where each leaves it.
 
         >>> RegCCRF(["A", "B"], constraint="A B*").check(torch.tensor([[0], [0]]))
@@ -218,13 +238,14 @@ class CRF(nn.Module):
         if not self.batch_first:
             tags, mask = tags.transpose(0, 1), None if mask is None else mask.transpose(0, 1)
         present = torch.ones_like(tags, dtype=torch.bool) if mask is None else mask.ne(0)
-        found = (self._check_one(i, tags[i].tolist(), present[i].tolist()) for i in range(len(tags)))
+        each = self._constraints(self.constraint if constraint is None else constraint, len(tags))
+        found = (self._check_one(i, each[i], tags[i].tolist(), present[i].tolist()) for i in range(len(tags)))
         return [outside for outside in found if outside is not None]
 
-    def _check_one(self, i: int, tags: List[int], present: List[bool]) -> Optional[Outside]:
+    def _check_one(self, i: int, constraint: Constraint, tags: List[int], present: List[bool]) -> Optional[Outside]:
         rows = [t for t, here in enumerate(present) if here]
         sequence = [tags[t] for t in rows]
-        membership = self.constraint.accepts(sequence)
+        membership = constraint.accepts(sequence)
         if membership.accepted:
             return None
         possible = self.labels.names(membership.possible)
@@ -239,40 +260,49 @@ class CRF(nn.Module):
         >>> CRF(2).raise_pending()
         """
         if not compiling():
-            cuda.raise_pending(self._handle)
+            for handle in self._pending:
+                cuda.raise_pending(handle)
 
     # --- decoding ------------------------------------------------------------------------------------------------------
 
-    def decode(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None) -> List[List[int]]:
+    def decode(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
+               constraint: Optional[Constraints] = None) -> List[List[int]]:
         """The most likely label ids of each sequence, absent positions left out. Always in the language.
 
         >>> CRF(2).decode(torch.tensor([[[0., 9.]], [[9., 0.]]]))
         [[1, 0]]
         """
+        if constraint is not None:
+            return self._each(CRF.decode, constraint, emissions, mask=mask, forbidden=forbidden)
         if cuda.on_device(emissions):
             return cuda.viterbi(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle)
         memory = self._memory(emissions, mask, forbidden)
         return [labels for labels, _ in _core.viterbi(memory.choice, memory.batch, memory.settings)]
 
     def posterior_decode(self, emissions: Tensor, mask: Optional[Tensor] = None, *,
-                         forbidden: Optional[Tensor] = None) -> List[List[int]]:
+                         forbidden: Optional[Tensor] = None,
+                         constraint: Optional[Constraints] = None) -> List[List[int]]:
         """The label ids with the largest sum of marginals: the fewest wrong labels to be expected. Always in the language.
 
         >>> CRF(2).posterior_decode(torch.tensor([[[0., 9.]], [[9., 0.]]]))
         [[1, 0]]
         """
+        if constraint is not None:
+            return self._each(CRF.posterior_decode, constraint, emissions, mask=mask, forbidden=forbidden)
         if cuda.on_device(emissions):
             return cuda.posterior_decode(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle)
         memory = self._memory(emissions, mask, forbidden)
         return [labels for labels, _ in _core.posterior_decode(memory.choice, memory.batch, memory.settings)]
 
     def k_best(self, emissions: Tensor, k: int, mask: Optional[Tensor] = None, *,
-               forbidden: Optional[Tensor] = None) -> List[List[Path]]:
+               forbidden: Optional[Tensor] = None, constraint: Optional[Constraints] = None) -> List[List[Path]]:
         """The k best sequences with their scores, distinct, best first; fewer where there are fewer.
 
         >>> [path.labels for path in CRF(2).k_best(torch.tensor([[[0., 9.]]]), 2)[0]]
         [[1], [0]]
         """
+        if constraint is not None:
+            return self._each(CRF.k_best, constraint, emissions, k, mask=mask, forbidden=forbidden)
         if cuda.on_device(emissions):
             found = cuda.k_best(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle, k)
         else:
@@ -281,7 +311,8 @@ class CRF(nn.Module):
         return [[Path(*path) for path in paths] for paths in found]
 
     def sample(self, emissions: Tensor, count: int = 1, mask: Optional[Tensor] = None, *, seed: Optional[int] = None,
-               temperature: float = 1.0, forbidden: Optional[Tensor] = None) -> List[List[List[int]]]:
+               temperature: float = 1.0, forbidden: Optional[Tensor] = None,
+               constraint: Optional[Constraints] = None) -> List[List[List[int]]]:
         """`count` independent sequences of label ids for each: [B][count][length]. Without a seed, one is drawn from PyTorch's.
 
         >>> CRF(2).sample(torch.tensor([[[0., 99.]]]), count=3)
@@ -289,6 +320,9 @@ class CRF(nn.Module):
         """
         if seed is None:
             seed = int(torch.randint(2 ** 62, ()))
+        if constraint is not None:
+            return self._each(CRF.sample, constraint, emissions, count, mask=mask, seed=seed, temperature=temperature,
+                              forbidden=forbidden)
         if cuda.on_device(emissions):
             scores = self._frozen(emissions, mask, forbidden)
             return cuda.sample(*scores, self.batch_first, self._handle, count, seed, temperature)
@@ -335,12 +369,73 @@ class CRF(nn.Module):
         return (emissions, g, none if s is None else s, none if e is None else e,
                 nothing(emissions.device, torch.bool) if mask is None else mask)
 
+    def _constraints(self, constraint: Constraints, B: int) -> List[Constraint]:
+        """One for each sequence."""
+        each = [constraint] * B if isinstance(constraint, Constraint) else list(constraint)
+        if len(each) != B:
+            raise _core.Error(f"{len(each)} constraints were given for {B} sequences")
+        for one in {id(one): one for one in each}.values():
+            if one.labels != self.labels:
+                raise _core.Error(f"the constraint of sequence {each.index(one)} has other labels than the layer, whose are "
+                                  f"{list(self.labels)}: compile it with labels=crf.labels")
+        return each
+
+    def _under(self, handle: int) -> "CRF":
+        """This layer, its parameters included, under another constraint."""
+        other = CRF.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._handle = handle
+        return other
+
+    @outside_of_graphs
+    def _each(self, method: Callable[..., Any], constraint: Constraints, emissions: Tensor, *args: Any,
+              mask: Optional[Tensor] = None, **rest: Any) -> Any:
+        """A method's answer under each sequence's constraint. The CPU takes such a batch as it is; on a device there is a call for
+        each constraint, on the sequences that have it."""
+        self._validate(emissions, rest.get("tags"), mask)
+        dim = 0 if self.batch_first else 1
+        each = self._constraints(constraint, emissions.shape[dim])
+        parts = parts_of(each)
+        if cuda.on_device(emissions):
+            self._remember(parts)
+        elif len(parts) > 1:
+            return method(self._under(Several.of(each)), emissions, *args, mask=mask, **rest)
+        if len(parts) < 2:
+            return method(self._under(parts[0]) if parts else self, emissions, *args, mask=mask, **rest)
+        answers, (places, back) = [], send(parts, emissions.device)
+        for part, here in zip(parts, places):
+            some = {name: x.index_select(dim, here) if isinstance(x, Tensor) else x for name, x in rest.items()}
+            some["mask"] = None if mask is None else mask.index_select(dim, here)
+            answers.append(method(self._under(part), emissions.index_select(dim, here), *args, **some))
+        if isinstance(answers[0], Tensor):
+            dim = dim if answers[0].dim() > 1 else 0
+            return torch.cat(answers, dim).index_select(dim, back)
+        by_number = {i: one for part, some in zip(parts, answers) for i, one in zip(part.numbers, some)}
+        return [by_number[i] for i in range(len(each))]
+
+    def _each_log_prob(self, constraint: Constraints, emissions: Tensor, tags: Tensor, mask: Optional[Tensor], reduction: str,
+                       forbidden: Optional[Tensor], outside: str) -> Tensor:
+        skip = outside == "skip"
+        values = self._each(CRF.forward, constraint, emissions, tags=tags, mask=mask, reduction="none", forbidden=forbidden,
+                            outside="inf" if skip else outside)
+        left_out = values.isneginf() if skip else None
+        return self._reduce(values if left_out is None else values.masked_fill(left_out, 0), left_out, mask, emissions, reduction)
+
+    def _remember(self, parts: List[Part]) -> None:
+        """Errors under these constraints may wait on a device. Of many, the last ones are remembered."""
+        for part in parts:
+            self._pending[int(part)] = part.constraint
+        others = [handle for handle in self._pending if handle != handle_of(self.constraint)]
+        for handle in others[:-_MOST_REMEMBERED]:
+            del self._pending[handle]
+
     def _memory(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> Memory:
         self.raise_pending()
         with torch.no_grad():
             return Memory(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
 
     def _frozen(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> _Scores:
+        self.raise_pending()
         with torch.no_grad():
             return self._scores(emissions, mask, forbidden, half=True)
 

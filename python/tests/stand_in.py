@@ -106,14 +106,15 @@ def expectation(constraint, batch, value, emissions, transitions, status, gold, 
                 dg[i, a, b] -= 1
 
 
-def reduce(size, value, status, sign, reduction, left_out, type, out, scale, errors, operation, failure, stream):
+def reduce(size, value, status, sign, reduction, left_out, type, out, scale, errors, operation, failure, numbers, stream):
     value, status = tensor(value, (size,), torch.float64), tensor(status, (size, 4), torch.int32)
     fine = status[:, 0] == _FINE
     first = ((~fine if errors == 2 else (status[:, 0] == _BAD_SCORE) | (status[:, 0] == _BAD_TRANSITION)) & (errors > 0)).nonzero()
     if failure and len(first):
         kept = tensor(failure, (6,), torch.int32)
         if kept[0] == 0:
-            kept.copy_(torch.tensor([*status[first[0, 0]].tolist(), first[0, 0], operation]))
+            number = tensor(numbers, (size,), torch.int64)[first[0, 0]] if numbers else first[0, 0]
+            kept.copy_(torch.tensor([*status[first[0, 0]].tolist(), number, operation]))
     counts = fine | (left_out != 1)
     values = sign * value if left_out == 0 else sign * torch.where(fine, value, value.new_tensor([0, 0, math.inf][left_out]))
     share = [None, 1.0, counts.sum().item(), status[:, 3][counts].sum().item()][reduction] if reduction else 1.0
@@ -169,11 +170,12 @@ def viterbi(constraint, batch, labels, score, status, memory, bytes, stream):
         write_paths(all, i, out[i], status, lambda m: _core.viterbi(m.choice, m.batch, m.settings))
 
 
-def sample(constraint, batch, count, seed, temperature, labels, status, memory, bytes, stream):
+def sample(constraint, batch, count, seed, temperature, ids, labels, status, memory, bytes, stream):
     all = Sequences(constraint, batch)
+    ids = tensor(ids, (batch.size,), torch.int64).tolist() if ids else range(batch.size)
     out, status = tensor(labels, (batch.size, count, batch.length), torch.int32), tensor(status, (batch.size, 4), torch.int32)
     for i in range(batch.size):
-        write_paths(all, i, out[i], status, lambda m: _core.sample(m.choice, m.batch, count, seed, temperature, [i], m.settings)[0])
+        write_paths(all, i, out[i], status, lambda m: _core.sample(m.choice, m.batch, count, seed, temperature, [ids[i]], m.settings)[0])
 
 
 def k_best(constraint, batch, k, labels, score, status, memory, bytes, stream):

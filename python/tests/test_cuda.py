@@ -13,6 +13,8 @@ from helpers import LABELS, PATTERNS, legal_tags, module, ragged
 from regccrf import _core, _torch_cuda
 from regccrf.torch import CRF, RegCCRF
 from stand_in import Cuda, StandIn
+from test_constraints import CHOICE, METHODS, gold
+from test_constraints import LENGTHS as CHOICE_LENGTHS
 
 HERE = torch.cuda.is_available() and _core.cuda_built()
 SRL = pathlib.Path(__file__).resolve().parents[2] / "languages" / "srl.lang"
@@ -352,6 +354,58 @@ def test_non_contiguous_inputs(device):
     agree(device, crf, lambda m, h, y, k: m.log_prob(h[::2, :, ::2], y.t().contiguous().t(), k.t().contiguous().t()), wide, tags, mask)
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_constraint_for_each_sequence(device, name, batch_first):
+    crf = module(batch_first=batch_first)
+    emissions, mask, tags = transposed(batch_first, *ragged(CHOICE_LENGTHS), gold())
+    call = lambda m, h, y, k: METHODS[name](m, h, y, k, constraint=CHOICE)
+    if name == "k_best":
+        call = lambda m, h, y, k: [[path.labels for path in paths] for paths in m.k_best(h, 3, k, constraint=CHOICE)]
+    agree(device, crf, call, emissions, tags, mask)
+
+
+@pytest.mark.parametrize("outside", ["skip", "inf"])
+@pytest.mark.parametrize("reduction", ["none", "mean", "token_mean"])
+def test_reductions_under_several_constraints(device, reduction, outside):
+    crf = module(outside=outside)
+    emissions, mask = ragged(CHOICE_LENGTHS)
+    tags = gold()
+    tags[:2, 1] = 1  # B B: not in the second language
+    agree(device, crf, lambda m, h, y, k: m(h, y, k, reduction, constraint=CHOICE), emissions, tags, mask)
+    agree(device, crf, lambda m, h, k: m.sample(h, 2, k, seed=3, constraint=CHOICE), emissions, mask)
+
+
+def test_errors_under_several_constraints_name_the_sequence(device):
+    crf = module().to(device.device)
+    emissions, mask = (to(device, x) for x in ragged(CHOICE_LENGTHS))
+    tags = gold()
+    tags[:2, 4] = 1
+    short = regccrf.compile("O O", labels=LABELS)
+    with device.working():
+        for wait in (crf.raise_pending, lambda: crf.decode(emissions, mask), lambda: crf.k_best(emissions, 2, mask, constraint=CHOICE)):
+            crf(emissions, to(device, tags), mask, constraint=CHOICE)
+            with pytest.raises(regccrf.Error, match="sequence 4: gold leaves the language at position 1"):
+                wait()
+            wait()
+        for method in (crf.decode, crf.posterior_decode):
+            with pytest.raises(regccrf.Error, match="sequence 3 has length 3"):
+                method(emissions, mask, constraint=[*CHOICE[:3], short, CHOICE[4]])
+        for _ in range(100):
+            crf.log_partition(emissions, mask, constraint=[regccrf.compile("O*", labels=LABELS), *CHOICE[1:]])
+        assert len(crf._pending) < 70
+
+
+def test_second_derivatives_under_several_constraints(device):
+    crf = module()
+    emissions, mask = ragged(CHOICE_LENGTHS)
+
+    def penalty(m, h, k):
+        slope, = torch.autograd.grad(m.log_partition(h, k, constraint=CHOICE).pow(2).sum(), h, create_graph=True)
+        return slope.pow(2).sum()
+    agree(device, crf, penalty, emissions, mask)
+
+
 def test_a_module_keeps_its_place_until_it_dies(device):
     crf = module().to(device.device)
     with device.working():
@@ -406,12 +460,13 @@ def srl_batch(B, T, dtype=torch.float, seed=0):
 @needs_device
 def test_nothing_waits_for_the_device():
     crf, emissions, tags, mask = (x.cuda() for x in srl_batch(8, 32))
-    h = emissions.requires_grad_()
+    h, free = emissions.requires_grad_(), crf.with_constraint().constraint
     calls = [lambda: crf(h, tags, mask, reduction="mean"), lambda: crf(h, tags, mask, reduction="token_mean", outside="skip"),
              lambda: crf.log_prob(h, tags, mask, outside="inf").sum(), lambda: crf.log_partition(h, mask).sum(),
              lambda: crf.language_mass(h, mask).sum(), lambda: crf.log_prob(h, h.detach() > -1, mask).sum(),
              lambda: crf.entropy(h, mask).sum(),
-             lambda: crf(h.bfloat16(), tags, mask), lambda: crf(h[:, :1], tags[:, :1])]
+             lambda: crf(h.bfloat16(), tags, mask), lambda: crf(h[:, :1], tags[:, :1]),
+             lambda: crf(h, tags, mask, constraint=[crf.constraint] * 4 + [free] * 4)]
     for call in calls:
         call().backward()  # copies the constraint
         with no_waiting():

@@ -55,7 +55,7 @@ __device__ void keep_failure(std::int64_t size, const Loss& loss) {
     const Status status = loss.status[first];
     if (threadIdx.x == 0 && atomicCAS(&loss.failure->status.outcome, 0, status.outcome) == 0) {
       loss.failure->status = status;
-      loss.failure->sequence = static_cast<std::int32_t>(first);
+      loss.failure->sequence = static_cast<std::int32_t>(loss.numbers ? loss.numbers[first] : first);
       loss.failure->operation = loss.operation;
     }
     return;
