@@ -25,6 +25,8 @@ find_package(CUDAToolkit REQUIRED)
 add_library(regccrf_cuda OBJECT
   src/inference/device_cuda.cu
   src/inference/prepare_cuda.cu
+  src/inference/pass_cuda.cu
+  src/inference/join_cuda.cu
   src/inference/expectation_cuda.cu
   src/inference/viterbi_cuda.cu
   src/inference/kbest_cuda.cu

@@ -184,7 +184,8 @@ TYPED_TEST(Cuda, LargerRandomLanguages) {
     const auto scores =
         oracle::random_scores(random, oracle::score_kinds[i % 5], random.between(1, 30), labels, random.chance(0.5));
     const Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(labels));
-    for (const Sweep& sweep : {forward_sweep(constraint.topology(), 32), backward_sweep(constraint.topology(), 32)}) {
+    const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
+    for (const Sweep& sweep : {sweeps.forward, sweeps.backward}) {
       thick = thick || !sweep.groups.empty();
       extras = extras || sweep.extras > 0;
       two = two || sweep.two;

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "inference_fixture.h"
 #include "oracle/algorithm1.h"
 #include "oracle/random.h"
+#include "regccrf/curvature.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 
@@ -25,8 +27,21 @@ struct Model {
 
 double entry_of(const Model& model, std::int32_t entry) { return entry < 0 ? 0 : model.g[at(entry)]; }
 
+double from_sources(const Sweep& sweep, const SweepGroup& group, const Numbers& now, std::int32_t state,
+                    std::int32_t i) {
+  const Source from = sweep.source[at(group.first_source + state * group.slots + i)];
+  return now[at(from.x)] + now[at(from.y)];
+}
+
+double from_rows(const SweepGroup& group, const Numbers& now, std::int32_t state, std::int32_t i) {
+  double sum = 0;
+  for (std::int32_t plane = 0; plane < group.planes; ++plane)
+    sum += now[at(group.first_cell + (plane * group.states + state) * group.stride + i)];
+  return sum;
+}
+
 // One step: extras, then every cell by the schedule's units, as a device does it; each cell must be done once.
-Numbers step(const Sweep& sweep, const Schedule& schedule, bool thin_by_thread, const Model& model, Numbers now,
+Numbers step(const Sweep& sweep, const Schedule& schedule, bool resident, const Model& model, Numbers now,
              const double* w) {
   for (std::int32_t i = 0; i < sweep.extras; ++i) {
     double sum = 0;
@@ -35,11 +50,11 @@ Numbers step(const Sweep& sweep, const Schedule& schedule, bool thin_by_thread, 
     now[at(sweep.zero() + 1 + i)] = sum;
   }
   Numbers next(now.size(), 0);
-  std::vector<int> done(at(sweep.cells), 0);
-  const auto put = [&](std::int32_t cell, double sum) {
-    ++done[at(cell)];
-    const std::int32_t label = sweep.label[at(cell)];
-    next[at(cell)] = label < sweep.K ? sum * w[label] : 0;
+  std::vector<int> done(at(sweep.outs), 0);
+  const auto put = [&](std::int32_t out, double sum) {
+    ++done[at(out)];
+    const std::int32_t label = sweep.label[at(out)];
+    next[at(sweep.stored[at(out)])] = label < sweep.K ? sum * w[label] : 0;
   };
   const auto thin = [&](std::int32_t i) {
     double sum = 0;
@@ -55,21 +70,22 @@ Numbers step(const Sweep& sweep, const Schedule& schedule, bool thin_by_thread, 
       continue;
     }
     const SweepGroup& group = sweep.groups[at(unit.group)];
-    for (std::int32_t item = unit.first; item < std::min(unit.first + 32 / unit.lanes, group.states * group.tiles);
-         ++item) {
-      const std::int32_t tile = item / group.states, state = item % group.states;
-      for (std::int32_t o = tile * kTile; o < std::min((tile + 1) * kTile, group.width); ++o) {
-        double sum = 0;
-        for (std::int32_t i = 0; i < group.slots; ++i) {
-          const Source from = sweep.source[at(group.first_source + state * group.slots + i)];
-          sum += (now[at(from.x)] + now[at(from.y)]) *
-                 entry_of(model, sweep.entry[at(group.first_entry + i * group.width + o)]);
+    const std::int32_t band = resident ? group.band : group.states;
+    for (std::int32_t item = unit.first; item < std::min(unit.first + 32 / unit.lanes, band * group.tiles); ++item) {
+      const std::int32_t tile = item / band;
+      for (std::int32_t state = item % band; state < group.states; state += band) {
+        for (std::int32_t o = tile * kTile; o < std::min((tile + 1) * kTile, group.width); ++o) {
+          double sum = 0;
+          for (std::int32_t i = 0; i < group.slots; ++i) {
+            sum += (resident ? from_rows(group, now, state, i) : from_sources(sweep, group, now, state, i)) *
+                   entry_of(model, sweep.entry[at(group.first_entry + i * group.width + o)]);
+          }
+          put(group.first_out + state * group.width + o, sum);
         }
-        put(group.first_cell + o * group.states + state, sum);
       }
     }
   }
-  for (std::int32_t i = 0; thin_by_thread && i < sweep.thin; ++i) thin(i);
+  for (std::int32_t i = 0; resident && i < sweep.thin; ++i) thin(i);
   for (const int times : done) EXPECT_EQ(times, 1);
   return next;
 }
@@ -79,7 +95,7 @@ struct Steps {
   std::vector<Numbers> v, x;  // [T] by position
 };
 
-Steps walk(const Sweep& sweep, const Schedule& schedule, bool thin_by_thread, const Model& model, bool back) {
+Steps walk(const Sweep& sweep, const Schedule& schedule, bool resident, const Model& model, bool back) {
   Steps steps;
   steps.v.resize(at(model.T));
   steps.x.resize(at(model.T));
@@ -88,20 +104,67 @@ Steps walk(const Sweep& sweep, const Schedule& schedule, bool thin_by_thread, co
     const std::size_t t = at(back ? model.T - 1 - n : n), before = at(back ? model.T - n : n - 1);
     const double* w = model.h.data() + t * at(model.K);
     if (n > 0) {
-      steps.v[t] = step(sweep, schedule, thin_by_thread, model, steps.v[before], w);
-      steps.x[t] = step(sweep, schedule, thin_by_thread, model, steps.v[before], ones.data());
+      steps.v[t] = step(sweep, schedule, resident, model, steps.v[before], w);
+      steps.x[t] = step(sweep, schedule, resident, model, steps.v[before], ones.data());
       continue;
     }
     steps.v[t].assign(at(sweep.all_cells()), 0);
     steps.x[t] = steps.v[t];
-    for (std::int32_t c = 0; c < sweep.cells; ++c) {
-      const std::int32_t label = sweep.label[at(c)];
-      if (!sweep.begins[at(c)]) continue;
-      steps.x[t][at(c)] = (back ? model.end : model.start)[at(label)];
-      steps.v[t][at(c)] = steps.x[t][at(c)] * w[label];
+    for (std::int32_t o = 0; o < sweep.outs; ++o) {
+      if (!sweep.begins[at(o)]) continue;
+      const std::size_t label = at(sweep.label[at(o)]), cell = at(sweep.stored[at(o)]);
+      steps.x[t][cell] = (back ? model.end : model.start)[label];
+      steps.v[t][cell] = steps.x[t][cell] * w[label];
     }
   }
   return steps;
+}
+
+// The join, as a device does it: alpha at the arrivals goes to `m`.
+Numbers label_weights(const Join& join, const Model& model, const Numbers& alpha, const Numbers& x, Numbers& m) {
+  Numbers weight(at(model.K), 0);
+  for (std::int32_t a = 0; a < model.K; ++a) {
+    for (std::size_t k = 32 * at(join.round_begin[at(a)]); k < 32 * at(join.round_begin[at(a) + 1]); ++k) {
+      const JoinArrival& arrival = join.arrival[k];
+      double in = alpha[at(arrival.x)] + alpha[at(arrival.y)];
+      for (std::int32_t i = join.arrival_begin.empty() ? 0 : join.arrival_begin[k];
+           !join.arrival_begin.empty() && i < join.arrival_begin[k + 1]; ++i)
+        in += alpha[at(join.arrival_source[at(i)])];
+      m[at(arrival.place)] = in;
+      weight[at(a)] += in * x[at(arrival.cell)];
+    }
+  }
+  EXPECT_EQ(m[at(join.zero_place)], 0);
+  return weight;
+}
+
+Numbers next_at_outs(const Join& join, const Model& model, const Steps& beta, int t) {
+  Numbers y(join.out.size());
+  const double* w = model.h.data() + at(t + 1) * at(model.K);
+  for (std::size_t o = 0; o < y.size(); ++o) {
+    const JoinOut& out = join.out[o];
+    const Numbers& x = beta.x[at(t + 1)];
+    y[o] = x[at(out.x)] + x[at(out.y)];
+    for (std::int32_t i = join.out_begin.empty() ? 0 : join.out_begin[o];
+         !join.out_begin.empty() && i < join.out_begin[o + 1]; ++i)
+      y[o] += x[at(join.out_target[at(i)])];
+    y[o] *= out.label < model.K ? w[out.label] : 0;
+  }
+  return y;
+}
+
+void add_bigrams(const Join& join, const Numbers& m, const Numbers& y, Numbers& sums) {
+  for (const JoinGroup& group : join.groups) {
+    for (std::int32_t s = 0; s < group.states; ++s) {
+      for (std::int32_t i = 0; i < group.rows; ++i) {
+        for (std::int32_t o = 0; o < group.width; ++o)
+          sums[at(group.first_entry + i * group.width + o)] +=
+              m[at(group.first_place + s * group.slots + i)] * y[at(group.first_out + s * group.width + o)];
+      }
+    }
+  }
+  for (std::size_t k = 0; k < join.sparse.size(); ++k)
+    sums[at(join.dense) + k / 32] += m[at(join.sparse[k].x)] * y[at(join.sparse[k].y)];
 }
 
 Numbers exponentials(const std::vector<double>& scores, std::size_t size) {
@@ -122,24 +185,24 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
   std::vector<double> marginals(instance.emissions.size());
   label_marginals<double>(constraint, instance.view(), marginals, {.impossible = Impossible::allow});
 
-  const Sweep forward = forward_sweep(constraint.topology(), 32), backward = backward_sweep(constraint.topology(), 32);
-  const Join join = make_join(constraint.topology(), forward, backward);
+  std::vector<double> bigrams(at(model.K) * at(model.K));
+  Gradients<double> wanted;
+  wanted.transitions = bigrams;
+  if (z != -inf) log_z<double>(constraint, instance.view(), wanted);
+
+  const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
+  const Join join = make_join(constraint.topology(), sweeps.forward, sweeps.backward);
   for (const bool resident : {false, true}) {
-    if (resident && (forward.resident.warps == 0 || backward.resident.warps == 0)) continue;
-    const Steps alpha = walk(forward, resident ? forward.resident : forward.general, resident, model, false);
-    const Steps beta = walk(backward, resident ? backward.resident : backward.general, resident, model, true);
+    if (resident && sweeps.forward.kind < 0) continue;
+    const auto steps = [&](const Sweep& sweep, bool back) {
+      return walk(sweep, resident ? sweep.resident : sweep.general, resident, model, back);
+    };
+    const Steps alpha = steps(sweeps.forward, false), beta = steps(sweeps.backward, true);
+    std::vector<Numbers> m;  // alpha at arrivals
     for (int t = 0; t < model.T; ++t) {
-      Numbers weight(at(model.K), 0);
-      double total = 0;
-      for (std::int32_t a = 0; a < model.K; ++a) {
-        for (std::int32_t k = join.label_begin[at(a)]; k < join.label_begin[at(a) + 1]; ++k) {
-          double in = alpha.v[at(t)][at(join.first[at(k)].x)] + alpha.v[at(t)][at(join.first[at(k)].y)];
-          for (std::int32_t i = join.begin[at(k)]; i < join.begin[at(k) + 1]; ++i)
-            in += alpha.v[at(t)][at(join.source[at(i)])];
-          weight[at(a)] += in * beta.x[at(t)][at(join.cell[at(k)])];
-        }
-        total += weight[at(a)];
-      }
+      m.emplace_back(at(join.places));
+      const Numbers weight = label_weights(join, model, alpha.v[at(t)], beta.x[at(t)], m.back());
+      const double total = std::accumulate(weight.begin(), weight.end(), 0.0);
       if (z == -inf) {
         EXPECT_EQ(total, 0);
         continue;
@@ -147,6 +210,15 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
       EXPECT_NEAR(std::log(total), z, 1e-9 * std::max(1.0, std::fabs(z)));
       for (std::int32_t a = 0; a < model.K; ++a)
         EXPECT_NEAR(weight[at(a)] / total, marginals[at(t) * at(model.K) + at(a)], 1e-9);
+    }
+    if (z == -inf) continue;
+    Numbers sums(at(join.dense + join.sparse_rounds()));
+    for (int t = 0; t + 1 < model.T; ++t) add_bigrams(join, m[at(t)], next_at_outs(join, model, beta, t), sums);
+    for (std::size_t ab = 0; ab < bigrams.size(); ++ab) {
+      double sum = 0;
+      for (std::int32_t e = join.pair_begin[ab]; e < join.pair_begin[ab + 1]; ++e)
+        sum += sums[at(join.pair_entry[at(e)])];
+      EXPECT_NEAR(sum * model.g[ab] / std::exp(z), bigrams[ab], 1e-8);
     }
   }
 }
@@ -162,8 +234,10 @@ TEST(Sweep, RandomLanguages) {
     SCOPED_TRACE("language " + std::to_string(i));
     expect_like_inference(constraint,
                           oracle::random_scores(random, oracle::ScoreKind::normal, random.between(1, 7), labels, true));
-    for (const Sweep& sweep : {forward_sweep(constraint.topology(), 32), backward_sweep(constraint.topology(), 32)}) {
-      resident = resident || sweep.resident.warps > 0;
+    const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
+    EXPECT_EQ(sweeps.forward.kind, sweeps.backward.kind);
+    for (const Sweep& sweep : {sweeps.forward, sweeps.backward}) {
+      resident = resident || sweep.kind >= 0;
       extras = extras || sweep.extras > 0;
       two = two || sweep.two;
       groups = groups || !sweep.groups.empty();
@@ -176,8 +250,11 @@ TEST(Sweep, RandomLanguages) {
 TEST(Sweep, TheSrlLanguageIsResident) {
   const Constraint srl =
       Constraint::from_automaton(oracle::algorithm1(oracle::paper_roles()), oracle::role_labels(oracle::paper_roles()));
-  EXPECT_GT(forward_sweep(srl.topology(), 32).resident.warps, 0);
-  EXPECT_GT(backward_sweep(srl.topology(), 32).resident.warps, 0);
+  const Sweeps sweeps = make_sweeps(srl.topology(), 32);
+  EXPECT_EQ(sweeps.forward.kind, 1);
+  for (const Sweep& sweep : {sweeps.forward, sweeps.backward}) {
+    for (const std::int32_t out : sweep.out) EXPECT_EQ(sweep.out_of[at(sweep.stored[at(out)])], out);
+  }
   oracle::Random random(3);
   expect_like_inference(srl, oracle::random_scores(random, oracle::ScoreKind::normal, 6, 47, true));
 }

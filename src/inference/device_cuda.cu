@@ -51,12 +51,13 @@ std::vector<std::int32_t> flat(const std::vector<Source>& sources) {
 }
 
 struct At {
-  std::size_t hot, entry, thin_entry, begins, label;
+  std::size_t hot, entry, thin_entry, begins;
 };
 
 template <class Index>
 At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
   d.K = sweep.K;
+  d.outs = sweep.outs;
   d.cells = sweep.cells;
   d.all_cells = sweep.all_cells();
   d.extras = sweep.extras;
@@ -67,6 +68,10 @@ At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
   d.entries = static_cast<std::int32_t>(sweep.entry.size());
   d.two = sweep.two;
   d.narrow = sizeof(Index) == 2;
+  d.kind = sweep.kind;
+  d.trash = sweep.trash;
+  d.tensor_warps = sweep.tensor_warps;
+  d.tensor_units = static_cast<std::int32_t>(sweep.tensor.size());
   At at{};
   at.hot = packer.align(256);
   const auto offset = [&](std::size_t where) { return static_cast<std::int32_t>(where - at.hot); };
@@ -77,7 +82,10 @@ At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
     d.unit_at[resident] = offset(packer.add(schedule.units));
     d.warp_at[resident] = offset(packer.add(schedule.begin));
   }
+  d.tensor_at = offset(packer.add(sweep.tensor));
   d.label_at = offset(packer.add_as<Index>(sweep.label));
+  d.stored_at = offset(packer.add_as<Index>(sweep.stored));
+  d.out_of_at = offset(packer.add_as<Index>(sweep.out_of));
   d.source_at = offset(packer.add_as<Index>(flat(sweep.source)));
   d.thin_source_at = offset(packer.add_as<Index>(flat(sweep.thin_source)));
   d.extra_begin_at = offset(packer.add(sweep.extra_begin));
@@ -86,7 +94,6 @@ At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
   at.entry = packer.add(sweep.entry);
   at.thin_entry = packer.add(sweep.thin_entry);
   at.begins = packer.add(sweep.begins);
-  at.label = packer.add(sweep.label);
   return at;
 }
 
@@ -145,15 +152,14 @@ bool available() {
 DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   const auto impl = std::make_shared<Impl>(constraint);
   const Topology& t = constraint.topology();
-  const Sweep forward = forward_sweep(t, kMostWarps), backward = backward_sweep(t, kMostWarps);
+  const auto [forward, backward] = make_sweeps(t, kMostWarps);
   const Join join = make_join(t, forward, backward);
   const Arcs arcs = arcs_by_label(t);
   const Nodes nodes = nodes_by_label(t);
   impl->products = t.products;
-  impl->pairs = static_cast<std::int32_t>(join.sparse.size());
 
   Packer p;
-  const bool narrow = std::max(forward.all_cells(), backward.all_cells()) < 65536;
+  const bool narrow = std::max({forward.all_cells(), backward.all_cells(), t.K + 1}) < 65536;
   const auto pack = narrow ? pack_sweep<std::uint16_t> : pack_sweep<std::int32_t>;
   const At f = pack(p, forward, impl->forward), b = pack(p, backward, impl->backward);
   std::vector<std::pair<const void**, std::size_t>> places;  // pointers to set once the device address is known
@@ -165,29 +171,36 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
     place(d.entry, at.entry);
     place(d.thin_entry, at.thin_entry);
     place(d.begins, at.begins);
-    place(d.label, at.label);
   };
   sweep_places(impl->forward, f);
   sweep_places(impl->backward, b);
 
   DeviceJoin& j = impl->join;
-  j.dense = join.dense;
-  j.sparse = static_cast<std::int32_t>(join.sparse_begin.size()) - 1;
-  j.groups = static_cast<std::int32_t>(forward.groups.size());
-  place(j.label_begin, p.add(join.label_begin));
-  place(j.cell, p.add(join.cell));
-  place(j.place, p.add(join.place));
-  place(j.first, p.add(join.first));
+  j.K = t.K;
+  j.outs = forward.outs;
+  j.forward_cells = forward.cells;
+  j.backward_cells = backward.cells;
+  j.rounds = join.rounds();
+  j.groups = static_cast<std::int32_t>(join.groups.size());
   j.places = join.places;
-  j.slots = static_cast<std::int32_t>(forward.source.size());
-  place(j.begin, p.add(join.begin));
-  place(j.source, p.add(join.source));
-  place(j.node_begin, p.add(join.node_begin));
-  place(j.node_target, p.add(join.node_target));
-  place(j.node_first, p.add(join.node_first));
-  place(j.group, p.add(forward.groups));
-  place(j.sparse_begin, p.add(join.sparse_begin));
-  place(j.sparse_pair, p.add(join.sparse));
+  j.zero_place = join.zero_place;
+  j.group_places = join.group_places;
+  j.dense = join.dense;
+  j.sparse_rounds = join.sparse_rounds();
+  place(j.arrival, p.add(join.arrival));
+  place(j.round_begin, p.add(join.round_begin));
+  place(j.round_label, p.add(join.round_label));
+  place(j.out, p.add(join.out));
+  place(j.group, p.add(join.groups));
+  if (!join.arrival_begin.empty()) {
+    place(j.arrival_begin, p.add(join.arrival_begin));
+    place(j.arrival_source, p.add(join.arrival_source));
+  }
+  if (!join.out_begin.empty()) {
+    place(j.out_begin, p.add(join.out_begin));
+    place(j.out_target, p.add(join.out_target));
+  }
+  place(j.sparse, p.add(join.sparse));
   place(j.pair_begin, p.add(join.pair_begin));
   place(j.pair_entry, p.add(join.pair_entry));
 
@@ -210,9 +223,11 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   place(d.arc_begin, p.add(arcs.begin));
   place(d.arc_from, p.add(arcs.from));
   place(d.arc_to, p.add(arcs.to));
+  std::vector<std::int32_t> node_cell;
+  for (std::int32_t n = 0; n < t.nodes; ++n) node_cell.push_back(forward.cell(n));
+  place(d.node_cell, p.add(node_cell));
   place(d.label_begin, p.add(nodes.begin));
   place(d.label_node, p.add(nodes.node));
-  place(d.node_cell, p.add(forward.cell));
 
   int device = 0;
   check(cudaGetDevice(&device), "no device");

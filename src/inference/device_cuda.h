@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "inference/sweep.h"
 #include "regccrf/cuda.h"
@@ -13,36 +14,54 @@
 namespace regccrf::cuda {
 
 inline void check(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) throw Error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(error));
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // so that the caller's own checks do not find it
+  throw Error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(error));
+}
+
+// Launches a kernel of one argument. Sources hold no launch syntax of their own, nor declare dynamic shared memory, so
+// that they are plain C++ to the compiler of tests/emulated.
+template <class Args>
+void launch_kernel(void (*kernel)(Args), dim3 grid, unsigned threads, std::int64_t bytes, cudaStream_t stream,
+                   std::type_identity_t<Args> args, const char* what) {
+  if (bytes > 0)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), what);
+  void* list[] = {&args};
+  check(cudaLaunchKernel(kernel, grid, dim3(threads), list, static_cast<std::size_t>(bytes), stream), what);
+}
+
+// A block's dynamic shared memory.
+__device__ inline char* shared_memory() {
+  extern __shared__ __align__(16) char shared[];
+  return shared;
 }
 
 void check_batch(const char* operation, const Batch& batch);  // Error where it is more than a launch takes
 
 // A Sweep as kernels take it. What a step reads lies in one piece (`hot`), so that a block can copy it on chip; offsets
-// are bytes into it. Sources and labels are 16-bit numbers there if `narrow`, else 32-bit.
+// are bytes into it. Cells and labels are 16-bit numbers there if `narrow`, else 32-bit.
 struct DeviceSweep {
-  std::int32_t K, cells, all_cells, extras, thin, first_thin, thin_slots, groups, entries;
-  std::int32_t warps[2];  // of the general schedule and the resident one, 0: there is none
-  std::int32_t two, narrow;
+  std::int32_t K, outs, cells, all_cells, extras, thin, first_thin, thin_slots, groups, entries;
+  std::int32_t warps[2];  // of the general schedule and the resident one
+  std::int32_t two, narrow, kind, trash, tensor_warps, tensor_units;
   const char* hot;
-  std::int32_t hot_bytes, group_at, unit_at[2], warp_at[2], label_at, source_at, thin_source_at, extra_begin_at,
-      extra_source_at;
+  std::int32_t hot_bytes, group_at, unit_at[2], warp_at[2], label_at, stored_at, out_of_at, tensor_at, source_at,
+      thin_source_at, extra_begin_at, extra_source_at;
   const std::int32_t* entry;       // [entries]
   const std::int32_t* thin_entry;  // [thin_slots, thin]
-  const std::uint8_t* begins;      // [cells]
-  const std::int32_t* label;       // [cells]
+  const std::uint8_t* begins;      // [outs]
 };
 
+// A Join as kernels take it.
 struct DeviceJoin {
-  std::int32_t dense, sparse, groups, places, slots;  // slots: the groups' places, which come first
-  const std::int32_t *label_begin, *cell, *place;
-  const Source* first;
-  const std::int32_t *begin, *source;
-  const Source* node_first;
-  const std::int32_t *node_begin, *node_target;
-  const SweepGroup* group;
-  const std::int32_t* sparse_begin;
-  const Source* sparse_pair;
+  std::int32_t K, outs, forward_cells, backward_cells;
+  std::int32_t rounds, groups, places, zero_place, group_places, dense, sparse_rounds;
+  const JoinArrival* arrival;
+  const std::int32_t *round_begin, *round_label;
+  const JoinOut* out;
+  const JoinGroup* group;
+  const std::int32_t *arrival_begin, *arrival_source, *out_begin, *out_target;  // null: no such lists
+  const Source* sparse;
   const std::int32_t *pair_begin, *pair_entry;
 };
 
@@ -53,8 +72,8 @@ struct DeviceTopology {
   const std::int32_t *into_begin, *into_node, *from_begin, *from_arrival;
   const std::uint8_t *accepting, *node_accepts;
   const std::int32_t *arc_begin, *arc_from, *arc_to;  // arcs by label: [K + 1], states
-  const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
   const std::int32_t* node_cell;                      // → forward cell
+  const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
 };
 
 struct DeviceConstraint::Impl {
@@ -68,8 +87,7 @@ struct DeviceConstraint::Impl {
   DeviceJoin join{};
   DeviceTopology topology{};
   std::int64_t products = 0;
-  std::int32_t pairs = 0;  // of the join's sparse bigrams
-  int shared_bytes = 0;    // what a block may have
+  int shared_bytes = 0;  // what a block may have
   int processors = 0;
 };
 

@@ -330,8 +330,8 @@ void entropy(const DeviceConstraint& constraint, const Batch& batch, const Entro
   const Work work = cut_work(cutter, c, batch, wanted);
   const auto s = static_cast<cudaStream_t>(stream);
   prepare<double>(c, batch, work.scores, Scale::log, false, wanted.status, nullptr, nullptr, s);
-  entropy_kernel<<<static_cast<unsigned>(work.slots), kThreads, 0, s>>>({c.topology, batch, wanted, work});
-  check(cudaGetLastError(), "entropy");
+  launch_kernel(entropy_kernel, static_cast<unsigned>(work.slots), kThreads, 0, s, {c.topology, batch, wanted, work},
+                "entropy");
 }
 
 }  // namespace regccrf::cuda

@@ -80,57 +80,94 @@ __device__ void row_of_emissions(const Args<P>& a, std::int64_t b, std::int64_t 
   }
 }
 
+// The largest of some scores and whether one of them is NaN or +inf, to the whole block. Loads go out eight at a time.
+template <class Score>
+__device__ double largest_of(const Score* scores, std::int64_t count, bool& bad) {
+  __shared__ double largest[kRows];
+  constexpr int together = 8;
+  Score most = -INFINITY;
+  for (std::int64_t first = threadIdx.x; first < count; first += together * kThreads) {
+    Score x[together];
+#pragma unroll
+    for (int i = 0; i < together; ++i)
+      x[i] = first + i * kThreads < count ? scores[first + i * kThreads] : -Score{INFINITY};
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      bad |= !(x[i] < INFINITY);
+      most = x[i] > most ? x[i] : most;
+    }
+  }
+  const double mine = warp_max(bounded(static_cast<double>(most)));
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = mine;
+  __syncthreads();
+  double all = -INFINITY;
+  for (double x : largest) all = fmax(all, x);
+  return all;
+}
+
+// Everything but the emissions, one number after the other: the sweeps' entries of g, then start and end.
 template <class P, class Score>
 __device__ void transitions(const Args<P>& a) {
-  __shared__ double largest[3][kRows];
   const Score* scores[3] = {static_cast<const Score*>(a.transitions), static_cast<const Score*>(a.start),
                             static_cast<const Score*>(a.end)};
-  const std::int64_t sizes[3] = {std::int64_t{a.K} * a.K, a.start ? a.K : 0, a.end ? a.K : 0};
   double shift[3];
+  bool bad = false;
+#pragma unroll 1
   for (int part = 0; part < 3; ++part) {
-    double most = -INFINITY;
-    bool bad = false;
-#pragma unroll 8
-    for (std::int64_t i = threadIdx.x; i < sizes[part]; i += kThreads) {
-      const double x = as_double(scores[part][i]);
-      bad |= isnan(x) || x == INFINITY;
-      most = fmax(most, x);
-    }
-    if (bad) *a.out.bad = 1;
-    most = warp_max(most);
-    if (threadIdx.x % 32 == 0) largest[part][threadIdx.x / 32] = most;
-  }
-  __syncthreads();
-  for (int part = 0; part < 3; ++part) {
-    double most = -INFINITY;
-    for (double x : largest[part]) most = fmax(most, x);
+    const std::int64_t count = !scores[part] ? 0 : part == 0 ? std::int64_t{a.K} * a.K : a.K;
+    const double most = largest_of(scores[part], count, bad);
     shift[part] = a.log || !isfinite(most) ? 0 : most;
     if (blockIdx.x == 0 && threadIdx.x == 0) a.out.shifts[part] = shift[part];
   }
-  const auto value = [&](double x, double by) { return static_cast<P>(a.log ? x : exp(x - by)); };
-  const std::int64_t first = blockIdx.x * std::int64_t{kThreads} + threadIdx.x,
-                     stride = std::int64_t{gridDim.x} * kThreads;
-  for (int s = 0; s < a.sweeps; ++s) {
-    const DeviceSweep& sweep = a.sweep[s];
-    for (std::int64_t i = first; i < sweep.entries + 8; i += stride) {  // a tile may read past the last row
-      const std::int32_t entry = i < sweep.entries ? sweep.entry[i] : -1;
-      a.out.matrix[s][i] = value(entry < 0 ? -INFINITY : as_double(scores[0][entry]), shift[0]);
+  if (bad) *a.out.bad = 1;
+
+  const std::int64_t matrix[2] = {a.sweep[0].entries + 8, a.sweeps > 1 ? a.sweep[1].entries + 8 : 0},
+                     thin[2] = {std::int64_t{a.sweep[0].thin} * a.sweep[0].thin_slots,
+                                a.sweeps > 1 ? std::int64_t{a.sweep[1].thin} * a.sweep[1].thin_slots : 0};
+  const std::int64_t count = matrix[0] + thin[0] + matrix[1] + thin[1] + 2 * a.K;
+#pragma unroll 1
+  for (std::int64_t n = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; n < count;
+       n += std::int64_t{gridDim.x} * kThreads) {
+    std::int64_t i = n;
+    int s = 0;
+    if (i >= matrix[0] + thin[0]) i -= matrix[0] + thin[0], s = 1;
+    double x = -INFINITY, by = shift[0];
+    P* to;
+    if (i < matrix[s]) {
+      to = a.out.matrix[s] + i;
+      const std::int32_t entry =
+          i < a.sweep[s].entries ? a.sweep[s].entry[i] : -1;  // a tile may read past the last row
+      if (entry >= 0) x = as_double(scores[0][entry]);
+    } else if (i < matrix[s] + thin[s]) {
+      i -= matrix[s];
+      to = a.out.thin[s] + i;
+      const std::int32_t entry = a.sweep[s].thin_entry[i];
+      if (entry >= 0) x = as_double(scores[0][entry]);
+    } else {
+      i -= matrix[s] + thin[s];
+      const int end = i >= a.K;
+      i -= end * a.K;
+      to = (end ? a.out.end : a.out.start) + i;
+      x = scores[1 + end] ? as_double(scores[1 + end][i]) : 0;
+      by = shift[1 + end];
     }
-    for (std::int64_t i = first; i < std::int64_t{sweep.thin} * sweep.thin_slots; i += stride) {
-      const std::int32_t entry = sweep.thin_entry[i];
-      a.out.thin[s][i] = value(entry < 0 ? -INFINITY : as_double(scores[0][entry]), shift[0]);
-    }
+    *to = static_cast<P>(a.log ? x : exp(x - by));
   }
-  for (std::int64_t k = first; k < a.K; k += stride) {
-    a.out.start[k] = value(a.start ? as_double(scores[1][k]) : 0, shift[1]);
-    a.out.end[k] = value(a.end ? as_double(scores[2][k]) : 0, shift[2]);
-  }
+}
+
+// The whole block takes part.
+__device__ bool any_of(const std::int32_t* flags, std::int64_t count) {
+  bool mine = false;
+  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) mine |= flags[i] != 0;
+  return __syncthreads_or(mine);
 }
 
 template <class P, class In>
 __global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
   const std::int64_t b = blockIdx.y;
   if (b == a.B) {
+    if (a.only && !any_of(a.only, a.B)) return;
     if (a.double_scores) {
       transitions<P, double>(a);
     } else {
@@ -160,8 +197,8 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
 template <class P, class In>
 void launch(const Args<P>& args, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(std::max<std::int64_t>((args.T + kRows - 1) / kRows, 1));
-  prepare_kernel<P, In><<<dim3(blocks, static_cast<unsigned>(args.B) + 1), kThreads, 0, stream>>>(args);
-  check(cudaGetLastError(), "preparing scores");
+  launch_kernel(prepare_kernel<P, In>, dim3(blocks, static_cast<unsigned>(args.B) + 1), kThreads, 0, stream, args,
+                "preparing scores");
 }
 
 }  // namespace

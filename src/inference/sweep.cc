@@ -76,29 +76,62 @@ std::vector<Draft> draft_groups(const Topology& topology, const Side& side) {
   return drafts;
 }
 
+std::int32_t index_of(const std::vector<std::int32_t>& labels, std::int32_t label) {
+  return static_cast<std::int32_t>(std::lower_bound(labels.begin(), labels.end(), label) - labels.begin());
+}
+
 class Builder {
  public:
-  Builder(const Topology& topology, const Side& side) : topology_(topology), side_(side) {
+  Builder(const Topology& topology, const Side& side)
+      : topology_(topology),
+        side_(side),
+        drafts_(draft_groups(topology, side)),
+        grouped_(static_cast<std::size_t>(topology.Q)) {
     sweep_.K = topology.K;
-    sweep_.cell.resize(static_cast<std::size_t>(side.places));
-  }
-
-  Sweep build(std::int32_t most_warps) {
-    const std::vector<Draft> drafts = draft_groups(topology_, side_);
-    std::vector<bool> grouped(static_cast<std::size_t>(topology_.Q));
-    for (const Draft& draft : drafts) {
-      for (std::int32_t q : draft.states) grouped[static_cast<std::size_t>(q)] = true;
+    sweep_.out.resize(static_cast<std::size_t>(side.places));
+    for (const Draft& draft : drafts_) {
+      for (std::int32_t q : draft.states) grouped_[static_cast<std::size_t>(q)] = true;
       number_group(draft);
     }
-    number_thin(grouped);
-    sweep_.cells = static_cast<std::int32_t>(sweep_.label.size());
-    for (const Draft& draft : drafts) fill_group(draft);
-    fill_thin(grouped);
-    for (Source *s = sweep_.source.data(), *end = s + sweep_.source.size(); s != end; ++s) note(*s);
+    number_thin();
+    sweep_.outs = static_cast<std::int32_t>(sweep_.label.size());
+  }
+
+  // Whether it can be resident as a kind, by its size and by what its slots want.
+  bool can_be(const ResidentKind& kind) const {
+    std::int32_t warps = 1, cells = sweep_.outs;
+    for (const SweepGroup& group : sweep_.groups) {
+      const std::int32_t lanes = resident_lanes(group, kind);
+      if (lanes == 0) return false;
+      warps += (tiles_in_band(group, kind) * lanes + 31) / 32;
+      cells += 2 * group.states * lanes * kind.slots;
+    }
+    warps = std::max(warps - 1, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin));
+    return warps <= kind.warps && cells <= kResidentCells && sweep_.K <= kResidentCells &&
+           thin_terms() <= kResidentTerms && wanted_once();
+  }
+
+  // `kind`: of kResidentKinds, or -1.
+  Sweep build(std::int32_t kind, std::int32_t most_warps) {
+    sweep_.kind = kind;
+    if (kind >= 0) {
+      make_resident(kResidentKinds[kind]);
+      make_tensor();
+    } else {
+      sweep_.stored.resize(static_cast<std::size_t>(sweep_.outs));
+      std::iota(sweep_.stored.begin(), sweep_.stored.end(), 0);
+      sweep_.cells = sweep_.outs;
+    }
+    sweep_.out_of.assign(static_cast<std::size_t>(sweep_.cells), -1);
+    for (const std::int32_t out : sweep_.out)
+      sweep_.out_of[static_cast<std::size_t>(sweep_.stored[static_cast<std::size_t>(out)])] = out;
+    for (std::size_t g = 0; g < drafts_.size(); ++g) fill_group(drafts_[g], sweep_.groups[g]);
+    fill_thin();
+    for (const Source& s : sweep_.source) note(s);
     for (const Source& s : sweep_.thin_source) note(s);
     sweep_.extras = static_cast<std::int32_t>(sweep_.extra_begin.size()) - 1;
-    begin_cells();
-    make_schedules(most_warps);
+    begin_outs();
+    make_general(most_warps);
     return std::move(sweep_);
   }
 
@@ -115,7 +148,7 @@ class Builder {
     group.slots = static_cast<std::int32_t>(draft.slot_labels.size());
     group.width = round_up(static_cast<std::int32_t>(draft.place_labels.size()), 4);
     group.tiles = (group.width + kTile - 1) / kTile;
-    group.first_cell = static_cast<std::int32_t>(sweep_.label.size());
+    group.first_out = static_cast<std::int32_t>(sweep_.label.size());
     group.first_entry = static_cast<std::int32_t>(sweep_.entry.size());
     for (const std::int32_t a : draft.slot_labels) {
       for (std::int32_t o = 0; o < group.width; ++o) {
@@ -127,24 +160,22 @@ class Builder {
     for (std::int32_t state = 0; state < group.states; ++state) {
       const std::int32_t q = draft.states[static_cast<std::size_t>(state)];
       for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
-        const auto o = static_cast<std::int32_t>(
-            std::lower_bound(draft.place_labels.begin(), draft.place_labels.end(), side_.place_label[p]) -
-            draft.place_labels.begin());
-        const std::int32_t cell = group.first_cell + o * group.states + state;
-        sweep_.cell[static_cast<std::size_t>(p)] = cell;
-        sweep_.label[static_cast<std::size_t>(cell)] = side_.place_label[p];
+        const std::int32_t out =
+            group.first_out + state * group.width + index_of(draft.place_labels, side_.place_label[p]);
+        sweep_.out[static_cast<std::size_t>(p)] = out;
+        sweep_.label[static_cast<std::size_t>(out)] = side_.place_label[p];
       }
     }
     sweep_.groups.push_back(group);
   }
 
-  void number_thin(const std::vector<bool>& grouped) {
+  void number_thin() {
     sweep_.first_thin = static_cast<std::int32_t>(sweep_.label.size());
     for (std::int32_t q = 0; q < topology_.Q; ++q) {
-      if (grouped[static_cast<std::size_t>(q)]) continue;
+      if (grouped_[static_cast<std::size_t>(q)]) continue;
       sweep_.thin_slots = std::max(sweep_.thin_slots, side_.width(q) > 0 ? side_.slots(q) : 0);
       for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
-        sweep_.cell[static_cast<std::size_t>(p)] = static_cast<std::int32_t>(sweep_.label.size());
+        sweep_.out[static_cast<std::size_t>(p)] = static_cast<std::int32_t>(sweep_.label.size());
         sweep_.label.push_back(side_.place_label[p]);
       }
     }
@@ -156,7 +187,7 @@ class Builder {
   // The cells that flow into a slot: at most two by name, more as an extra.
   Source source(std::int32_t slot) {
     const std::int32_t first = side_.from_begin[slot], last = side_.from_begin[slot + 1];
-    const auto cell = [&](std::int32_t i) { return sweep_.cell[static_cast<std::size_t>(side_.from_place[i])]; };
+    const auto cell = [&](std::int32_t i) { return sweep_.cell(side_.from_place[i]); };
     if (last - first <= 2) {
       return {last > first ? cell(first) : sweep_.zero(), last > first + 1 ? cell(first + 1) : sweep_.zero()};
     }
@@ -165,34 +196,37 @@ class Builder {
     return {sweep_.zero() + static_cast<std::int32_t>(sweep_.extra_begin.size()) - 1, sweep_.zero()};
   }
 
-  void fill_group(const Draft& draft) {
-    SweepGroup& group = sweep_.groups[filled_++];
+  void fill_group(const Draft& draft, SweepGroup& group) {
     group.first_source = static_cast<std::int32_t>(sweep_.source.size());
     sweep_.source.resize(sweep_.source.size() + draft.states.size() * draft.slot_labels.size(),
                          {sweep_.zero(), sweep_.zero()});
+    each_slot(draft, [&](std::int32_t state, std::int32_t i, std::int32_t slot) {
+      sweep_.source[static_cast<std::size_t>(group.first_source + state * group.slots + i)] = source(slot);
+    });
+  }
+
+  // act(state of the group, row of its matrix, slot)
+  template <class Act>
+  void each_slot(const Draft& draft, const Act& act) const {
     for (std::size_t s = 0; s < draft.states.size(); ++s) {
       const std::int32_t q = draft.states[s];
-      for (std::int32_t slot = side_.slot_begin[q]; slot < side_.slot_begin[q + 1]; ++slot) {
-        const auto i = static_cast<std::size_t>(
-            std::lower_bound(draft.slot_labels.begin(), draft.slot_labels.end(), side_.slot_label[slot]) -
-            draft.slot_labels.begin());
-        sweep_.source[static_cast<std::size_t>(group.first_source) + s * draft.slot_labels.size() + i] = source(slot);
-      }
+      for (std::int32_t slot = side_.slot_begin[q]; slot < side_.slot_begin[q + 1]; ++slot)
+        act(static_cast<std::int32_t>(s), index_of(draft.slot_labels, side_.slot_label[slot]), slot);
     }
   }
 
-  void fill_thin(const std::vector<bool>& grouped) {
+  void fill_thin() {
     const auto thin = static_cast<std::size_t>(sweep_.thin);
     sweep_.thin_source.assign(thin * static_cast<std::size_t>(sweep_.thin_slots), {sweep_.zero(), sweep_.zero()});
     sweep_.thin_entry.assign(thin * static_cast<std::size_t>(sweep_.thin_slots), -1);
     for (std::int32_t q = 0; q < topology_.Q; ++q) {
-      if (grouped[static_cast<std::size_t>(q)] || side_.width(q) == 0) continue;
+      if (grouped_[static_cast<std::size_t>(q)] || side_.width(q) == 0) continue;
       for (std::int32_t i = 0; i < side_.slots(q); ++i) {
         const std::int32_t slot = side_.slot_begin[q] + i;
         const Source from = source(slot);
         for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
           const std::size_t at = static_cast<std::size_t>(i) * thin +
-                                 static_cast<std::size_t>(sweep_.cell[static_cast<std::size_t>(p)] - sweep_.first_thin);
+                                 static_cast<std::size_t>(sweep_.out[static_cast<std::size_t>(p)] - sweep_.first_thin);
           sweep_.thin_source[at] = from;
           sweep_.thin_entry[at] = entry(side_.slot_label[slot], side_.place_label[p]);
         }
@@ -200,15 +234,118 @@ class Builder {
     }
   }
 
-  void begin_cells() {
-    sweep_.begins.resize(static_cast<std::size_t>(sweep_.cells));
+  void begin_outs() {
+    sweep_.begins.resize(static_cast<std::size_t>(sweep_.outs));
     for (std::int32_t q = 0; q < topology_.Q; ++q) {
       if (!(side_.forward ? q == topology_.start : topology_.accepting[q] != 0)) continue;
-      for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
-        sweep_.begins[static_cast<std::size_t>(sweep_.cell[static_cast<std::size_t>(p)])] = 1;
-      }
+      for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p)
+        sweep_.begins[static_cast<std::size_t>(sweep_.out[static_cast<std::size_t>(p)])] = 1;
     }
   }
+
+  // --- resident
+
+  // The lanes that a tile needs for its slots to fit into registers; 0: more than there are.
+  static std::int32_t resident_lanes(const SweepGroup& group, const ResidentKind& kind) {
+    std::int32_t lanes = 1;
+    while (lanes < 16 && lanes * kind.slots < group.slots) lanes *= 2;
+    return lanes * kind.slots < group.slots ? 0 : lanes;
+  }
+  static std::int32_t band_of(const SweepGroup& group, const ResidentKind& kind) {
+    return (group.states + kind.repeats - 1) / kind.repeats;
+  }
+  static std::int32_t tiles_in_band(const SweepGroup& group, const ResidentKind& kind) {
+    return band_of(group, kind) * group.tiles;
+  }
+
+  // The products of a thin out.
+  std::int32_t thin_terms() const {
+    std::int32_t most = 0;
+    for (std::int32_t q = 0; q < topology_.Q; ++q) {
+      if (grouped_[static_cast<std::size_t>(q)] || side_.width(q) == 0) continue;
+      for (std::int32_t slot = side_.slot_begin[q]; slot < side_.slot_begin[q + 1]; ++slot)
+        most = std::max(most, side_.from_begin[slot + 1] - side_.from_begin[slot]);
+    }
+    return sweep_.thin > 0 ? most * sweep_.thin_slots : 0;
+  }
+
+  // Every slot of a group has two sources at most, and no out is a source of two such slots.
+  bool wanted_once() const {
+    std::vector<bool> wanted(sweep_.out.size());
+    bool once = true;
+    for (const Draft& draft : drafts_) {
+      each_slot(draft, [&](std::int32_t, std::int32_t, std::int32_t slot) {
+        const std::int32_t first = side_.from_begin[slot], last = side_.from_begin[slot + 1];
+        once = once && last - first <= 2;
+        for (std::int32_t i = first; i < last && once; ++i) {
+          const auto place = static_cast<std::size_t>(side_.from_place[i]);
+          once = !wanted[place];
+          wanted[place] = true;
+        }
+      });
+    }
+    return once;
+  }
+
+  // Cells by the slots that want them, and a unit for each warp.
+  void make_resident(const ResidentKind& kind) {
+    std::int32_t cells = 0;
+    sweep_.stored.assign(static_cast<std::size_t>(sweep_.outs), -1);
+    const auto store = [&](std::int32_t place, std::int32_t cell) {
+      sweep_.stored[static_cast<std::size_t>(sweep_.out[static_cast<std::size_t>(place)])] = cell;
+    };
+    for (std::size_t g = 0; g < drafts_.size(); ++g) {
+      SweepGroup& group = sweep_.groups[g];
+      const std::int32_t lanes = resident_lanes(group, kind);
+      group.stride = lanes * kind.slots;
+      group.band = band_of(group, kind);
+      group.first_cell = cells;
+      group.planes = 1;
+      each_slot(drafts_[g], [&](std::int32_t state, std::int32_t i, std::int32_t slot) {
+        const std::int32_t first = side_.from_begin[slot], count = side_.from_begin[slot + 1] - first;
+        group.planes = std::max(group.planes, count);
+        for (std::int32_t n = 0; n < count; ++n)
+          store(side_.from_place[first + n], group.first_cell + (n * group.states + state) * group.stride + i);
+      });
+      cells += group.planes * group.states * group.stride;
+      for (std::int32_t tile = 0; tile < tiles_in_band(group, kind); tile += 32 / lanes)
+        sweep_.resident.units.push_back({static_cast<std::int32_t>(g), tile, lanes});
+    }
+    for (const std::int32_t out : sweep_.out) {
+      if (sweep_.stored[static_cast<std::size_t>(out)] < 0) sweep_.stored[static_cast<std::size_t>(out)] = cells++;
+    }
+    sweep_.cells = round_up(cells, 4);
+    sweep_.trash = sweep_.zero() + 1;
+    for (std::int32_t& cell : sweep_.stored) {
+      if (cell < 0) cell = sweep_.trash;
+    }
+    const auto units = static_cast<std::int32_t>(sweep_.resident.units.size());
+    sweep_.resident.warps = std::max({1, units, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin)});
+    for (std::int32_t w = 0; w <= sweep_.resident.warps; ++w) sweep_.resident.begin.push_back(std::min(w, units));
+  }
+
+  // The widest units that give every warp one.
+  void make_tensor() {
+    constexpr std::pair<std::int32_t, std::int32_t> shapes[] = {{1, 1}, {1, 2}, {2, 2}};
+    for (const auto& [tiles, columns] : shapes) {
+      sweep_.tensor.clear();
+      for (std::size_t g = 0; g < sweep_.groups.size(); ++g) {
+        const SweepGroup& group = sweep_.groups[g];
+        if (group.slots > kTensorSlots) return sweep_.tensor.clear();
+        for (std::int32_t state = 0; state < group.states; state += 8 * tiles) {
+          for (std::int32_t out = 0; out < group.width; out += 8 * columns)
+            sweep_.tensor.push_back({static_cast<std::int32_t>(g), state, out, tiles, columns});
+        }
+      }
+      if (sweep_.tensor.size() <= static_cast<std::size_t>(kTensorWarps)) break;
+    }
+    const std::int32_t warps = std::max({1, static_cast<std::int32_t>(sweep_.tensor.size()),
+                                         (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin)});
+    if (warps > kTensorWarps) return sweep_.tensor.clear();
+    sweep_.tensor_warps = warps;
+  }
+
+  // --- the general schedule
 
   std::int64_t tiles() const {
     std::int64_t tiles = 0;
@@ -223,16 +360,8 @@ class Builder {
     return lanes;
   }
 
-  // The lanes that a tile needs for its slots to fit into registers; 0: more than there are.
-  static std::int32_t resident_lanes(const SweepGroup& group) {
-    std::int32_t lanes = 1;
-    while (lanes < 8 && lanes * kResidentSlots < group.slots) lanes *= 2;
-    return lanes * kResidentSlots < group.slots ? 0 : lanes;
-  }
-
   // Units to warps, the longest first, each to the warp with the least to do.
-  template <class Lanes>
-  Schedule schedule(std::int32_t most_warps, const Lanes& lanes_of) const {
+  void make_general(std::int32_t most_warps) {
     struct Costed {
       Unit unit;
       std::int64_t cost;
@@ -240,7 +369,7 @@ class Builder {
     std::vector<Costed> all;
     for (std::size_t g = 0; g < sweep_.groups.size(); ++g) {
       const SweepGroup& group = sweep_.groups[g];
-      const std::int32_t lanes = lanes_of(group);
+      const std::int32_t lanes = general_lanes(group, most_warps);
       for (std::int32_t first = 0; first < group.states * group.tiles; first += 32 / lanes) {
         all.push_back({{static_cast<std::int32_t>(g), first, lanes}, 60 + 14 * ((group.slots + lanes - 1) / lanes)});
       }
@@ -248,7 +377,7 @@ class Builder {
     for (std::int32_t first = 0; first < sweep_.thin; first += 32)
       all.push_back({{-1, first, 1}, 20 + 6 * sweep_.thin_slots});
     std::stable_sort(all.begin(), all.end(), [](const Costed& x, const Costed& y) { return x.cost > y.cost; });
-    Schedule schedule;
+    Schedule& schedule = sweep_.general;
     schedule.warps =
         static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(all.size()), 1, most_warps));
     std::vector<std::vector<Unit>> of(static_cast<std::size_t>(schedule.warps));
@@ -266,39 +395,13 @@ class Builder {
       schedule.units.insert(schedule.units.end(), units.begin(), units.end());
       schedule.begin.push_back(static_cast<std::int32_t>(schedule.units.size()));
     }
-    return schedule;
-  }
-
-  void make_schedules(std::int32_t most_warps) {
-    sweep_.general = schedule(most_warps, [&](const SweepGroup& group) { return general_lanes(group, most_warps); });
-    make_resident();
-  }
-
-  void make_resident() {
-    Schedule& resident = sweep_.resident;
-    for (std::size_t g = 0; g < sweep_.groups.size(); ++g) {
-      const SweepGroup& group = sweep_.groups[g];
-      const std::int32_t lanes = resident_lanes(group);
-      if (lanes == 0) return resident.units.clear();
-      for (std::int32_t first = 0; first < group.states * group.tiles; first += 32 / lanes) {
-        resident.units.push_back({static_cast<std::int32_t>(g), first, lanes});
-      }
-    }
-    const auto units = static_cast<std::int32_t>(resident.units.size());
-    const std::int32_t warps = std::max({1, units, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin)});
-    const std::int32_t terms = sweep_.thin_slots * (sweep_.two ? 2 : 1);
-    if (warps > kResidentWarps || sweep_.extras > 0 || (sweep_.thin > 0 && terms > kResidentTerms) ||
-        sweep_.cells > kResidentCells || sweep_.K > kResidentCells) {
-      return resident.units.clear();
-    }
-    resident.warps = warps;
-    for (std::int32_t w = 0; w <= warps; ++w) resident.begin.push_back(std::min(w, units));
   }
 
   const Topology& topology_;
   const Side& side_;
+  std::vector<Draft> drafts_;
+  std::vector<bool> grouped_;
   Sweep sweep_;
-  std::size_t filled_ = 0;
 };
 
 template <class Of>
@@ -319,16 +422,17 @@ void by_key(std::size_t keys, std::size_t items, const Of& key_of, std::vector<s
 
 }  // namespace
 
-Sweep forward_sweep(const Topology& t, std::int32_t most_warps) {
-  const Side side{t.arrival_begin, t.arrival_label, t.node_begin, t.node_label,
-                  t.into_begin,    t.into_node,     t.nodes,      true};
-  return Builder(t, side).build(most_warps);
-}
-
-Sweep backward_sweep(const Topology& t, std::int32_t most_warps) {
-  const Side side{t.node_begin, t.node_label,   t.arrival_begin, t.arrival_label,
+Sweeps make_sweeps(const Topology& t, std::int32_t most_warps) {
+  const Side ahead{t.arrival_begin, t.arrival_label, t.node_begin, t.node_label,
+                   t.into_begin,    t.into_node,     t.nodes,      true};
+  const Side back{t.node_begin, t.node_label,   t.arrival_begin, t.arrival_label,
                   t.from_begin, t.from_arrival, t.arrivals,      false};
-  return Builder(t, side).build(most_warps);
+  Builder forward(t, ahead), backward(t, back);
+  std::int32_t kind = 0;
+  const auto kinds = static_cast<std::int32_t>(std::size(kResidentKinds));
+  while (kind < kinds && !(forward.can_be(kResidentKinds[kind]) && backward.can_be(kResidentKinds[kind]))) ++kind;
+  if (kind == kinds) kind = -1;
+  return {forward.build(kind, most_warps), backward.build(kind, most_warps)};
 }
 
 namespace {
@@ -341,73 +445,105 @@ Source first_two(std::int32_t begin, std::int32_t end, std::int32_t zero, const 
   return {begin < end ? cell_at(begin) : zero, begin + 1 < end ? cell_at(begin + 1) : zero};
 }
 
+// Where alpha at each arrival is put: a group's slots are found from its matrix (row → label) and its states' arrivals;
+// the rest come behind.
+std::vector<std::int32_t> number_places(const Topology& t, const Sweep& forward, Join& join) {
+  std::vector<std::int32_t> state_of(static_cast<std::size_t>(forward.outs), -1),
+      place(static_cast<std::size_t>(t.arrivals), -1);
+  for (std::int32_t n = 0; n < t.nodes; ++n)
+    state_of[static_cast<std::size_t>(forward.out[static_cast<std::size_t>(n)])] = t.node_state[n];
+  for (const SweepGroup& group : forward.groups) {
+    const std::int32_t slots = round_up(group.slots, 4);
+    join.groups.push_back(
+        {group.states, slots, group.width, join.places, group.first_out, group.first_entry, group.slots});
+    for (std::int32_t s = 0; s < group.states; ++s) {
+      const auto row = state_of.begin() + group.first_out + s * group.width;
+      const std::int32_t q = *std::find_if(row, row + group.width, [](std::int32_t state) { return state >= 0; });
+      std::int32_t m = t.arrival_begin[q];
+      for (std::int32_t i = 0; i < group.slots && m < t.arrival_begin[q + 1]; ++i) {
+        const std::int32_t a = forward.entry[static_cast<std::size_t>(group.first_entry + i * group.width)] / t.K;
+        if (t.arrival_label[m] == a) place[static_cast<std::size_t>(m++)] = join.places + s * slots + i;
+      }
+    }
+    join.places += group.states * slots;
+  }
+  join.group_places = join.places;
+  for (std::int32_t& p : place) {
+    if (p < 0) p = join.places++;
+  }
+  join.zero_place = join.places++;
+  return place;
+}
+
+void join_arrivals(const Topology& t, const Sweep& forward, const Sweep& backward,
+                   const std::vector<std::int32_t>& place, Join& join) {
+  std::vector<std::int32_t> begin, order;
+  by_key(
+      static_cast<std::size_t>(t.K), static_cast<std::size_t>(t.arrivals),
+      [&](std::size_t m) { return t.arrival_label[m]; }, begin, order);
+  const std::int32_t padding = join.places++;
+  const auto cell_at = [&](std::int32_t i) { return forward.cell(t.into_node[i]); };
+  join.round_begin = {0};
+  join.arrival_begin = {0};
+  for (std::size_t a = 0; a + 1 < begin.size(); ++a) {
+    for (std::int32_t k = begin[a]; k < begin[a + 1]; ++k) {
+      const std::int32_t m = order[static_cast<std::size_t>(k)];
+      const Source first =
+          first_two(t.into_begin[m], t.into_begin[m + 1], forward.zero(), cell_at, join.arrival_source);
+      join.arrival.push_back({first.x, first.y, backward.cell(m), place[static_cast<std::size_t>(m)]});
+      join.arrival_begin.push_back(static_cast<std::int32_t>(join.arrival_source.size()));
+    }
+    while (join.arrival.size() % 32 != 0) {
+      join.arrival.push_back({forward.zero(), forward.zero(), backward.zero(), padding});
+      join.arrival_begin.push_back(join.arrival_begin.back());
+    }
+    join.round_begin.push_back(static_cast<std::int32_t>(join.arrival.size() / 32));
+    join.round_label.resize(join.arrival.size() / 32, static_cast<std::int32_t>(a));
+  }
+  if (join.arrival_source.empty()) join.arrival_begin.clear();
+}
+
+void join_outs(const Topology& t, const Sweep& forward, const Sweep& backward, const std::vector<std::int32_t>& node_of,
+               Join& join) {
+  const auto cell_at = [&](std::int32_t i) { return backward.cell(t.from_arrival[i]); };
+  join.out_begin = {0};
+  for (std::size_t o = 0; o < node_of.size(); ++o) {
+    const std::int32_t n = node_of[o];
+    const Source first = first_two(n < 0 ? 0 : t.from_begin[n], n < 0 ? 0 : t.from_begin[n + 1], backward.zero(),
+                                   cell_at, join.out_target);
+    join.out.push_back({first.x, first.y, forward.label[o]});
+    join.out_begin.push_back(static_cast<std::int32_t>(join.out_target.size()));
+  }
+  if (join.out_target.empty()) join.out_begin.clear();
+}
+
 }  // namespace
 
 Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
   Join join;
-  std::vector<std::int32_t> node_of(static_cast<std::size_t>(forward.cells), -1);
+  std::vector<std::int32_t> node_of(static_cast<std::size_t>(forward.outs), -1);
   for (std::int32_t n = 0; n < t.nodes; ++n)
-    node_of[static_cast<std::size_t>(forward.cell[static_cast<std::size_t>(n)])] = n;
-
-  // Places: a group's slots are found from its matrix (row → label) and its states' arrivals; the rest come behind.
-  std::vector<std::int32_t> place(static_cast<std::size_t>(t.arrivals), -1);
-  for (const SweepGroup& group : forward.groups) {
-    for (std::int32_t s = 0; s < group.states; ++s) {
-      std::int32_t q = -1;
-      for (std::int32_t o = 0; o < group.width && q < 0; ++o) {
-        const std::int32_t n = node_of[static_cast<std::size_t>(group.first_cell + o * group.states + s)];
-        if (n >= 0) q = t.node_state[n];
-      }
-      std::int32_t m = t.arrival_begin[q];
-      for (std::int32_t i = 0; i < group.slots && m < t.arrival_begin[q + 1]; ++i) {
-        const std::int32_t a = forward.entry[static_cast<std::size_t>(group.first_entry + i * group.width)] / t.K;
-        if (t.arrival_label[m] == a) place[static_cast<std::size_t>(m++)] = group.first_source + i * group.states + s;
-      }
-    }
-  }
-  join.places = static_cast<std::int32_t>(forward.source.size());
-  for (std::int32_t& p : place) {
-    if (p < 0) p = join.places++;
-  }
+    node_of[static_cast<std::size_t>(forward.out[static_cast<std::size_t>(n)])] = n;
+  const std::vector<std::int32_t> place = number_places(t, forward, join);
+  join_arrivals(t, forward, backward, place, join);
+  join_outs(t, forward, backward, node_of, join);
   join.places = round_up(join.places, 4);
-
-  std::vector<std::int32_t> order;
-  by_key(
-      static_cast<std::size_t>(t.K), static_cast<std::size_t>(t.arrivals),
-      [&](std::size_t m) { return t.arrival_label[m]; }, join.label_begin, order);
-  join.begin.push_back(0);
-  for (const std::int32_t m : order) {
-    join.cell.push_back(backward.cell[static_cast<std::size_t>(m)]);
-    join.place.push_back(place[static_cast<std::size_t>(m)]);
-    const auto cell_at = [&](std::int32_t i) { return forward.cell[static_cast<std::size_t>(t.into_node[i])]; };
-    join.first.push_back(first_two(t.into_begin[m], t.into_begin[m + 1], forward.zero(), cell_at, join.source));
-    join.begin.push_back(static_cast<std::int32_t>(join.source.size()));
-  }
-  join.node_begin.push_back(0);
-  for (const std::int32_t n : node_of) {
-    const auto cell_at = [&](std::int32_t i) { return backward.cell[static_cast<std::size_t>(t.from_arrival[i])]; };
-    const std::int32_t begin = n < 0 ? 0 : t.from_begin[n], end = n < 0 ? 0 : t.from_begin[n + 1];
-    join.node_first.push_back(first_two(begin, end, backward.zero(), cell_at, join.node_target));
-    join.node_begin.push_back(static_cast<std::int32_t>(join.node_target.size()));
-  }
 
   // Thin states' bigrams, by (a, b).
   join.dense = static_cast<std::int32_t>(forward.entry.size());
   std::map<std::int32_t, std::vector<Source>> sparse;
-  for (std::int32_t c = forward.first_thin; c < forward.cells; ++c) {
-    const std::int32_t n = node_of[static_cast<std::size_t>(c)];
+  for (std::int32_t o = forward.first_thin; o < forward.outs; ++o) {
+    const std::int32_t n = node_of[static_cast<std::size_t>(o)];
     if (n < 0) continue;  // padding
     const std::int32_t q = t.node_state[n];
-    for (std::int32_t m = t.arrival_begin[q]; m < t.arrival_begin[q + 1]; ++m) {
-      sparse[t.arrival_label[m] * t.K + t.node_label[n]].push_back({place[static_cast<std::size_t>(m)], c});
-    }
+    for (std::int32_t m = t.arrival_begin[q]; m < t.arrival_begin[q + 1]; ++m)
+      sparse[t.arrival_label[m] * t.K + t.node_label[n]].push_back({place[static_cast<std::size_t>(m)], o});
   }
   std::vector<std::int32_t> pair(forward.entry);
-  join.sparse_begin.push_back(0);
   for (const auto& [ab, list] : sparse) {
     join.sparse.insert(join.sparse.end(), list.begin(), list.end());
-    join.sparse_begin.push_back(static_cast<std::int32_t>(join.sparse.size()));
-    pair.push_back(ab);
+    while (join.sparse.size() % 32 != 0) join.sparse.push_back({join.zero_place, 0});
+    pair.resize(static_cast<std::size_t>(join.dense + join.sparse_rounds()), ab);
   }
   by_key(
       static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K), pair.size(),

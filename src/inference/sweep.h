@@ -1,22 +1,28 @@
 // Sweep: one direction of the dynamic programme, laid out for a GPU. Made on the host; plain numbers.
 //
 // Forwards and backwards are the same thing with the roles of nodes and arrivals exchanged (topology.h):
-//   forward   cell (r, b), a node:      next[r, b] = w[b] · Σ_a g[a, b] · Σ_{arcs (q, a, r)} now[q, a]
-//   backward  cell (r, a), an arrival:  next[r, a] = w[a] · Σ_b g[a, b] · Σ_{arcs (r, b, s)} now[s, b]
-// So a cell is a weight times a dot product over the slots of its state; a slot is a sum over a few cells of the step
-// before, and an entry of g stands between a slot and a cell.
+//   forward   out (r, b), a node:      next[r, b] = w[b] · Σ_a g[a, b] · Σ_{arcs (q, a, r)} now[q, a]
+//   backward  out (r, a), an arrival:  next[r, a] = w[a] · Σ_b g[a, b] · Σ_{arcs (r, b, s)} now[s, b]
+// So an out is a weight times a dot product over the slots of its state; a slot is a sum over a few outs of the step
+// before, and an entry of g stands between a slot and an out. Where an out is stored is its cell.
 //
 // A slot names up to two cells, its sources; where it has more, their sum gets a cell of its own (an extra), made in a
-// round of its own before the step. States with few slots (thin) are done cell by cell. The others are put into groups
-// of alike states, padded to the union of their slots' labels and their cells' labels, so that a group is one dense
+// round of its own before the step. States with few slots (thin) are done out by out. The others are put into groups
+// of alike states, padded to the union of their slots' labels and their outs' labels, so that a group is one dense
 // product with a matrix [slots, labels] that its states share.
 //
-// A unit is what a warp does at a time: 32 thin cells, or some tiles (one state, kTile neighbouring cells) of a group,
+// A unit is what a warp does at a time: 32 thin outs, or some tiles (one state, kTile neighbouring outs) of a group,
 // each by `lanes` threads that split the slots among them.
 //
-// A small enough sweep is resident: every thread has at most one tile of a group, kResidentSlots of its slots and
-// kResidentThin thin cells, and keeps what it needs of g and of the topology in its registers from the first step to
-// the last.
+// A small enough sweep is resident: what its threads need of g is in registers from the first step to the last, and
+// each has up to kResidentThin thin outs. For that the cells are put where they are wanted: the sources of a state's
+// slots lie side by side, in one row for the first and one for the second. That needs an out to be wanted by one slot
+// of a group at most. There are two ways to share out a step:
+//   resident  a thread has one tile and `slots` of its rows, for `repeats` states, and reads its slots as a vector;
+//             for floats
+//   tensor    a warp has 8 or 16 columns of a group's matrix, for 8 or 16 states, as the tensor cores multiply them;
+//   for
+//             sums of products in double
 #pragma once
 
 #include <cstdint>
@@ -27,10 +33,16 @@
 namespace regccrf {
 
 constexpr std::int32_t kTile = 8;
-constexpr std::int32_t kThinSlots = 4;                            // a thin state has at most so many
-constexpr std::int32_t kResidentSlots = 12, kResidentWarps = 12;  // as many registers as a thread can have, almost
-constexpr std::int32_t kResidentThin = 4, kResidentTerms = 2;     // thin cells of a thread, and products of such a cell
-constexpr std::int32_t kResidentCells = 16000;                    // 16 bits hold the place of a float
+constexpr std::int32_t kThinSlots = 4;                         // a thin state has at most so many
+constexpr std::int32_t kResidentThin = 4, kResidentTerms = 2;  // thin outs of a thread, and products of such an out
+constexpr std::int32_t kResidentCells = 16000;                 // 16 bits hold the place of a float
+
+// Slots and states of a thread, and the warps whose registers have room for that. Tried in this order.
+struct ResidentKind {
+  std::int32_t slots, repeats, warps;
+};
+constexpr std::int32_t kTensorSlots = 64, kTensorWarps = 16;
+constexpr ResidentKind kResidentKinds[] = {{4, 1, 20}, {12, 1, 12}, {8, 2, 16}};
 
 struct Source {
   std::int32_t x, y;  // cells; Sweep::zero() where there is none
@@ -38,17 +50,25 @@ struct Source {
 
 struct SweepGroup {
   std::int32_t states, slots;
-  std::int32_t width;         // cells of a state, a multiple of 4
+  std::int32_t width;         // outs of a state, a multiple of 4
   std::int32_t tiles;         // of a state
-  std::int32_t first_cell;    // cell = first_cell + o · states + state: neighbours come from neighbours, mostly
+  std::int32_t first_out;     // out = first_out + state · width + o
   std::int32_t first_source;  // source = first_source + state · slots + i
   std::int32_t first_entry;   // entry = first_entry + i · width + o
+  // If resident: the row of a state's slots begins at first_cell + state · stride, that of their second sources, if
+  // there are planes for those, states · stride behind. A thread does states s, s + band, …
+  std::int32_t first_cell, stride, planes, band;
 };
 
 struct Unit {
-  std::int32_t group;  // -1: thin cells
-  std::int32_t first;  // first tile (tile-major: tile · states + state), or first thin cell
-  std::int32_t lanes;  // threads a tile: 1, 2, 4 or 8
+  std::int32_t group;  // -1: thin outs
+  std::int32_t first;  // first tile (tile-major: tile · states + state, or tile · band + state), or first thin out
+  std::int32_t lanes;  // threads a tile: a power of two, up to 8; 16 if resident
+};
+
+// 8 · columns outs of 8 · tiles states, from these on; a warp each.
+struct TensorUnit {
+  std::int32_t group, state, out, tiles, columns;
 };
 
 // Which warp does which units.
@@ -60,14 +80,19 @@ struct Schedule {
 
 struct Sweep {
   std::int32_t K = 0;
-  std::int32_t cells = 0, extras = 0;
-  std::int32_t zero() const { return cells; }                    // the cell that stays at the semiring's zero
-  std::int32_t all_cells() const { return cells + 1 + extras; }  // extras lie behind the zero
-  bool two = false;                                              // some slot has two sources
+  std::int32_t outs = 0, cells = 0, extras = 0;
+  std::int32_t zero() const { return cells; }  // the cell that stays at the semiring's zero
+  std::int32_t all_cells() const { return cells + 1 + extras + (kind >= 0); }  // extras and trash lie behind the zero
+  bool two = false;                                                            // some slot has two sources
 
-  std::vector<std::int32_t> label;   // [cells] K for padding
-  std::vector<std::uint8_t> begins;  // [cells] where the direction's first step puts weight
-  std::vector<std::int32_t> cell;    // [nodes or arrivals] → cell
+  std::vector<std::int32_t> label;   // [outs] K for padding
+  std::vector<std::uint8_t> begins;  // [outs] where the direction's first step puts weight
+  std::vector<std::int32_t> stored;  // [outs] → cell
+  std::vector<std::int32_t> out_of;  // [cells] → the out that is stored there; -1: none
+  std::vector<std::int32_t> out;     // [nodes or arrivals] → out
+  std::int32_t cell(std::int32_t place) const {
+    return stored[static_cast<std::size_t>(out[static_cast<std::size_t>(place)])];
+  }
 
   std::vector<SweepGroup> groups;
   std::vector<Source> source;       // of the groups' slots
@@ -81,34 +106,61 @@ struct Sweep {
   std::vector<std::int32_t> extra_source;
 
   Schedule general;
-  Schedule resident;  // a group's unit for each of the first warps; no warps at all: it does not fit
+  std::int32_t kind = -1;          // of kResidentKinds; -1: not resident
+  std::int32_t trash = -1;         // if resident: a cell that nobody reads, behind the others; padding is stored there
+  Schedule resident;               // a group's unit for each of the first warps
+  std::int32_t tensor_warps = 0;   // 0: not with tensor cores
+  std::vector<TensorUnit> tensor;  // for each of the first warps
 };
 
-// `most_warps`: of the block that will run the general schedule.
-Sweep forward_sweep(const Topology& topology, std::int32_t most_warps);
-Sweep backward_sweep(const Topology& topology, std::int32_t most_warps);
+// Both directions; both are resident, in the same kind, or none is. `most_warps`: of the block that will run the
+// general schedule.
+struct Sweeps {
+  Sweep forward, backward;
+};
+Sweeps make_sweeps(const Topology& topology, std::int32_t most_warps);
 
-// What joins the two: an arrival's weight is alpha (a sum over forward cells) times x (its backward cell).
+// What joins the two: an arrival's weight is alpha (a sum over forward cells) times x (its backward cell), and a
+// bigram's is alpha at an arrival, g, and y at an out, a sum over the backward cells that a node flows into.
+//
+// A warp does a round: 32 arrivals of one label, or 32 pairs (arrival, thin out) of one bigram. A round's sum is a
+// number of its own; round_begin and pair_begin say which of them belong together.
+struct JoinArrival {
+  std::int32_t x, y;   // the first two forward cells that flow into it, or the zero …
+  std::int32_t cell;   // backward cell; the zero for padding …
+  std::int32_t place;  // where its alpha is put: one of a group's slots, or behind those; padding shares one
+};
+struct JoinOut {
+  std::int32_t x, y;   // the first two backward cells that a node flows into, or the zero
+  std::int32_t label;  // K for padding
+};
+struct JoinGroup {
+  std::int32_t states, slots, width;  // slots and width: multiples of 4
+  std::int32_t first_place;           // place = first_place + state · slots + i
+  std::int32_t first_out;             // as in SweepGroup
+  std::int32_t first_entry, rows;     // as in SweepGroup; rows: slots without padding
+};
 struct Join {
-  std::vector<std::int32_t> label_begin;  // [K + 1] arrivals by label
-  std::vector<std::int32_t> cell;         // [arrivals] backward cell …
-  std::vector<std::int32_t> place;  // [arrivals] … where its alpha is put: first_source + i · states + state of a
-                                    // group's slot, or behind all of those …
-  std::vector<Source> first;        // [arrivals] … the first two forward cells that flow into it, or the zero …
-  std::vector<std::int32_t> begin;  // [arrivals + 1] … and the others
-  std::vector<std::int32_t> source;
-  std::int32_t places = 0;  // groups' slots that are padding among them
+  std::vector<JoinArrival> arrival;       // [rounds, 32]
+  std::vector<std::int32_t> round_begin;  // [K + 1] the rounds of each label
+  std::vector<std::int32_t> round_label;  // [rounds]
+  std::int32_t rounds() const { return round_begin.back(); }
 
-  std::vector<Source> node_first;  // [forward cells] the first two backward cells that a node flows into, or the zero …
-  std::vector<std::int32_t> node_begin;  // [forward cells + 1] … and the others
-  std::vector<std::int32_t> node_target;
+  std::vector<JoinOut> out;  // [forward outs]
+  std::vector<JoinGroup> groups;
+  std::int32_t places = 0;        // a multiple of 4
+  std::int32_t zero_place = 0;    // holds no alpha, ever
+  std::int32_t group_places = 0;  // the groups' slots, padding among them, come first
 
-  // Bigrams: dense in the forward groups' matrices, the rest as lists of (backward cell, forward cell).
-  std::vector<std::int32_t> slot_cell;     // [forward sources] backward cell of a group's slot, or the zero
-  std::int32_t dense = 0;                  // entries of the forward groups' matrices
-  std::vector<std::int32_t> sparse_begin;  // [sparse + 1]
-  std::vector<Source> sparse;              // x: place, y: forward cell
-  std::vector<std::int32_t> pair_begin;  // [K·K + 1] the dense entries (below `dense`) and sparse ones of each (a, b)
+  // What does not fit into the first two: lists by arrival and by out, empty if there are none.
+  std::vector<std::int32_t> arrival_begin, arrival_source;  // [rounds · 32 + 1]
+  std::vector<std::int32_t> out_begin, out_target;          // [outs + 1]
+
+  // Bigrams: dense in the forward groups' matrices, the rest in rounds.
+  std::int32_t dense = 0;      // entries of the forward groups' matrices
+  std::vector<Source> sparse;  // [sparse rounds, 32] x: place, y: forward out
+  std::int32_t sparse_rounds() const { return static_cast<std::int32_t>(sparse.size() / 32); }
+  std::vector<std::int32_t> pair_begin;  // [K·K + 1] the dense entries, and dense + a sparse round, of each (a, b)
   std::vector<std::int32_t> pair_entry;
 };
 Join make_join(const Topology& topology, const Sweep& forward, const Sweep& backward);

@@ -1,21 +1,29 @@
 // One step of a sweep, by one block. Written once: the semiring says what sums and products are, and `emit` what
-// becomes of a cell.
+// becomes of an out.
+//
+// A small automaton's step is short, and a block's steps follow one another, so what counts is how many instructions
+// stand one behind the other. ResidentSteps is one straight line of them: nobody is left out, threads with nothing to
+// do read a zero and write to a cell that nobody reads.
 #pragma once
 
-#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
 #include "inference/device_cuda.h"
+#include "inference/multiply_cuda.h"
 
 namespace regccrf::cuda {
 
 // Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers.
 enum class Keep { memory, chip, registers };
 
-inline int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); }
+// From a block's cells to those of the step behind: rows are read four cells at a time.
+__host__ __device__ inline std::int64_t room_for(std::int32_t all_cells) {
+  return (std::int64_t{all_cells} + 3) / 4 * 4;
+}
 
 template <class Index>
 struct Pair {
@@ -27,30 +35,38 @@ template <class Index>
 struct SweepView {
   const SweepGroup* group;
   const Unit* unit;
+  const TensorUnit* tensor;
   const std::int32_t* warp_begin;
-  const Index* label;
+  const Index *label, *stored, *out_of;
   const Pair<Index>* source;
   const Pair<Index>* thin_source;
   const std::int32_t* extra_begin;
   const Index* extra_source;
-  std::int32_t cells, extras, thin, first_thin, thin_slots, warps;
+  std::int32_t K, outs, cells, extras, thin, first_thin, thin_slots, warps, trash, tensor_units;
   bool two;
 
   __device__ SweepView(const DeviceSweep& sweep, const char* hot, int resident)
       : group(reinterpret_cast<const SweepGroup*>(hot + sweep.group_at)),
         unit(reinterpret_cast<const Unit*>(hot + sweep.unit_at[resident])),
+        tensor(reinterpret_cast<const TensorUnit*>(hot + sweep.tensor_at)),
         warp_begin(reinterpret_cast<const std::int32_t*>(hot + sweep.warp_at[resident])),
         label(reinterpret_cast<const Index*>(hot + sweep.label_at)),
+        stored(reinterpret_cast<const Index*>(hot + sweep.stored_at)),
+        out_of(reinterpret_cast<const Index*>(hot + sweep.out_of_at)),
         source(reinterpret_cast<const Pair<Index>*>(hot + sweep.source_at)),
         thin_source(reinterpret_cast<const Pair<Index>*>(hot + sweep.thin_source_at)),
         extra_begin(reinterpret_cast<const std::int32_t*>(hot + sweep.extra_begin_at)),
         extra_source(reinterpret_cast<const Index*>(hot + sweep.extra_source_at)),
+        K(sweep.K),
+        outs(sweep.outs),
         cells(sweep.cells),
         extras(sweep.extras),
         thin(sweep.thin),
         first_thin(sweep.first_thin),
         thin_slots(sweep.thin_slots),
         warps(sweep.warps[resident]),
+        trash(sweep.trash),
+        tensor_units(sweep.tensor_units),
         two(sweep.two != 0) {}
 };
 
@@ -94,91 +110,107 @@ __device__ inline void load4(const double* from, double to[4]) {
   to[0] = x.x, to[1] = x.y, to[2] = y.x, to[3] = y.y;
 }
 
-// Which tile a thread works on, and which part of its slots: neighbouring threads have neighbouring tiles, which mostly
-// share their entries of g.
-template <std::int32_t kLanes>
+__device__ inline void store4(float* to, const float (&x)[4]) {
+  *reinterpret_cast<float4*>(to) = float4{x[0], x[1], x[2], x[3]};
+}
+__device__ inline void store4(double* to, const double (&x)[4]) {
+  reinterpret_cast<double2*>(to)[0] = double2{x[0], x[1]};
+  reinterpret_cast<double2*>(to)[1] = double2{x[2], x[3]};
+}
+
+// The thread's number as a value that stays in a register: a compiler would ask for it anew each time, which takes
+// long.
+__device__ inline std::int32_t thread_number() {
+  std::int32_t thread = static_cast<std::int32_t>(threadIdx.x);
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+r"(thread));
+#endif
+  return thread;
+}
+
+// Which tile a thread works on, and which part of its slots. The threads of a tile are neighbours; neighbouring tiles
+// are those of neighbouring states.
 struct TileOf {
   std::int32_t part, tile, state;
   bool real;
-  // The cells that this thread has after sharing out, one every group.states.
-  __device__ std::int32_t first_cell(const SweepGroup& group) const {
-    return group.first_cell + (tile * kTile + part * (kTile / kLanes)) * group.states + state;
+  __device__ TileOf(std::int32_t states, std::int32_t tiles, std::int32_t first, std::int32_t lanes) {
+    const std::int32_t lane = threadIdx.x % 32, item = first + lane / lanes;
+    part = lane % lanes;
+    real = item < states * tiles;
+    tile = real ? item / states : 0;
+    state = real ? item - tile * states : 0;
   }
-  __device__ std::int32_t own_cells(const SweepGroup& group) const {
-    return real ? min(group.width - tile * kTile - part * (kTile / kLanes), kTile / kLanes) : 0;
-  }
-  __device__ TileOf(const SweepGroup& group, std::int32_t first) {
-    constexpr std::int32_t a_time = 32 / kLanes;
-    const std::int32_t lane = threadIdx.x % 32, item = first + lane % a_time;
-    part = lane / a_time;
-    real = item < group.states * group.tiles;
-    tile = real ? item / group.states : 0;
-    state = real ? item - tile * group.states : 0;
-  }
+  // The first of the outs that this thread has after sharing out, and how many: 8 / lanes, at least 1.
+  __device__ std::int32_t first_own() const { return (part & 1) * 4 + (part & 2) + ((part & 4) >> 2); }
 };
 
-// The lanes of a tile share out its sums: each round a thread keeps half of them and gives the other half to its
-// partner. In the end the thread of part p has those of the cells from p · kTile / kLanes on, at the front of `sum`.
-template <class S, std::int32_t kLanes>
-__device__ void share_out(std::int32_t part, typename S::Value (&sum)[kTile]) {
+// The threads of a tile share out its sums: each round a thread keeps half of them and gives the other half to its
+// partner. What it has in the end stands at the front of `sum`.
+template <class S, std::int32_t kWidth>
+__device__ void share_round(std::int32_t part, std::int32_t bit, typename S::Value (&sum)[kTile]) {
+  const bool upper = (part & bit) != 0;
 #pragma unroll
-  for (std::int32_t bit = kLanes / 2, width = kTile / 2; bit > 0; bit /= 2, width /= 2) {
-    const bool upper = (part & bit) != 0;
-#pragma unroll
-    for (std::int32_t k = 0; k < kTile / 2; ++k) {
-      if (k >= width) break;
-      const auto given = upper ? sum[k] : sum[k + width], kept = upper ? sum[k + width] : sum[k];
-      sum[k] = S::plus(kept, __shfl_xor_sync(0xffffffffu, given, bit * (32 / kLanes)));
-    }
+  for (std::int32_t k = 0; k < kWidth; ++k) {
+    const auto given = upper ? sum[k] : sum[k + kWidth], kept = upper ? sum[k + kWidth] : sum[k];
+    sum[k] = S::plus(kept, __shfl_xor_sync(0xffffffffu, given, bit));
+  }
+}
+template <class S>
+__device__ void share_out(std::int32_t lanes, std::int32_t part, typename S::Value (&sum)[kTile]) {
+  if (lanes >= 2) share_round<S, 4>(part, 1, sum);
+  if (lanes >= 4) share_round<S, 2>(part, 2, sum);
+  if (lanes >= 8) share_round<S, 1>(part, 4, sum);
+  if (lanes >= 16) sum[0] = S::plus(sum[0], __shfl_xor_sync(0xffffffffu, sum[0], 8));
+}
+
+// act(N) where N = 8 / lanes, at least 1, is the number of outs that a thread has; the same for a whole warp.
+template <class Act>
+__device__ void own_outs(std::int32_t lanes, const Act& act) {
+  if (lanes >= 8) {
+    act(std::integral_constant<std::int32_t, 1>{});
+  } else if (lanes == 4) {
+    act(std::integral_constant<std::int32_t, 2>{});
+  } else if (lanes == 2) {
+    act(std::integral_constant<std::int32_t, 4>{});
+  } else {
+    act(std::integral_constant<std::int32_t, 8>{});
   }
 }
 
-template <class Do>
-__device__ void by_lanes(std::int32_t lanes, const Do& act) {
-  switch (lanes) {
-    case 1:
-      act(std::integral_constant<std::int32_t, 1>{});
-      break;
-    case 2:
-      act(std::integral_constant<std::int32_t, 2>{});
-      break;
-    case 4:
-      act(std::integral_constant<std::int32_t, 4>{});
-      break;
-    default:
-      act(std::integral_constant<std::int32_t, 8>{});
-      break;
-  }
-}
-
-// Some tiles of a group, each by kLanes threads that take its slots in turn.
-template <class S, std::int32_t kLanes, bool kTwo, class Index, class Emit>
-__device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group, std::int32_t first,
+// Some tiles of a group, each by `lanes` threads that take its slots in turn.
+template <class S, bool kTwo, class Index, class Emit>
+__device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group, const Unit& unit,
                            const typename S::Value* __restrict__ matrix, const typename S::Value* now,
                            const Emit& emit) {
   using P = typename S::Value;
-  const TileOf<kLanes> at(group, first);
+  const std::int32_t lanes = unit.lanes;
+  const TileOf at(group.states, group.tiles, unit.first, lanes);
   const Pair<Index>* source = view.source + group.first_source + at.state * group.slots;
   const auto* row = matrix + group.first_entry + at.tile * kTile;
-  typename S::Value sum[kTile];
+  P sum[kTile];
 #pragma unroll
   for (std::int32_t k = 0; k < kTile; ++k) sum[k] = S::zero();
 #pragma unroll 4
-  for (std::int32_t i = at.part; i < group.slots; i += kLanes) {
+  for (std::int32_t i = at.part; i < group.slots; i += lanes) {
     auto x = now[source[i].x];
     if constexpr (kTwo) x = S::plus(x, now[source[i].y]);
-    typename S::Value gain[kTile];
+    P gain[kTile];
     load4(row + i * group.width, gain);
     load4(row + i * group.width + 4, gain + 4);
 #pragma unroll
     for (std::int32_t k = 0; k < kTile; ++k) sum[k] = S::plus_times(sum[k], x, gain[k]);
   }
-  share_out<S, kLanes>(at.part, sum);
+  share_out<S>(lanes, at.part, sum);
+  const std::int32_t first = at.tile * kTile + at.first_own();
+  own_outs(lanes, [&](auto own) {
 #pragma unroll
-  for (std::int32_t k = 0; k < kTile / kLanes; ++k) {
-    const std::int32_t cell = at.first_cell(group) + k * group.states;
-    if (k < at.own_cells(group)) emit(bytes_of<P>(cell), bytes_of<P>(view.label[cell]), sum[k]);
-  }
+    for (std::int32_t k = 0; k < decltype(own)::value; ++k) {
+      if (!at.real || at.part >= kTile || first + k >= group.width) continue;
+      const std::int32_t out = group.first_out + at.state * group.width + first + k;
+      if (view.label[out] != view.K)
+        emit.store(bytes_of<P>(view.stored[out]), emit.weight(bytes_of<P>(view.label[out])), sum[k]);
+    }
+  });
 }
 
 template <class S, class Index, class Emit>
@@ -195,14 +227,17 @@ __device__ void thin_unit(const SweepView<Index>& view, std::int32_t first,
     sum = S::plus_times(sum, x, thin_matrix[s * view.thin + i]);
   }
   using P = typename S::Value;
-  emit(bytes_of<P>(view.first_thin + i), bytes_of<P>(view.label[view.first_thin + i]), sum);
+  const std::int32_t out = view.first_thin + i;
+  if (view.label[out] == view.K) return;  // padding
+  emit.store(bytes_of<P>(view.stored[out]), emit.weight(bytes_of<P>(view.label[out])), sum);
 }
 
-// Steps by a general schedule, which reads everything anew. emit(cell, label, sum) takes each cell's sum over its
-// slots; the cell and its label are places in arrays of P, in bytes.
+// Steps by a general schedule, which reads everything anew. emit.store(cell, emit.weight(label), sum) takes each out's
+// sum over its slots; the cell and the label are places in arrays of P, in bytes.
 template <class S, class Index>
 struct GeneralSteps {
   using P = typename S::Value;
+  static constexpr bool kResident = false;
   const SweepView<Index>& view;
   const P *matrix, *thin_matrix;
 
@@ -214,28 +249,34 @@ struct GeneralSteps {
       const Unit unit = view.unit[u];
       if (unit.group < 0) {
         thin_unit<S>(view, unit.first, thin_matrix, now, emit);
-        continue;
+      } else if (view.two) {
+        thick_unit<S, true>(view, view.group[unit.group], unit, matrix, now, emit);
+      } else {
+        thick_unit<S, false>(view, view.group[unit.group], unit, matrix, now, emit);
       }
-      const SweepGroup group = view.group[unit.group];
-      by_lanes(unit.lanes, [&](auto lanes) {
-        constexpr std::int32_t n = decltype(lanes)::value;
-        if (view.two) {
-          thick_unit<S, n, true>(view, group, unit.first, matrix, now, emit);
-        } else {
-          thick_unit<S, n, false>(view, group, unit.first, matrix, now, emit);
-        }
-      });
+    }
+  }
+
+  // Sums of more than two cells, in cells of their own.
+  __device__ void fill_extras(P* now) const {
+    for (std::int32_t i = threadIdx.x; i < view.extras; i += blockDim.x) {
+      P sum = S::zero();
+      for (std::int32_t j = view.extra_begin[i]; j < view.extra_begin[i + 1]; ++j)
+        sum = S::plus(sum, now[view.extra_source[j]]);
+      now[view.cells + 1 + i] = sum;
     }
   }
 };
 
 // Steps with everything but the cells in registers.
-template <class S, class Index>
+template <class S, class Index, std::int32_t kSlots, std::int32_t kRepeats>
 class ResidentSteps {
  public:
   using P = typename S::Value;
+  static constexpr bool kResident = true;
 
-  __device__ ResidentSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix) : two_(view.two) {
+  __device__ ResidentSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix)
+      : trash_(both(view.trash, view.K)) {
     load_tile(view, matrix);
     load_thin(view, thin_matrix);
   }
@@ -243,22 +284,13 @@ class ResidentSteps {
   template <class Emit>
   __device__ void operator()(const P* now, const Emit& emit) const {
     if (lanes_ > 0) {  // the same for a whole warp
-      if (two_) {
-        tile_step<true>(now, emit);
-      } else {
-        tile_step<false>(now, emit);
-      }
-    }
-    if (own_thin_ == 0) return;
-    P sum[kResidentThin];
 #pragma unroll
-    for (std::int32_t k = 0; k < kResidentThin; ++k) {
-      const P first = S::plus_times(S::zero(), value_of(now, thin_place_[k] & 0xffff), thin_gain_[k][0]);
-      sum[k] = S::plus_times(first, value_of(now, thin_place_[k] >> 16), thin_gain_[k][1]);
+      for (std::int32_t r = 0; r < kRepeats; ++r) tile_step(now, r, emit);
     }
-#pragma unroll
-    for (std::int32_t k = 0; k < kResidentThin; ++k) {
-      if (k < own_thin_) emit(thin_out_[k] & 0xffff, thin_out_[k] >> 16, sum[k]);
+    if (thin_rounds_ > 2) {
+      thin_step<kResidentThin>(now, emit);
+    } else if (thin_rounds_ > 0) {
+      thin_step<2>(now, emit);
     }
   }
 
@@ -270,127 +302,334 @@ class ResidentSteps {
     if (warp >= view.warps || view.warp_begin[warp] == view.warp_begin[warp + 1]) return;
     const Unit unit = view.unit[view.warp_begin[warp]];
     const SweepGroup group = view.group[unit.group];
+    const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
     lanes_ = unit.lanes;
-    by_lanes(unit.lanes, [&](auto lanes) {
-      constexpr std::int32_t kLanes = decltype(lanes)::value;
-      const TileOf<kLanes> tile(group, unit.first);
-      part_ = tile.part;
-      first_cell_ = bytes_of<P>(tile.first_cell(group));
-      next_cell_ = bytes_of<P>(group.states);
-      own_cells_ = tile.own_cells(group);
+    part_ = at.part;
+    plane_ = group.planes > 1 ? bytes_of<P>(group.states * group.stride) : 0;
+    const std::int32_t first = at.tile * kTile + at.first_own();
 #pragma unroll
-      for (std::int32_t o = 0; o < kTile / kLanes; o += 2) {
-        const std::int32_t cell = tile.first_cell(group) + o * group.states;
-        label_[o / 2] =
-            both(o < own_cells_ ? view.label[cell] : 0, o + 1 < own_cells_ ? view.label[cell + group.states] : 0);
+    for (std::int32_t r = 0; r < kRepeats; ++r) {
+      const std::int32_t state = at.state + r * group.band;
+      const bool real = at.real && state < group.states;
+      row_[r] = bytes_of<P>(group.first_cell + (real ? state : 0) * group.stride + at.part * kSlots);
+#pragma unroll
+      for (std::int32_t k = 0; k < kTile; ++k) {
+        const std::int32_t out = group.first_out + state * group.width + first + k;
+        const bool own = real && k * lanes_ < kTile && first + k < group.width && at.part < kTile;
+        out_[r][k] = own ? both(view.stored[out], view.label[out]) : trash_;
       }
+    }
 #pragma unroll
-      for (std::int32_t k = 0; k < kResidentSlots; ++k) {
-        const std::int32_t i = tile.part + k * kLanes;
-        const bool real = i < group.slots;
-        const std::int32_t source = group.first_source + tile.state * group.slots + i;
-        place_[k] = real ? both(view.source[source].x, view.source[source].y) : both(view.cells, view.cells);
+    for (std::int32_t k = 0; k < kSlots; ++k) {
+      const std::int32_t i = at.part * kSlots + k;
 #pragma unroll
-        for (std::int32_t o = 0; o < kTile; ++o) {
-          gain_[k][o] = real ? matrix[group.first_entry + i * group.width + tile.tile * kTile + o] : S::zero();
-        }
+      for (std::int32_t o = 0; o < kTile; ++o) {
+        const bool real = at.real && i < group.slots && at.tile * kTile + o < group.width;
+        gain_[k][o] = real ? matrix[group.first_entry + i * group.width + at.tile * kTile + o] : S::zero();
       }
-    });
+    }
   }
 
   __device__ void load_thin(const SweepView<Index>& view, const P* thin_matrix) {
-    own_thin_ = 0;
+    thin_rounds_ = (view.thin + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
 #pragma unroll
     for (std::int32_t k = 0; k < kResidentThin; ++k) {
-      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x);
+      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_thin + i;
+      thin_out_[k] = trash_;
       thin_place_[k] = both(view.cells, view.cells);
       thin_gain_[k][0] = thin_gain_[k][1] = S::zero();
       if (i >= view.thin) continue;
-      own_thin_ = k + 1;
-      const std::int32_t cell = view.first_thin + i;
-      thin_out_[k] = both(cell, view.label[cell]);
-      const Pair<Index> first = view.thin_source[i];
+      thin_out_[k] = both(view.stored[out], view.label[out]);
+      const Pair<Index> from = view.thin_source[i];
       const bool slots = view.thin_slots > 1;
-      thin_place_[k] = both(first.x, slots ? view.thin_source[view.thin + i].x : first.y);
+      thin_place_[k] = both(from.x, slots ? view.thin_source[view.thin + i].x : from.y);
       thin_gain_[k][0] = thin_matrix[i];
       thin_gain_[k][1] = thin_matrix[slots ? view.thin + i : i];
     }
   }
 
-  template <bool kTwo, class Emit>
-  __device__ void tile_step(const P* now, const Emit& emit) const {
-    P x[kResidentSlots];
+  template <class Emit>
+  __device__ void tile_step(const P* now, std::int32_t r, const Emit& emit) const {
+    P x[kSlots], sum[kTile];
+    load_row(now, row_[r], x);
+    if (plane_ > 0) {
+      P second[kSlots];
+      load_row(now, row_[r] + plane_, second);
 #pragma unroll
-    for (std::int32_t k = 0; k < kResidentSlots; ++k) {
-      x[k] = value_of(now, place_[k] & 0xffff);
-      if constexpr (kTwo) x[k] = S::plus(x[k], value_of(now, place_[k] >> 16));
+      for (std::int32_t k = 0; k < kSlots; ++k) x[k] = S::plus(x[k], second[k]);
     }
-    P sum[kTile];
 #pragma unroll
-    for (std::int32_t o = 0; o < kTile; ++o) sum[o] = S::zero();
+    for (std::int32_t o = 0; o < kTile; ++o) sum[o] = S::plus_times(S::zero(), x[0], gain_[0][o]);
 #pragma unroll
-    for (std::int32_t k = 0; k < kResidentSlots; ++k) {
+    for (std::int32_t k = 1; k < kSlots; ++k) {
 #pragma unroll
       for (std::int32_t o = 0; o < kTile; ++o) sum[o] = S::plus_times(sum[o], x[k], gain_[k][o]);
     }
-    by_lanes(lanes_, [&](auto lanes) {
-      constexpr std::int32_t kLanes = decltype(lanes)::value;
-      share_out<S, kLanes>(part_, sum);
-#pragma unroll
-      for (std::int32_t k = 0; k < kTile / kLanes; ++k) {
-        const std::uint32_t label = k % 2 ? label_[k / 2] >> 16 : label_[k / 2] & 0xffff;
-        if (k < own_cells_) emit(first_cell_ + k * next_cell_, label, sum[k]);
-      }
-    });
+    share_out<S>(lanes_, part_, sum);
+    own_outs(lanes_, [&](auto own) { emit_all<decltype(own)::value>(out_[r], sum, emit); });
   }
 
-  bool two_;
-  std::int32_t lanes_ = 0, part_ = 0, own_cells_ = 0, own_thin_ = 0;
-  std::uint32_t first_cell_ = 0, next_cell_ = 0;
-  std::uint32_t label_[kTile / 2];       // of its cells, two in one
-  std::uint32_t place_[kResidentSlots];  // of a slot's two sources among the cells
-  P gain_[kResidentSlots][kTile];
+  template <std::int32_t kCount, class Emit>
+  __device__ void thin_step(const P* now, const Emit& emit) const {
+    P x[kCount], y[kCount];
+#pragma unroll
+    for (std::int32_t k = 0; k < kCount; ++k) {
+      x[k] = value_of(now, thin_place_[k] & 0xffff);
+      y[k] = value_of(now, thin_place_[k] >> 16);
+    }
+#pragma unroll
+    for (std::int32_t k = 0; k < kCount; ++k)
+      x[k] = S::plus_times(S::plus_times(S::zero(), x[k], thin_gain_[k][0]), y[k], thin_gain_[k][1]);
+    emit_all<kCount>(thin_out_, x, emit);
+  }
+
+  // Weights first, all at once, since to read them takes a while.
+  template <std::int32_t kCount, std::size_t kOuts, std::size_t kSums, class Emit>
+  static __device__ void emit_all(const std::uint32_t (&out)[kOuts], const P (&sum)[kSums], const Emit& emit) {
+    P weight[kCount];
+#pragma unroll
+    for (std::int32_t k = 0; k < kCount; ++k) weight[k] = emit.weight(out[k] >> 16);
+#pragma unroll
+    for (std::int32_t k = 0; k < kCount; ++k) emit.store(out[k] & 0xffff, weight[k], sum[k]);
+  }
+
+  static __device__ void load_row(const P* now, std::uint32_t place, P (&x)[kSlots]) {
+    const P* row = reinterpret_cast<const P*>(reinterpret_cast<const char*>(now) + place);
+#pragma unroll
+    for (std::int32_t k = 0; k < kSlots; k += 4) load4(row + k, x + k);
+  }
+
+  std::uint32_t trash_;
+  std::int32_t lanes_ = 0, part_ = 0, thin_rounds_ = 0;
+  std::uint32_t row_[kRepeats], plane_ = 0;  // where its slots' cells begin; from there to their second sources
+  P gain_[kSlots][kTile];
+  std::uint32_t out_[kRepeats][kTile];                                 // cell and label of its outs
   std::uint32_t thin_out_[kResidentThin], thin_place_[kResidentThin];  // cell and label; two sources
   P thin_gain_[kResidentThin][kResidentTerms];
 };
 
-// The emissions of a few positions ahead, on chip: a ring of rows of K + 1 numbers.
-constexpr std::int32_t kRowsAhead = 8;
-
-template <class P>
-class Rows {
+// Sums of products with the tensor cores, in double whatever the cells are; the matrices are in registers.
+template <class P, class Index>
+class TensorSteps {
  public:
-  __device__ Rows(P* ring, const P* emissions, std::int32_t K, std::int32_t T, bool back)
-      : ring_(ring), emissions_(emissions), width_(K + 1), T_(T), back_(back) {}
-  // Asks for the first rows.
-  __device__ void begin() {
-    for (std::int32_t n = 0; n < kRowsAhead - 1; ++n) ask(n);
+  static constexpr bool kResident = true;
+
+  __device__ TensorSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix)
+      : trash_(both(view.trash, view.K)) {
+    load_columns(view, matrix);
+    load_thin(view, thin_matrix);
   }
-  // The row of step n, whole once the block has met; asks for another.
-  __device__ const P* operator[](std::int32_t n) const { return ring_ + (n % kRowsAhead) * width_; }
-  // The last warp asks, and waits for the block.
-  __device__ static bool asks() { return threadIdx.x / 32 + 1 == blockDim.x / 32; }
-  __device__ void ask(std::int32_t n) {
-    if (!asks()) return;
-    if (n < T_) {
-      const P* from = emissions_ + std::int64_t{back_ ? T_ - 1 - n : n} * width_;
-      for (std::int32_t k = threadIdx.x % 32; k < width_; k += 32) {
-        __pipeline_memcpy_async(ring_ + (n % kRowsAhead) * width_ + k, from + k, sizeof(P));
+
+  template <class Emit>
+  __device__ void operator()(const P* now, const Emit& emit) const {
+    if (tiles_ > 0) {  // the same for a whole warp
+      if (columns_ == 1) {
+        tile_step<1>(now, 0, emit);
+        if (tiles_ > 1) tile_step<1>(now, 1, emit);
+      } else {
+        tile_step<2>(now, 0, emit);
+        if (tiles_ > 1) tile_step<2>(now, 1, emit);
       }
     }
-    __pipeline_commit();
-  }
-  // Before the block meets at the end of step n: the row of step n + 1 is there.
-  __device__ static void wait() {
-    if (asks()) __pipeline_wait_prior(kRowsAhead - 3);
+    if (thin_rounds_ > 2) {
+      thin_step<kResidentThin>(now, emit);
+    } else if (thin_rounds_ > 0) {
+      thin_step<2>(now, emit);
+    }
   }
 
  private:
-  P* ring_;
-  const P* emissions_;
-  std::int32_t width_, T_;
-  bool back_;
+  static constexpr std::int32_t kSteps = kTensorSlots / 4,
+                                kTogether = 8;  // of four slots; those that are loaded at once
+  static __device__ std::uint32_t both(std::int32_t x, std::int32_t y) {
+    return static_cast<std::uint32_t>(x) | static_cast<std::uint32_t>(y) << 16;
+  }
+
+  __device__ void load_columns(const SweepView<Index>& view, const P* matrix) {
+    const std::int32_t warp = threadIdx.x / 32, row = threadIdx.x % 32 / 4, column = threadIdx.x % 4;
+    if (warp >= view.tensor_units) return;
+    const TensorUnit unit = view.tensor[warp];
+    const SweepGroup group = view.group[unit.group];
+    tiles_ = unit.tiles;
+    columns_ = unit.columns;
+    steps_ = (group.slots + 3) / 4;
+    plane_ = group.planes > 1 ? group.states * group.stride : 0;
+#pragma unroll
+    for (std::int32_t c = 0; c < 2; ++c) {
+      const std::int32_t o = unit.out + 8 * c + row;
+#pragma unroll
+      for (std::int32_t s = 0; s < kSteps; ++s) {
+        const std::int32_t i = 4 * s + column;
+        const bool real = c < unit.columns && i < group.slots && o < group.width;
+        gain_[c][s] = real ? static_cast<double>(matrix[group.first_entry + i * group.width + o]) : 0.0;
+      }
+    }
+#pragma unroll
+    for (std::int32_t t = 0; t < 2; ++t) {
+      const std::int32_t state = unit.state + 8 * t + row;
+      const bool there = t < unit.tiles && state < group.states;
+      row_[t] = group.first_cell + (there ? state : 0) * group.stride + column;
+#pragma unroll
+      for (std::int32_t k = 0; k < 4; ++k) {
+        const std::int32_t o = unit.out + 8 * (k / 2) + 2 * column + k % 2,
+                           out = group.first_out + state * group.width + o;
+        const bool real = there && k / 2 < unit.columns && o < group.width;
+        out_[t][k] = real ? both(view.stored[out], view.label[out]) : trash_;
+      }
+    }
+  }
+
+  __device__ void load_thin(const SweepView<Index>& view, const P* thin_matrix) {
+    thin_rounds_ = (view.thin + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
+#pragma unroll
+    for (std::int32_t k = 0; k < kResidentThin; ++k) {
+      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_thin + i;
+      thin_out_[k] = trash_;
+      thin_place_[k] = both(view.cells, view.cells);
+      thin_gain_[k][0] = thin_gain_[k][1] = 0;
+      if (i >= view.thin) continue;
+      thin_out_[k] = both(view.stored[out], view.label[out]);
+      const Pair<Index> from = view.thin_source[i];
+      const bool slots = view.thin_slots > 1;
+      thin_place_[k] = both(from.x, slots ? view.thin_source[view.thin + i].x : from.y);
+      thin_gain_[k][0] = thin_matrix[i];
+      thin_gain_[k][1] = thin_matrix[slots ? view.thin + i : i];
+    }
+  }
+
+  // Two sums for each column of tiles where there is one only, so that one product need not wait for the other.
+  template <std::int32_t kColumns, class Emit>
+  __device__ void tile_step(const P* now, std::int32_t t, const Emit& emit) const {
+    const P* row = now + row_[t];
+    double sum[2][2] = {};
+#pragma unroll
+    for (std::int32_t first = 0; first < kSteps; first += kTogether) {
+      if (first >= steps_) break;
+      P x[kTogether];
+#pragma unroll
+      for (std::int32_t s = 0; s < kTogether; ++s) x[s] = first + s < steps_ ? row[4 * (first + s)] : P{0};
+      if (plane_ > 0) {
+#pragma unroll
+        for (std::int32_t s = 0; s < kTogether; ++s) x[s] += first + s < steps_ ? row[plane_ + 4 * (first + s)] : P{0};
+      }
+#pragma unroll
+      for (std::int32_t s = 0; s < kTogether; ++s) {
+        if constexpr (kColumns == 1) {
+          multiply_tile(sum[s % 2], static_cast<double>(x[s]), gain_[0][first + s]);
+        } else {
+          multiply_tile(sum[0], static_cast<double>(x[s]), gain_[0][first + s]);
+          multiply_tile(sum[1], static_cast<double>(x[s]), gain_[1][first + s]);
+        }
+      }
+    }
+    P out[4];
+    if constexpr (kColumns == 1) {
+      out[0] = static_cast<P>(sum[0][0] + sum[1][0]);
+      out[1] = static_cast<P>(sum[0][1] + sum[1][1]);
+      emit_all<2>(out_[t], out, emit);
+    } else {
+      for (int k = 0; k < 4; ++k) out[k] = static_cast<P>(sum[k / 2][k % 2]);
+      emit_all<4>(out_[t], out, emit);
+    }
+  }
+
+  template <std::int32_t kCount, class Emit>
+  __device__ void thin_step(const P* now, const Emit& emit) const {
+    P x[kCount], y[kCount];
+#pragma unroll
+    for (std::int32_t k = 0; k < kCount; ++k) {
+      x[k] = now[thin_place_[k] & 0xffff];
+      y[k] = now[thin_place_[k] >> 16];
+    }
+#pragma unroll
+    for (std::int32_t k = 0; k < kCount; ++k) x[k] = x[k] * thin_gain_[k][0] + y[k] * thin_gain_[k][1];
+    emit_all<kCount>(thin_out_, x, emit);
+  }
+
+  template <std::int32_t kCount>
+  static __device__ void emit_all(const std::uint32_t (&out)[4], const P* sum, const auto& emit) {
+    P weight[kCount];
+#pragma unroll
+    for (std::int32_t k = 0; k < kCount; ++k)
+      weight[k] = emit.weight(bytes_of<P>(static_cast<std::int32_t>(out[k] >> 16)));
+#pragma unroll
+    for (std::int32_t k = 0; k < kCount; ++k)
+      emit.store(bytes_of<P>(static_cast<std::int32_t>(out[k] & 0xffff)), weight[k], sum[k]);
+  }
+
+  std::uint32_t trash_;
+  std::int32_t tiles_ = 0, columns_ = 0, steps_ = 0, plane_ = 0, thin_rounds_ = 0;
+  std::int32_t row_[2];      // where its lane's slots' cells begin
+  double gain_[2][kSteps];   // as multiply_tile takes them
+  std::uint32_t out_[2][4];  // cell and label of its outs
+  std::uint32_t thin_out_[kResidentThin], thin_place_[kResidentThin];
+  P thin_gain_[kResidentThin][kResidentTerms];
 };
+
+// The emissions of some steps, on chip.
+template <class P, bool kBack>
+class Rows {
+ public:
+  // `room`: for `count` rows of K + 1 numbers.
+  __device__ Rows(P* room, std::int32_t count, const P* emissions, std::int32_t K, std::int32_t T)
+      : room_(room), emissions_(emissions), count_(count), width_(K + 1), T_(T) {}
+  // Copies the rows of step n and those behind it; the block must not be reading rows. Meets.
+  __device__ void stage(std::int32_t n) {
+    const std::int32_t rows = min(count_, T_ - n);
+    end_ = n + rows;
+    first_ = kBack ? T_ - end_ : n;
+    const P* from = emissions_ + std::int64_t{first_} * width_;
+    for (std::int32_t i = threadIdx.x; i < rows * width_; i += blockDim.x) room_[i] = from[i];
+    __syncthreads();
+  }
+  __device__ bool staged(std::int32_t n) const { return n < end_; }
+  __device__ const P* operator[](std::int32_t n) const { return room_ + ((kBack ? T_ - 1 - n : n) - first_) * width_; }
+
+ private:
+  P* room_;
+  const P* emissions_;
+  std::int32_t count_, width_, T_, first_ = 0, end_ = 0;
+};
+
+// How many rows a block keeps: some, and not so many that blocks could not share a processor.
+template <class P>
+std::int32_t rows_kept(std::int64_t K, std::int64_t T) {
+  constexpr std::int64_t bytes = 16384;
+  return static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(bytes / ((K + 1) * std::int64_t{sizeof(P)}), 1, std::max<std::int64_t>(T, 1)));
+}
+
+// The largest of a block's numbers in the step before: every warp leaves its own, and reads them all once the block has
+// met. Bits: unsigned, or signed numbers.
+template <class Bits>
+class Peak {
+ public:
+  static constexpr int kBytes = 2 * 32 * sizeof(Bits);
+  // Before the block first meets. `least`: for warps that are not there.
+  __device__ Peak(Bits* room, Bits least, std::int32_t thread)
+      : mine_(room + thread / 32), all_(room + thread % 32), leaves_(thread % 32 == 0) {
+    for (std::int32_t i = thread; i < 64; i += blockDim.x) room[i] = least;
+  }
+  __device__ void leave(std::int32_t n, Bits mine) {
+    const Bits most = __reduce_max_sync(0xffffffffu, mine);
+    if (leaves_) mine_[n % 2 * 32] = most;
+  }
+  __device__ Bits of(std::int32_t n) const { return __reduce_max_sync(0xffffffffu, all_[n % 2 * 32]); }
+
+ private:
+  Bits *mine_, *all_;
+  bool leaves_;
+};
+
+// A step's cells go to memory, four at a time; `count` is a multiple of four.
+template <class P>
+__device__ void copy_out(P* to, const P* from, std::int32_t count, std::int32_t thread) {
+  for (std::int32_t c = 4 * thread; c < count; c += 4 * static_cast<std::int32_t>(blockDim.x)) {
+    P four[4];
+    load4(from + c, four);
+    store4(to + c, four);
+  }
+}
 
 // Copies `bytes` (a multiple of 16) from global memory; the whole block takes part.
 __device__ inline void copy_in(char* to, const char* from, std::int32_t bytes) {
@@ -398,6 +637,25 @@ __device__ inline void copy_in(char* to, const char* from, std::int32_t bytes) {
        i += static_cast<std::int32_t>(blockDim.x) * 16) {
     *reinterpret_cast<int4*>(to + i) = *reinterpret_cast<const int4*>(from + i);
   }
+}
+
+// A sweep's hot part and its matrices, on chip from `at` on; the whole block takes part, and meets.
+template <class P>
+struct OnChip {
+  const P *matrix, *thin;
+  const char* hot;
+};
+template <class P>
+__device__ OnChip<P> bring(char* at, const DeviceSweep& sweep, const P* matrix, const P* thin) {
+  const std::int64_t entries = sweep.entries + 8, thin_entries = std::int64_t{sweep.thin} * sweep.thin_slots;
+  const auto after = [](std::int64_t count) { return (count * std::int64_t{sizeof(P)} + 15) / 16 * 16; };
+  P *matrix_here = reinterpret_cast<P*>(at), *thin_here = reinterpret_cast<P*>(at + after(entries));
+  char* hot = at + after(entries) + after(thin_entries);
+  for (std::int64_t i = threadIdx.x; i < entries; i += blockDim.x) matrix_here[i] = matrix[i];
+  for (std::int64_t i = threadIdx.x; i < thin_entries; i += blockDim.x) thin_here[i] = thin[i];
+  copy_in(hot, sweep.hot, sweep.hot_bytes);
+  __syncthreads();
+  return {matrix_here, thin_here, hot};
 }
 
 }  // namespace regccrf::cuda

@@ -1,14 +1,18 @@
-// Viterbi on a device: one block a sequence. The way forward is a sweep in the max-plus semiring that leaves every
-// step's scores in memory. The way back follows one path, so one warp finds each predecessor again from the scores of
-// its own state's slots, some steps at a time on chip; no backpointer is ever written.
+// Viterbi on a device. Two blocks a sequence walk towards each other, one from each end, in the max-plus semiring, and
+// leave every step's scores in memory; each does half of the steps. A second kernel finds where the two halves of the
+// best path meet, and two warps follow it outwards: each finds the next step again from the scores of its own state's
+// slots, so no backpointer is ever written.
 //
 // In float, scores are kept relative to the best of the step before; three roundings a step on the path found and on
 // the one that might have been better, each at most half a unit in the last place of the largest score seen. Where that
-// is below the tolerance the path stands, else a second kernel does the sequence in double. A path's score is summed
-// again in double.
+// is below the tolerance the path stands, else the sequence is done again in double. A path's score is summed again in
+// double.
+#include <cuda_pipeline.h>
+
 #include <algorithm>
 #include <limits>
 
+#include "inference/expectation_cuda.h"
 #include "inference/prepare_cuda.h"
 #include "inference/sweep_cuda.h"
 
@@ -16,47 +20,71 @@ namespace regccrf::cuda {
 
 namespace {
 
+constexpr int kTraceThreads = 512;
+
 template <class P>
 struct Work {
   Prepared<P> scores;
-  P* kept;             // [B, T, cells]
+  P* kept[2];          // [B, steps, cells] forward and backward, by step
+  double* largest;     // [B, 2] the largest score seen, in size
   P* cells;            // scratch where a block has no room
-  std::int32_t* redo;  // [B] 1: to be done in double
+  std::int32_t* redo;  // [B] 1: to be done in double; null: this is double
 };
 
 struct Shape {
-  int bytes, stage;  // stage: steps of the way back that there is room for
-  bool on_chip, cells_on_chip;
+  int bytes, threads, trace_bytes;
+  std::int32_t rows, steps;  // rows of emissions on chip; steps that a half may have
+  std::int32_t staged;       // steps of either half that the way back has on chip at a time; 0: it reads memory
+  bool resident, on_chip, cells_on_chip;
 };
 
 template <class P>
-Shape shape_of(const DeviceConstraint::Impl& c) {
-  const DeviceSweep& f = c.forward;
+Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   const int p = sizeof(P);
-  const std::int64_t rows = 16 + aligned(kRowsAhead * (f.K + 1) * std::int64_t{p});
-  const std::int64_t cells = aligned(2 * std::int64_t{f.all_cells} * p);
-  const std::int64_t all = cells + aligned((f.entries + 8) * std::int64_t{p}) +
-                           aligned(std::int64_t{f.thin} * f.thin_slots * p) + f.hot_bytes;
+  const auto cells_of = [&](const DeviceSweep& s) { return 2 * room_for(s.all_cells) * p; };
+  const auto all_of = [&](const DeviceSweep& s) {
+    return cells_of(s) + aligned((s.entries + 8) * std::int64_t{p}) + aligned(std::int64_t{s.thin} * s.thin_slots * p) +
+           s.hot_bytes;
+  };
   Shape s{};
-  s.on_chip = f.narrow && rows + all <= c.shared_bytes;
+  s.rows = rows_kept<P>(c.topology.K, batch.length / 2 + 1);
+  s.steps = static_cast<std::int32_t>(batch.length / 2 + 1);
+  const std::int64_t rows =
+      Peak<std::int32_t>::kBytes + aligned((s.rows + 1) * (std::int64_t{c.topology.K} + 1) * p);  // one more, of zeros
+  const std::int64_t cells = std::max(cells_of(c.forward), cells_of(c.backward)),
+                     all = std::max(all_of(c.forward), all_of(c.backward));
+  s.resident = sizeof(P) == 4 && c.forward.narrow && c.forward.kind >= 0 && rows + cells <= c.shared_bytes;
+  s.on_chip = !s.resident && c.forward.narrow && rows + all <= c.shared_bytes;
   s.cells_on_chip = s.on_chip || rows + cells <= c.shared_bytes;
   s.bytes = static_cast<int>(rows + (s.on_chip ? all : s.cells_on_chip ? cells : 0));
-  // Room for some steps of the way back.
-  s.stage = static_cast<int>(std::min<std::int64_t>(32, (c.shared_bytes - s.bytes) / (std::int64_t{f.cells} * p)));
-  s.bytes += s.stage * f.cells * p;
+  s.threads = 32 * std::max(c.forward.warps[s.resident], c.backward.warps[s.resident]);
+  const std::int64_t hot = std::int64_t{c.forward.hot_bytes} + c.backward.hot_bytes;
+  const std::int64_t free = c.shared_bytes - 8192 - hot, step = (std::int64_t{c.forward.cells} + c.backward.cells) * p;
+  if (free < step) return s;
+  s.staged = static_cast<std::int32_t>(std::min<std::int64_t>(free / step, s.steps));
+  s.trace_bytes = static_cast<int>(hot + s.staged * step);
   return s;
 }
 
 template <class P>
 struct Args {
-  DeviceSweep sweep;
+  DeviceSweep sweep[2];
   DeviceTopology topology;
+  DeviceJoin join;
   Batch batch;
   Work<P> work;
   Shape shape;
   Best best;
   const std::int32_t* only;  // null: every sequence
 };
+
+// The position at which the two halves of a sequence meet; the steps from its begin, and from its end.
+struct Halves {
+  std::int32_t middle, steps[2];
+  __device__ explicit Halves(std::int32_t T) : middle((T - 1) / 2), steps{middle, T - 1 - middle} {}
+};
+
+// --- towards the middle
 
 // Integers ordered as floats are.
 __device__ inline std::int32_t ordered(float x) {
@@ -65,15 +93,133 @@ __device__ inline std::int32_t ordered(float x) {
 }
 __device__ inline float from_ordered(std::int32_t x) { return __int_as_float(x ^ ((x >> 31) & 0x7fffffff)); }
 
-template <class Index, class P>
-__device__ void fill_extras(const SweepView<Index>& view, P* now) {
-  for (std::int32_t i = threadIdx.x; i < view.extras; i += blockDim.x) {
-    P best = -P{INFINITY};
-    for (std::int32_t j = view.extra_begin[i]; j < view.extra_begin[i + 1]; ++j)
-      best = max(best, now[view.extra_source[j]]);
-    now[view.cells + 1 + i] = best;
+template <class P>
+struct Emit {
+  const P* row;
+  P *next, *kept;
+  P shift;
+  P &top, &largest;
+
+  __device__ P weight(std::uint32_t label) const { return value_of(row, label); }
+  __device__ void store(std::uint32_t cell, P weight, P best) const {
+    const P v = (best - shift) + weight;
+    put(next, cell, v);
+    if (kept) put(kept, cell, v);
+    top = max(top, v);
+    if constexpr (sizeof(P) == 4) largest = max(largest, v == -P{INFINITY} ? P{0} : abs(v));
+  }
+};
+
+// Scores are relative in float only: what a step takes off is known to all from the block's peak.
+template <class P, bool kBack, class Index, class Steps>
+__device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, P* now, P* next, P* room,
+                     std::int32_t* peaks) {
+  constexpr bool kRelative = sizeof(P) == 4;
+  constexpr P none = -P{INFINITY};
+  const std::int64_t b = blockIdx.x;
+  const std::int32_t T = a.work.scores.length[b], K = view.K, last = Halves(T).steps[kBack];
+  P* kept = a.work.kept[kBack] + b * a.shape.steps * view.cells;
+  P* zeros = room;  // the step in the middle leaves out its emissions in one of the two directions
+  Rows<P, kBack> rows(room + K + 1, a.shape.rows, a.work.scores.emissions + b * a.batch.length * (K + 1), K, T);
+  const std::int32_t thread = thread_number();
+  Peak<std::int32_t> peak(peaks, ordered(-INFINITY), thread);
+  for (std::int32_t c = threadIdx.x; c <= view.cells + view.extras; c += blockDim.x) now[c] = next[c] = none;
+  for (std::int32_t k = threadIdx.x; k <= K; k += blockDim.x) zeros[k] = k < K ? P{0} : none;
+  rows.stage(0);
+  const P* edge = kBack ? a.work.scores.end : a.work.scores.start;
+  P top = none, largest = 0;
+  const auto row_of = [&](std::int32_t n) { return kBack && n == last ? zeros : rows[n]; };
+  const Emit<P> first{row_of(0), now, Steps::kResident ? nullptr : kept, P{0}, top, largest};
+  for (std::int32_t o = threadIdx.x; o < view.outs; o += blockDim.x) {
+    const std::int32_t label = view.label[o];
+    if (label == K) continue;
+    first.store(bytes_of<P>(view.stored[o]), first.weight(bytes_of<P>(label)),
+                a.sweep[kBack].begins[o] ? edge[label] : none);
+  }
+  if constexpr (kRelative) peak.leave(0, ordered(static_cast<float>(top)));
+  __syncthreads();
+
+  for (std::int32_t n = 1; n <= last; ++n) {
+    if constexpr (Steps::kResident) copy_out(kept, now, view.cells, thread);
+    kept += view.cells;
+    if (!rows.staged(n)) rows.stage(n);
+    if constexpr (!Steps::kResident) {
+      if (view.extras) {
+        steps.fill_extras(now);
+        __syncthreads();
+      }
+    }
+    P shift = 0;
+    if constexpr (kRelative) {
+      const P before = from_ordered(peak.of(n - 1));
+      shift = before == none ? P{0} : before;
+    }
+    top = none;
+    steps(now, Emit<P>{row_of(n), next, Steps::kResident ? nullptr : kept, shift, top, largest});
+    if constexpr (kRelative) peak.leave(n, ordered(static_cast<float>(top)));
+    __syncthreads();
+    P* swap = now;
+    now = next;
+    next = swap;
+  }
+  if constexpr (Steps::kResident) copy_out(kept, now, view.cells, thread);
+  if constexpr (kRelative) {
+    peak.leave(last + 1, __float_as_int(static_cast<float>(largest)));
+    __syncthreads();
+    const float most = __int_as_float(peak.of(last + 1));
+    if (thread == 0) a.work.largest[2 * b + kBack] = static_cast<double>(most);
   }
 }
+
+template <class P, class Index, class Steps>
+__device__ void walk_a_way(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, P* cells, P* room,
+                           std::int32_t* peaks) {
+  P* next = cells + room_for(view.cells + 1 + view.extras);
+  if (blockIdx.y) {
+    walk<P, true>(a, view, steps, cells, next, room, peaks);
+  } else {
+    walk<P, false>(a, view, steps, cells, next, room, peaks);
+  }
+}
+
+template <Keep kKeep, std::int32_t kKind>
+constexpr int kThreads = kKeep == Keep::registers ? 32 * kResidentKinds[kKind].warps : 1024;
+
+template <class P, class Index, Keep kKeep, std::int32_t kKind>
+__global__ void __launch_bounds__(kThreads<kKeep, kKind>, 1) walk_kernel(const __grid_constant__ Args<P> a) {
+  char* shared = shared_memory();
+  const std::int64_t b = blockIdx.x;
+  if ((a.only && !a.only[b]) || a.work.scores.length[b] == 0) return;
+  const int back = blockIdx.y;
+  const DeviceSweep& sweep = a.sweep[back];
+  char* at = shared;
+  const auto take = [&](std::int64_t bytes) {
+    char* here = at;
+    at += (bytes + 15) / 16 * 16;
+    return here;
+  };
+  auto* peaks = reinterpret_cast<std::int32_t*>(take(Peak<std::int32_t>::kBytes));
+  P* rows = reinterpret_cast<P*>(take((a.shape.rows + 1) * (std::int64_t{sweep.K} + 1) * std::int64_t{sizeof(P)}));
+  const P *matrix = a.work.scores.matrix[back], *thin = a.work.scores.thin[back];
+  if constexpr (kKeep == Keep::registers) {
+    const SweepView<Index> view(sweep, sweep.hot, 1);
+    constexpr ResidentKind kind = kResidentKinds[kKind];
+    const ResidentSteps<MaxPlus<P>, Index, kind.slots, kind.repeats> steps(view, matrix, thin);
+    walk_a_way(a, view, steps, reinterpret_cast<P*>(at), rows, peaks);
+  } else if constexpr (kKeep == Keep::chip) {
+    P* cells = reinterpret_cast<P*>(take(2 * room_for(sweep.all_cells) * std::int64_t{sizeof(P)}));
+    const OnChip<P> here = bring<P>(at, sweep, matrix, thin);
+    const SweepView<Index> view(sweep, here.hot, 0);
+    walk_a_way(a, view, GeneralSteps<MaxPlus<P>, Index>{view, here.matrix, here.thin}, cells, rows, peaks);
+  } else {
+    const std::int64_t most = room_for(max(a.sweep[0].all_cells, a.sweep[1].all_cells));
+    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(at) : a.work.cells + (b * 2 + back) * 2 * most;
+    const SweepView<Index> view(sweep, sweep.hot, 0);
+    walk_a_way(a, view, GeneralSteps<MaxPlus<P>, Index>{view, matrix, thin}, cells, rows, peaks);
+  }
+}
+
+// --- and outwards again
 
 // The block's largest, and of equals the one with the lowest number.
 struct Candidate {
@@ -84,98 +230,25 @@ struct Candidate {
   }
 };
 __device__ Candidate block_best(Candidate mine) {
-  __shared__ Candidate best[32];
+  __shared__ Candidate best[kTraceThreads / 32];
   const auto warp_best = [&] {
     for (int bit = 16; bit > 0; bit /= 2) {
       mine.take({__shfl_xor_sync(0xffffffffu, mine.value, bit), __shfl_xor_sync(0xffffffffu, mine.number, bit)});
     }
   };
   warp_best();
-  __syncthreads();
-  if (threadIdx.x < 32) best[threadIdx.x] = {-INFINITY, 0x7fffffff};
-  __syncthreads();
   if (threadIdx.x % 32 == 0) best[threadIdx.x / 32] = mine;
   __syncthreads();
-  mine = best[threadIdx.x % 32];
+  mine = best[threadIdx.x % (kTraceThreads / 32)];
   warp_best();
   return mine;
 }
 
-// Forward; the cell in which the best path ends, -1 where there is none. `largest`: the largest score seen, in size.
-template <class P, class Index, class Steps>
-__device__ std::int32_t walk(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, P* now, P* next,
-                             P* ring, std::int32_t* peak, P& largest) {
-  constexpr bool kRelative = sizeof(P) == 4;
-  const std::int64_t b = blockIdx.x, T_all = a.batch.length;
-  const std::int32_t T = a.work.scores.length[b], K = a.sweep.K, cells = view.cells;
-  P* kept = a.work.kept + b * T_all * cells;
-  const P none = -P{INFINITY};
-  Rows<P> rows(ring, a.work.scores.emissions + b * T_all * (K + 1), K, T, false);
-  P top = none;
-  const auto take = [&](std::uint32_t cell, P v, P* to) {
-    put(to, cell, v);
-    put(kept, cell, v);
-    top = max(top, v);
-    if (kRelative && v != none) largest = max(largest, abs(v));
-  };
-  const auto share_peak = [&](std::int32_t slot) {
-    if constexpr (kRelative) {
-      const std::int32_t word = __reduce_max_sync(0xffffffffu, ordered(top));
-      if (threadIdx.x % 32 == 0) atomicMax(&peak[slot], word);
-    }
-    top = none;
-  };
-
-  rows.begin();
-  for (std::int32_t c = threadIdx.x; c <= cells + view.extras; c += blockDim.x) now[c] = next[c] = none;
-  if (threadIdx.x < 3) peak[threadIdx.x] = ordered(-INFINITY);
-  __pipeline_wait_prior(0);
-  __syncthreads();
-  for (std::int32_t c = threadIdx.x; c < cells; c += blockDim.x) {
-    const std::int32_t label = view.label[c];
-    take(bytes_of<P>(c), a.sweep.begins[c] && label < K ? a.work.scores.start[label] + rows[0][label] : none, now);
-  }
-  share_peak(0);
-  __syncthreads();
-
-  for (std::int32_t t = 1; t < T; ++t) {
-    kept += cells;
-    rows.ask(t + kRowsAhead - 2);
-    const P* row = rows[t];
-    if (view.extras) {
-      fill_extras(view, now);
-      __syncthreads();
-    }
-    P shift = 0;
-    if constexpr (kRelative) {
-      const P last = from_ordered(peak[(t - 1) % 3]);
-      shift = last == none ? P{0} : last;
-    }
-    steps(now, [&](std::uint32_t cell, std::uint32_t label, P best) {
-      take(cell, (best - shift) + value_of(row, label), next);
-    });
-    share_peak(t % 3);
-    if (threadIdx.x == 0) peak[(t + 1) % 3] = ordered(-INFINITY);
-    Rows<P>::wait();
-    __syncthreads();
-    P* swap = now;
-    now = next;
-    next = swap;
-  }
-
-  Candidate best{-INFINITY, 0x7fffffff};
-  for (std::int32_t n = threadIdx.x; n < a.topology.nodes; n += blockDim.x) {
-    if (!a.topology.node_accepts[n]) continue;
-    best.take({static_cast<double>(now[a.topology.node_cell[n]] + a.work.scores.end[a.topology.node_label[n]]), n});
-  }
-  best = block_best(best);
-  return best.value == -INFINITY ? -1 : a.topology.node_cell[best.number];
-}
-
-// The best cell of the step before, `now`, for the path to be in `cell`: one warp looks at the cell's slots.
+// The best cell of the step before, `now`, for an out; a number past all cells where there is none. One warp looks at
+// the out's slots.
 template <class P, class Index>
 __device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t groups, const P* matrix,
-                                    const P* thin_matrix, const P* now, std::int32_t cell) {
+                                    const P* thin_matrix, const P* now, std::int32_t out) {
   const std::int32_t lane = threadIdx.x % 32;
   P best = -P{INFINITY};
   std::int32_t from = 0x7fffffff;
@@ -194,14 +267,14 @@ __device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t g
     offer(sources.x, gain);
     offer(sources.y, gain);
   };
-  if (cell >= view.first_thin) {
-    const std::int32_t i = cell - view.first_thin;
+  if (out >= view.first_thin) {
+    const std::int32_t i = out - view.first_thin;
     if (lane < view.thin_slots) offer_slot(view.thin_source[lane * view.thin + i], thin_matrix[lane * view.thin + i]);
   } else {
     std::int32_t g = 0;
-    while (g + 1 < groups && cell >= view.group[g + 1].first_cell) ++g;
+    while (g + 1 < groups && out >= view.group[g + 1].first_out) ++g;
     const SweepGroup group = view.group[g];
-    const std::int32_t o = (cell - group.first_cell) / group.states, state = cell - group.first_cell - o * group.states;
+    const std::int32_t state = (out - group.first_out) / group.width, o = out - group.first_out - state * group.width;
     for (std::int32_t i = lane; i < group.slots; i += 32) {
       offer_slot(view.source[group.first_source + state * group.slots + i],
                  matrix[group.first_entry + i * group.width + o]);
@@ -220,153 +293,196 @@ __device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t g
   }
 }
 
-// Back from the last cell. The path's cells go to `path`, [T].
+// From the middle to one end: a warp follows the path from the cell where it is after the last step of that half.
 template <class P, class Index>
-__device__ void trace(const Args<P>& a, const SweepView<Index>& view, const P* matrix, const P* thin_matrix,
-                      std::int32_t cell, P* staged, std::int32_t* path) {
-  const std::int64_t b = blockIdx.x;
-  const std::int32_t T = a.work.scores.length[b], cells = view.cells, stage = max(a.shape.stage, 1);
-  if (threadIdx.x == 0) path[T - 1] = cell;
-  for (std::int32_t end = T - 1; end > 0; end -= stage) {  // steps begin … end - 1
-    const std::int32_t begin = max(end - stage, 0);
-    const P* from = a.work.kept + (b * a.batch.length + begin) * cells;
-    __syncthreads();
-    if (a.shape.stage > 0) {
-      const std::int64_t quads = std::int64_t{end - begin} * cells / 4;
-      for (std::int64_t i = threadIdx.x; i < quads; i += blockDim.x) {
-        P four[4];
-        load4(from + 4 * i, four);
-        for (int k = 0; k < 4; ++k) staged[4 * i + k] = four[k];
-      }
-    }
-    __syncthreads();
-    if (threadIdx.x >= 32) continue;
-    const P* rows = a.shape.stage > 0 ? staged : from;
-    for (std::int32_t t = end - 1; t >= begin; --t) {
-      cell = predecessor(view, a.sweep.groups, matrix, thin_matrix, rows + std::int64_t{t - begin} * cells, cell);
-      if (threadIdx.x == 0) path[t] = cell;
+class Follower {
+ public:
+  __device__ Follower(const Args<P>& a, int back, const char* hot, std::int32_t cell, std::int32_t T)
+      : view_(a.sweep[back], hot, 0),
+        groups_(a.sweep[back].groups),
+        matrix_(a.work.scores.matrix[back]),
+        thin_(a.work.scores.thin[back]),
+        path_(a.best.labels + std::int64_t{blockIdx.x} * a.batch.length + (back ? T - 1 : 0)),
+        direction_(back ? -1 : 1) {
+    arrive(cell, Halves(T).steps[back]);
+  }
+  // On to step `to`. `rows`: the cells of steps from there on.
+  __device__ void go(const P* rows, std::int32_t to) {
+    for (; n_ > to; arrive(cell_, n_ - 1)) {
+      cell_ = predecessor(view_, groups_, matrix_, thin_, rows + std::int64_t{n_ - 1 - to} * view_.cells, out_);
+      if (cell_ >= view_.cells) n_ = 0;  // scores that are no numbers; the status says so
+      if (n_ == 0) return;
     }
   }
-  __syncthreads();
+
+ private:
+  __device__ void arrive(std::int32_t cell, std::int32_t n) {
+    cell_ = cell;
+    n_ = n;
+    out_ = view_.out_of[cell];
+    if (threadIdx.x % 32 == 0) path_[direction_ * n] = view_.label[out_];
+  }
+  SweepView<Index> view_;
+  std::int32_t groups_;
+  const P *matrix_, *thin_;
+  std::int32_t* path_;
+  std::int32_t direction_, cell_, out_, n_;
+};
+
+// Both halves, by the first two warps; the block brings their steps on chip, some at a time.
+template <class P, class Index, bool kOnChip>
+__device__ void follow_both(const Args<P>& a, const std::int32_t (&cell)[2], std::int32_t T) {
+  const Halves halves(T);
+  char* shared = shared_memory();
+  const char* hot[2] = {kOnChip ? shared : a.sweep[0].hot, kOnChip ? shared + a.sweep[0].hot_bytes : a.sweep[1].hot};
+  P* room = reinterpret_cast<P*>(shared + a.sweep[0].hot_bytes + a.sweep[1].hot_bytes);
+  const std::int32_t back = min(static_cast<std::int32_t>(threadIdx.x) / 32, 1);
+  Follower<P, Index> follower(a, back, hot[back], cell[back], T);
+  const auto kept = [&](int way) {
+    return a.work.kept[way] + std::int64_t{blockIdx.x} * a.shape.steps * std::int64_t{a.sweep[way].cells};
+  };
+  const auto staged = [&](int way) { return room + way * std::int64_t{a.shape.staged} * a.sweep[0].cells; };
+  if constexpr (!kOnChip) {
+    if (threadIdx.x < 64) follower.go(kept(back), 0);
+  } else {
+    for (std::int32_t done = 0; done < max(halves.steps[0], halves.steps[1]); done += a.shape.staged) {
+      std::int32_t to[2];
+      __syncthreads();
+      for (int way = 0; way < 2; ++way) {
+        const std::int32_t from = halves.steps[way] - done, cells = a.sweep[way].cells;
+        to[way] = max(from - a.shape.staged, 0);
+        const P* rows = kept(way) + std::int64_t{to[way]} * cells;
+        constexpr std::int32_t together = 16 / sizeof(P);
+        for (std::int32_t i = together * static_cast<std::int32_t>(threadIdx.x); i < (from - to[way]) * cells;
+             i += together * kTraceThreads)
+          __pipeline_memcpy_async(staged(way) + i, rows + i, 16);
+      }
+      __pipeline_commit();
+      __pipeline_wait_prior(0);
+      __syncthreads();
+      if (threadIdx.x < 64) follower.go(staged(back), to[back]);
+    }
+  }
 }
 
-// Forward, back, and what the caller gets.
-template <int kThreads, class P, class Index, class Steps>
-__device__ void both_ways(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, const P* matrix,
-                          const P* thin, P* cells, P* ring, std::int32_t* peak, P* staged) {
+// The cells, forward and backward, that the best path has at the middle; -1: there is no path.
+struct Meeting {
+  std::int32_t cell[2];
+};
+template <class P>
+__device__ Meeting meet(const Args<P>& a, std::int32_t T) {
+  const DeviceJoin& join = a.join;
+  const Halves halves(T);
+  const auto kept = [&](int back) {
+    return a.work.kept[back] +
+           (std::int64_t{blockIdx.x} * a.shape.steps + halves.steps[back]) * std::int64_t{a.sweep[back].cells};
+  };
+  const P *delta = kept(0), *x = kept(1);
+  // The best forward cell that flows into an arrival.
+  const auto each_cell = [&](std::int32_t k, const JoinArrival& arrival, const auto& act) {
+    if (arrival.x < join.forward_cells) act(arrival.x);
+    if (arrival.y < join.forward_cells) act(arrival.y);
+    for (std::int32_t i = join.arrival_begin ? join.arrival_begin[k] : 0;
+         join.arrival_begin && i < join.arrival_begin[k + 1]; ++i)
+      act(join.arrival_source[i]);
+  };
+  Candidate best{-INFINITY, 0x7fffffff};
+#pragma unroll 2
+  for (std::int32_t k = threadIdx.x; k < 32 * join.rounds; k += kTraceThreads) {
+    const JoinArrival arrival = join.arrival[k];
+    if (arrival.cell == join.backward_cells) continue;  // padding
+    P in = -P{INFINITY};
+    each_cell(k, arrival, [&](std::int32_t cell) { in = max(in, delta[cell]); });
+    best.take({static_cast<double>(in) + static_cast<double>(x[arrival.cell]), k});
+  }
+  best = block_best(best);
+  if (!(best.value > -INFINITY)) return {{-1, -1}};
+  const JoinArrival arrival = join.arrival[best.number];
+  std::int32_t from = -1;
+  each_cell(best.number, arrival,
+            [&](std::int32_t cell) { from = from < 0 || delta[cell] > delta[from] ? cell : from; });
+  return {{from, arrival.cell}};
+}
+
+template <class P, class Index>
+__global__ void __launch_bounds__(kTraceThreads) trace_kernel(const __grid_constant__ Args<P> a) {
+  char* shared = shared_memory();
   const std::int64_t b = blockIdx.x;
+  if (a.only && !a.only[b]) return;
   const std::int32_t T = a.work.scores.length[b];
   std::int32_t* path = a.best.labels + b * a.batch.length;
   Status& status = a.best.status[b];
-  P largest = 0;
-  const std::int32_t last = walk(a, view, steps, cells, cells + a.sweep.all_cells, ring, peak, largest);
-  const double most = block_best({static_cast<double>(largest), 0}).value;
-  if (last < 0) {
-    if (threadIdx.x == 0) {
-      a.best.score[b] = -INFINITY;
-      if (status.outcome == 0) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
-    }
+  for (std::int64_t t = threadIdx.x; t < a.batch.length; t += kTraceThreads) path[t] = -1;
+  if (threadIdx.x == 0) {
+    if (a.work.redo) a.work.redo[b] = 0;
+    if (*a.work.scores.bad) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
+  }
+  const bool on_chip = a.shape.trace_bytes > 0;
+  if (on_chip) {
+    copy_in(shared, a.sweep[0].hot, a.sweep[0].hot_bytes);
+    copy_in(shared + a.sweep[0].hot_bytes, a.sweep[1].hot, a.sweep[1].hot_bytes);
+  }
+  __syncthreads();
+  const Meeting meeting = T > 0 ? meet(a, T) : Meeting{{-1, -1}};
+  if (meeting.cell[0] < 0) {
+    if (threadIdx.x != 0) return;
+    const bool empty = T == 0 && a.topology.empty;
+    a.best.score[b] = empty ? 0 : -INFINITY;
+    if (!empty && status.outcome == 0) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
     return;
   }
-  trace(a, view, matrix, thin, last, staged, path);
-  for (std::int32_t t = threadIdx.x; t < T; t += blockDim.x) path[t] = view.label[path[t]];
+  if (on_chip) {
+    follow_both<P, Index, true>(a, meeting.cell, T);
+  } else {
+    follow_both<P, Index, false>(a, meeting.cell, T);
+  }
   __syncthreads();
   const std::int64_t* row = a.work.scores.row + b * a.batch.length;
   const double score =
-      block_sum<kThreads>(path_score(a.batch, a.sweep.K, T, row, [&](std::int32_t t) { return path[t]; }));
+      block_sum<kTraceThreads>(path_score(a.batch, a.topology.K, T, row, [&](std::int32_t t) { return path[t]; }));
   if (threadIdx.x != 0) return;
   a.best.score[b] = score;
-  const double step = 1.5 * most * static_cast<double>(std::numeric_limits<float>::epsilon());
-  if (a.work.redo && 2 * step * T > 0.5e-5 * fmax(1.0, fabs(score))) a.work.redo[b] = 1;
+  if (!a.work.redo) return;
+  const double step = 1.5 * fmax(a.work.largest[2 * b], a.work.largest[2 * b + 1]) *
+                      static_cast<double>(std::numeric_limits<float>::epsilon());
+  if (2 * step * (T + 1) > 0.5e-5 * fmax(1.0, fabs(score))) a.work.redo[b] = 1;
 }
 
-template <Keep kKeep>
-constexpr int kThreads = kKeep == Keep::registers ? 32 * kResidentWarps : 1024;
-
-template <class P, class Index, Keep kKeep>
-__global__ void __launch_bounds__(kThreads<kKeep>, 1) viterbi_kernel(const __grid_constant__ Args<P> a) {
-  extern __shared__ __align__(16) char shared[];
-  const std::int64_t b = blockIdx.x;
-  if (a.only && !a.only[b]) return;
-  const DeviceSweep& sweep = a.sweep;
-  const std::int32_t K = sweep.K, T = a.work.scores.length[b];
-  std::int32_t* path = a.best.labels + b * a.batch.length;
-  Status& status = a.best.status[b];
-  for (std::int64_t t = threadIdx.x; t < a.batch.length; t += blockDim.x) path[t] = -1;
-  if (threadIdx.x == 0 && a.work.redo) a.work.redo[b] = 0;
-  if (*a.work.scores.bad && threadIdx.x == 0) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
-  if (T == 0) {
-    if (threadIdx.x == 0) {
-      a.best.score[b] = a.topology.empty ? 0 : -INFINITY;
-      if (!a.topology.empty) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
-    }
-    return;
-  }
-
-  char* at = shared;
-  const auto take = [&](std::int64_t bytes) {
-    char* here = at;
-    at += (bytes + 15) / 16 * 16;
-    return here;
-  };
-  std::int32_t* peak = reinterpret_cast<std::int32_t*>(take(16));
-  P* rows = reinterpret_cast<P*>(take(kRowsAhead * (K + 1) * sizeof(P)));
-  if constexpr (kKeep != Keep::memory) {
-    P* cells = reinterpret_cast<P*>(take(2 * std::int64_t{sweep.all_cells} * sizeof(P)));
-    P* matrix = reinterpret_cast<P*>(take((sweep.entries + 8) * sizeof(P)));
-    P* thin = reinterpret_cast<P*>(take(sweep.thin * sweep.thin_slots * sizeof(P)));
-    char* hot = take(sweep.hot_bytes);
-    copy_in(hot, sweep.hot, sweep.hot_bytes);
-    for (std::int32_t i = threadIdx.x; i < sweep.entries + 8; i += blockDim.x) matrix[i] = a.work.scores.matrix[0][i];
-    for (std::int32_t i = threadIdx.x; i < sweep.thin * sweep.thin_slots; i += blockDim.x)
-      thin[i] = a.work.scores.thin[0][i];
-    __syncthreads();
-    const SweepView<Index> view(sweep, hot, kKeep == Keep::registers);
-    if constexpr (kKeep == Keep::registers) {
-      both_ways<kThreads<kKeep>>(a, view, ResidentSteps<MaxPlus<P>, Index>(view, matrix, thin), matrix, thin, cells,
-                                 rows, peak, reinterpret_cast<P*>(at));
-    } else {
-      both_ways<kThreads<kKeep>>(a, view, GeneralSteps<MaxPlus<P>, Index>{view, matrix, thin}, matrix, thin, cells,
-                                 rows, peak, reinterpret_cast<P*>(at));
-    }
-  } else {
-    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(take(2 * std::int64_t{sweep.all_cells} * sizeof(P)))
-                                     : a.work.cells + b * 2 * sweep.all_cells;
-    const P *matrix = a.work.scores.matrix[0], *thin = a.work.scores.thin[0];
-    const SweepView<Index> view(sweep, sweep.hot, 0);
-    both_ways<kThreads<kKeep>>(a, view, GeneralSteps<MaxPlus<P>, Index>{view, matrix, thin}, matrix, thin, cells, rows,
-                               peak, reinterpret_cast<P*>(at));
-  }
-}
+// --- the call
 
 template <class P>
 Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Shape& s, bool may_redo) {
-  const auto B = static_cast<std::size_t>(batch.size);
+  const auto B = static_cast<std::size_t>(batch.size), steps = static_cast<std::size_t>(s.steps);
+  const auto most = static_cast<std::size_t>(room_for(std::max(c.forward.all_cells, c.backward.all_cells)));
   Work<P> w{};
-  w.scores = cut_prepared<P>(cutter, c, batch, false);
-  w.kept =
-      cutter.take<P>(static_cast<std::size_t>(batch.size * batch.length) * static_cast<std::size_t>(c.forward.cells));
-  w.cells = cutter.take<P>(s.cells_on_chip ? 0 : B * 2 * static_cast<std::size_t>(c.forward.all_cells));
+  w.scores = cut_prepared<P>(cutter, c, batch, true);
+  for (int back = 0; back < 2; ++back)
+    w.kept[back] = cutter.take<P>(B * steps * static_cast<std::size_t>((back ? c.backward : c.forward).cells));
+  w.largest = cutter.take<double>(2 * B);
+  w.cells = cutter.take<P>(s.cells_on_chip ? 0 : B * 4 * most);
   w.redo = may_redo ? cutter.take<std::int32_t>(B) : nullptr;
   return w;
 }
 
-template <class P, class Index, Keep kKeep>
+template <class P, class Index, Keep kKeep, std::int32_t kKind = 0>
 void launch(const Args<P>& args, cudaStream_t stream) {
-  auto* kernel = viterbi_kernel<P, Index, kKeep>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, args.shape.bytes), "shared memory");
-  kernel<<<static_cast<unsigned>(args.batch.size), kThreads<kKeep>, static_cast<std::size_t>(args.shape.bytes),
-           stream>>>(args);
-  check(cudaGetLastError(), "viterbi");
+  const auto B = static_cast<unsigned>(args.batch.size);
+  launch_kernel(walk_kernel<P, Index, kKeep, kKind>, dim3(B, 2), static_cast<unsigned>(args.shape.threads),
+                args.shape.bytes, stream, args, "viterbi");
+  launch_kernel(trace_kernel<P, Index>, B, kTraceThreads, args.shape.trace_bytes, stream, args, "viterbi");
 }
 
 template <class P>
 void run(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, const Work<P>& work, const Shape& s,
          const std::int32_t* only, cudaStream_t stream) {
-  prepare<P>(c, batch, work.scores, Scale::log, false, best.status, nullptr, only, stream);
-  const Args<P> args{c.forward, c.topology, batch, work, s, best, only};
-  if (s.on_chip && sizeof(P) == 4 && c.forward.warps[1] > 0) {
-    if constexpr (std::is_same_v<P, float>) launch<P, std::uint16_t, Keep::registers>(args, stream);
+  prepare<P>(c, batch, work.scores, Scale::log, true, best.status, nullptr, only, stream);
+  const Args<P> args{{c.forward, c.backward}, c.topology, c.join, batch, work, s, best, only};
+  if (args.shape.resident) {
+    if constexpr (sizeof(P) == 4) {
+      if (c.forward.kind == 0) launch<P, std::uint16_t, Keep::registers, 0>(args, stream);
+      if (c.forward.kind == 1) launch<P, std::uint16_t, Keep::registers, 1>(args, stream);
+      if (c.forward.kind == 2) launch<P, std::uint16_t, Keep::registers, 2>(args, stream);
+    }
   } else if (s.on_chip) {
     launch<P, std::uint16_t, Keep::chip>(args, stream);
   } else if (c.forward.narrow) {
@@ -383,10 +499,10 @@ struct Both {
 };
 Both cut_both(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch) {
   Both both{};
-  both.shape_double = shape_of<double>(c);
+  both.shape_double = shape_of<double>(c, batch);
   both.work_double = cut_work<double>(cutter, c, batch, both.shape_double, false);
   if (batch.type == Type::f64) return both;
-  both.shape = shape_of<float>(c);
+  both.shape = shape_of<float>(c, batch);
   both.work = cut_work<float>(cutter, c, batch, both.shape, true);
   return both;
 }

@@ -34,7 +34,7 @@ struct Slot {
   Wide* rows[2];          // [K + 1] emissions of a position and the next
   Wide *firsts, *kept;    // [segments, all], [segment, all] alpha
   Wide *v[2], *x[2];      // [all] backward cells, with and without their own emission
-  Wide *m, *y;            // [places] alpha at arrivals, [forward cells] beta at nodes
+  Wide *m, *y;            // [places] alpha at arrivals, [forward outs] beta at nodes
   double* bigrams;        // [K, K]
 
   __device__ Slot(const Args& a, std::int32_t slot) {
@@ -50,14 +50,14 @@ struct Slot {
     firsts = take(a.work.segments * F), kept = take(a.work.segment * F);
     if (a.sampling) return;
     v[0] = take(B), v[1] = take(B), x[0] = take(B), x[1] = take(B);
-    m = take(a.join.places), y = take(F);
+    m = take(a.join.places), y = take(a.join.outs);
     bigrams = a.work.bigrams ? a.work.bigrams + slot * K * K : nullptr;
   }
 };
 
 std::int64_t slot_numbers(const DeviceConstraint::Impl& c, std::int64_t segment, std::int64_t segments) {
   const std::int64_t K = c.topology.K, F = c.forward.all_cells, B = c.backward.all_cells;
-  return K * K + 4 * K + 2 + (segments + segment) * F + 4 * B + c.join.places + F;
+  return K * K + 4 * K + 2 + (segments + segment) * F + 4 * B + c.join.places + c.join.outs;
 }
 
 __device__ double factor(const Args& a) { return a.sampling ? 1 / a.samples.temperature : 1.0; }
@@ -70,14 +70,26 @@ __device__ void load_row(const Args& a, std::int64_t b, std::int32_t t, Wide* ro
   load_wide_row(a.batch, a.topology.K, factor(a), a.present.row[b * a.batch.length + t], row);
 }
 
-// The first step of a direction: weight on the cells where it begins.
-__device__ void first_step(const DeviceSweep& sweep, const Wide* edge, const Wide* row, Wide* x, Wide* v) {
-  for (std::int32_t c = threadIdx.x; c < sweep.all_cells; c += kThreads) {
-    const std::int32_t label = c < sweep.cells ? sweep.label[c] : sweep.K;
-    const Wide weight = label < sweep.K && sweep.begins[c] ? edge[label] : kWideZero;
-    if (x) x[c] = weight;
-    v[c] = label < sweep.K ? weight * row[label] : kWideZero;
+// The zero and the extras of a row; the cells that nobody writes are never read.
+__device__ void zero_behind(const DeviceSweep& sweep, Wide* v, Wide* x) {
+  for (std::int32_t c = sweep.cells + static_cast<std::int32_t>(threadIdx.x); c < sweep.all_cells; c += kThreads) {
+    v[c] = kWideZero;
+    if (x) x[c] = kWideZero;
   }
+}
+
+// The first step of a direction: weight on the outs where it begins.
+template <class Index>
+__device__ void first_step(const DeviceSweep& sweep, const Wide* edge, const Wide* row, Wide* x, Wide* v) {
+  const SweepView<Index> view(sweep, sweep.hot, 0);
+  for (std::int32_t o = threadIdx.x; o < view.outs; o += kThreads) {
+    const std::int32_t label = view.label[o], cell = view.stored[o];
+    if (label == sweep.K) continue;
+    const Wide weight = sweep.begins[o] ? edge[label] : kWideZero;
+    if (x) x[cell] = weight;
+    v[cell] = weight * row[label];
+  }
+  zero_behind(sweep, v, x);
   __syncthreads();
 }
 
@@ -90,16 +102,16 @@ __device__ void next_step(const DeviceSweep& sweep, const Wide* g, const Wide* r
     now[view.cells + 1 + i] = sum;
   }
   __syncthreads();
-  const auto emit = [&](std::int32_t cell, Wide sum) {
-    const std::int32_t label = sweep.label[cell];
-    if (label >= sweep.K) sum = kWideZero;
+  const auto emit = [&](std::int32_t out, Wide sum) {
+    const std::int32_t label = view.label[out], cell = view.stored[out];
+    if (label == sweep.K) return;  // padding
     if (x) x[cell] = sum;
-    v[cell] = label < sweep.K ? sum * row[label] : kWideZero;
+    v[cell] = sum * row[label];
   };
   for (std::int32_t k = 0; k < sweep.groups; ++k) {
     const SweepGroup group = view.group[k];
     for (std::int32_t i = threadIdx.x; i < group.states * group.width; i += kThreads) {
-      const std::int32_t o = i / group.states, state = i - o * group.states;
+      const std::int32_t state = i / group.width, o = i - state * group.width;
       Wide sum = kWideZero;
       for (std::int32_t slot = 0; slot < group.slots; ++slot) {
         const std::int32_t entry = sweep.entry[group.first_entry + slot * group.width + o];
@@ -107,7 +119,7 @@ __device__ void next_step(const DeviceSweep& sweep, const Wide* g, const Wide* r
         const Pair<Index> from = view.source[group.first_source + state * group.slots + slot];
         sum = sum + (now[from.x] + now[from.y]) * g[entry];
       }
-      emit(group.first_cell + i, sum);
+      emit(group.first_out + i, sum);
     }
   }
   for (std::int32_t i = threadIdx.x; i < view.thin; i += kThreads) {
@@ -120,8 +132,7 @@ __device__ void next_step(const DeviceSweep& sweep, const Wide* g, const Wide* r
     }
     emit(view.first_thin + i, sum);
   }
-  for (std::int32_t c = sweep.cells + static_cast<std::int32_t>(threadIdx.x); c < sweep.all_cells; c += kThreads)
-    v[c] = kWideZero;
+  zero_behind(sweep, v, x);
   __syncthreads();
 }
 
@@ -138,7 +149,7 @@ __device__ void forward(const Args& a, const Slot& s, std::int64_t b, std::int32
     __syncthreads();
     Wide* alpha = kept_row(a, s, t);
     if (t == 0) {
-      first_step(a.forward, s.start, s.rows[0], nullptr, alpha);
+      first_step<Index>(a.forward, s.start, s.rows[0], nullptr, alpha);
     } else {
       next_step<Index>(a.forward, s.g, s.rows[0], kept_row(a, s, t - 1), nullptr, alpha);
     }
@@ -180,60 +191,73 @@ __device__ double warp_sum(double x) {
 
 // alpha at arrivals.
 __device__ void gather(const Args& a, const Slot& s, const Wide* alpha) {
-  for (std::int32_t i = threadIdx.x; i < a.join.slots; i += kThreads) s.m[i] = kWideZero;  // some that no arrival fills
+  for (std::int32_t i = threadIdx.x; i < a.join.places; i += kThreads)
+    s.m[i] = kWideZero;  // some that no arrival fills
   __syncthreads();
-  for (std::int32_t k = threadIdx.x; k < a.topology.arrivals; k += kThreads) {
-    Wide sum = alpha[a.join.first[k].x] + alpha[a.join.first[k].y];
-    for (std::int32_t i = a.join.begin[k]; i < a.join.begin[k + 1]; ++i) sum = sum + alpha[a.join.source[i]];
-    s.m[a.join.place[k]] = sum;
+  for (std::int32_t k = threadIdx.x; k < 32 * a.join.rounds; k += kThreads) {
+    const JoinArrival arrival = a.join.arrival[k];
+    Wide sum = alpha[arrival.x] + alpha[arrival.y];
+    if (a.join.arrival_begin) {
+      for (std::int32_t i = a.join.arrival_begin[k]; i < a.join.arrival_begin[k + 1]; ++i)
+        sum = sum + alpha[a.join.arrival_source[i]];
+    }
+    if (arrival.cell != a.backward.cells) s.m[arrival.place] = sum;  // else padding
   }
   __syncthreads();
+}
+
+// The weight of arrival k of the join.
+__device__ Wide weight_of(const Args& a, const Slot& s, const Wide* x, std::int32_t k) {
+  const JoinArrival arrival = a.join.arrival[k];
+  return arrival.cell == a.backward.cells ? kWideZero : s.m[arrival.place] * x[arrival.cell];
 }
 
 __device__ void write_labels(const Args& a, const Slot& s, std::int64_t row, const Wide* x, Wide z) {
   const std::int32_t K = a.topology.K, lane = threadIdx.x % 32;
   for (std::int32_t label = threadIdx.x / 32; label < K; label += kThreads / 32) {
     double p = 0;
-    for (std::int32_t k = a.join.label_begin[label] + lane; k < a.join.label_begin[label + 1]; k += 32) {
-      p += ratio(s.m[a.join.place[k]] * x[a.join.cell[k]], z);
-    }
+    for (std::int32_t r = a.join.round_begin[label]; r < a.join.round_begin[label + 1]; ++r)
+      p += ratio(weight_of(a, s, x, 32 * r + lane), z);
     p = warp_sum(p);
     if (a.wanted.gold && a.wanted.gold[row] == label) p -= 1;
     if (lane == 0) write_score(a.wanted.emissions, a.batch.type, row * K + label, p);
   }
 }
 
+// The weight of what is behind entry `entry` of the join's sums (sweep.h).
+__device__ Wide entry_weight(const Args& a, const Slot& s, std::int32_t entry) {
+  Wide sum = kWideZero;
+  if (entry >= a.join.dense) {
+    const Source* pair = a.join.sparse + 32 * (entry - a.join.dense);
+    for (std::int32_t k = 0; k < 32; ++k) sum = sum + s.m[pair[k].x] * s.y[pair[k].y];
+    return sum;
+  }
+  std::int32_t k = 0;
+  while (k + 1 < a.join.groups && entry >= a.join.group[k + 1].first_entry) ++k;
+  const JoinGroup group = a.join.group[k];
+  const std::int32_t slot = (entry - group.first_entry) / group.width, o = (entry - group.first_entry) % group.width;
+  for (std::int32_t state = 0; state < group.states; ++state)
+    sum = sum + s.m[group.first_place + state * group.slots + slot] * s.y[group.first_out + state * group.width + o];
+  return sum;
+}
+
 // Adds the bigrams of positions t and t + 1: m of t, and beta of t + 1 at nodes. Each thread owns its pairs of labels.
 __device__ void add_bigrams(const Args& a, const Slot& s, const Wide* next_v, Wide z) {
-  for (std::int32_t c = threadIdx.x; c < a.forward.cells; c += kThreads) {
-    Wide sum = next_v[a.join.node_first[c].x] + next_v[a.join.node_first[c].y];
-    for (std::int32_t k = a.join.node_begin[c]; k < a.join.node_begin[c + 1]; ++k)
-      sum = sum + next_v[a.join.node_target[k]];
-    s.y[c] = sum;
+  for (std::int32_t o = threadIdx.x; o < a.join.outs; o += kThreads) {
+    const JoinOut out = a.join.out[o];
+    Wide sum = next_v[out.x] + next_v[out.y];
+    if (a.join.out_begin) {
+      for (std::int32_t k = a.join.out_begin[o]; k < a.join.out_begin[o + 1]; ++k)
+        sum = sum + next_v[a.join.out_target[k]];
+    }
+    s.y[o] = sum;
   }
   __syncthreads();
   const std::int32_t pairs = a.topology.K * a.topology.K;
   for (std::int32_t pair = threadIdx.x; pair < pairs; pair += kThreads) {
     Wide sum = kWideZero;
-    for (std::int32_t i = a.join.pair_begin[pair]; i < a.join.pair_begin[pair + 1]; ++i) {
-      const std::int32_t entry = a.join.pair_entry[i];
-      if (entry >= a.join.dense) {
-        const std::int32_t e = entry - a.join.dense;
-        for (std::int32_t k = a.join.sparse_begin[e]; k < a.join.sparse_begin[e + 1]; ++k) {
-          sum = sum + s.m[a.join.sparse_pair[k].x] * s.y[a.join.sparse_pair[k].y];
-        }
-        continue;
-      }
-      std::int32_t k = 0;
-      while (k + 1 < a.join.groups && entry >= a.join.group[k + 1].first_entry) ++k;
-      const SweepGroup group = a.join.group[k];
-      const std::int32_t slot = (entry - group.first_entry) / group.width,
-                         o = (entry - group.first_entry) % group.width;
-      for (std::int32_t state = 0; state < group.states; ++state) {
-        sum = sum +
-              s.m[group.first_source + slot * group.states + state] * s.y[group.first_cell + o * group.states + state];
-      }
-    }
+    for (std::int32_t i = a.join.pair_begin[pair]; i < a.join.pair_begin[pair + 1]; ++i)
+      sum = sum + entry_weight(a, s, a.join.pair_entry[i]);
     if (sum.m != 0) s.bigrams[pair] += ratio(sum * s.g[pair], z);
   }
   __syncthreads();
@@ -248,16 +272,14 @@ __device__ Wide backward(const Args& a, const Slot& s, std::int64_t b, std::int3
     load_row(a, b, t, s.rows[1]);
     __syncthreads();
     if (t == T - 1) {
-      first_step(a.backward, s.end, s.rows[1], x, v);
+      first_step<Index>(a.backward, s.end, s.rows[1], x, v);
     } else {
       next_step<Index>(a.backward, s.g, s.rows[1], s.v[(t + 1) % 2], x, v);
     }
     gather(a, s, kept_row(a, s, t));
     if (t == T - 1) {
       Wide mine = kWideZero;
-      for (std::int32_t k = threadIdx.x; k < a.topology.arrivals; k += kThreads) {
-        mine = mine + s.m[a.join.place[k]] * x[a.join.cell[k]];
-      }
+      for (std::int32_t k = threadIdx.x; k < 32 * a.join.rounds; k += kThreads) mine = mine + weight_of(a, s, x, k);
       z = block_sum(mine);
       if (z.m == 0) return z;
     }
@@ -380,12 +402,8 @@ __global__ void __launch_bounds__(kThreads) wide_kernel(const __grid_constant__ 
 void launch(const Args& args, cudaStream_t stream) {
   const bool narrow = args.forward.narrow && args.backward.narrow;
   const auto blocks = static_cast<unsigned>(args.work.slots);
-  if (narrow) {
-    wide_kernel<std::uint16_t><<<blocks, kThreads, 0, stream>>>(args);
-  } else {
-    wide_kernel<std::int32_t><<<blocks, kThreads, 0, stream>>>(args);
-  }
-  check(cudaGetLastError(), "in wide arithmetic");
+  auto* kernel = narrow ? wide_kernel<std::uint16_t> : wide_kernel<std::int32_t>;
+  launch_kernel(kernel, blocks, kThreads, 0, stream, args, "in wide arithmetic");
 }
 
 }  // namespace

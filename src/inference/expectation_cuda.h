@@ -1,0 +1,52 @@
+// What the kernels of an expectation hand to one another (expectation_cuda.cu). Memory is cut in the same order by
+// *_bytes and by the call.
+#pragma once
+
+#include "inference/prepare_cuda.h"
+
+namespace regccrf::cuda {
+
+inline int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); }
+
+// What the pass leaves for those behind it.
+template <class P>
+struct Kept {
+  Prepared<P> scores;
+  P *alpha, *beta;            // [B, T, cells] forward, backward; both with the emissions of their own position
+  std::int32_t* exponent[2];  // [B, T] of the scale that a step took off
+  double* z;                  // [B, T] by the join
+  std::int32_t* flag;         // [B] not 0: not to be trusted
+  std::int32_t* leaves;       // [B] where gold leaves the language; -1: nowhere
+};
+
+// pass_cuda.cu: one block a sequence and direction walks the steps, and leaves each step's cells in memory.
+template <class P>
+struct PassWork {
+  P* cells;              // where a block has no room for its cells
+  std::int32_t* stamps;  // likewise for gold's states (gold_cuda.h)
+};
+template <class P>
+PassWork<P> cut_pass(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, bool gold);
+template <class P>
+void run_pass(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& work,
+              bool gold, cudaStream_t stream);
+
+// Gold is followed by blocks beside those of the pass if they find a processor each, else beside those of the join.
+inline bool gold_beside_pass(const DeviceConstraint::Impl& c, const Batch& batch) {
+  return 3 * batch.size <= c.processors;
+}
+
+// join_cuda.cu: blocks of some positions each: marginals, and sums for the bigrams.
+template <class P>
+struct JoinWork {
+  std::int32_t chunk, chunks, entries;  // positions of a block, blocks of a sequence, sums of a block
+  P* sums;                              // [B, chunks, entries]
+  P* room;                              // where a block has no room
+};
+template <class P>
+JoinWork<P> cut_join(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted);
+template <class P>
+void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& pass,
+              const JoinWork<P>& work, const Expectation& wanted, cudaStream_t stream);
+
+}  // namespace regccrf::cuda
