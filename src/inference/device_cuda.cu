@@ -51,7 +51,7 @@ std::vector<std::int32_t> flat(const std::vector<Source>& sources) {
 }
 
 struct At {
-  std::size_t hot, entry, thin_entry, begins;
+  std::size_t hot, entry, thin_entry, begins, row_of;
 };
 
 template <class Index>
@@ -94,6 +94,7 @@ At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
   at.entry = packer.add(sweep.entry);
   at.thin_entry = packer.add(sweep.thin_entry);
   at.begins = packer.add(sweep.begins);
+  at.row_of = packer.add(sweep.row_of);
   return at;
 }
 
@@ -171,6 +172,7 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
     place(d.entry, at.entry);
     place(d.thin_entry, at.thin_entry);
     place(d.begins, at.begins);
+    place(d.row_of, at.row_of);
   };
   sweep_places(impl->forward, f);
   sweep_places(impl->backward, b);

@@ -50,6 +50,7 @@ struct DeviceSweep {
   const std::int32_t* entry;       // [entries]
   const std::int32_t* thin_entry;  // [thin_slots, thin]
   const std::uint8_t* begins;      // [outs]
+  const RowOf* row_of;             // [cells] if resident, and a multiple of 16 bytes
 };
 
 // A Join as kernels take it.

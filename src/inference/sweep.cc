@@ -108,7 +108,7 @@ class Builder {
     }
     warps = std::max(warps - 1, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin));
     return warps <= kind.warps && cells <= kResidentCells && sweep_.K <= kResidentCells &&
-           thin_terms() <= kResidentTerms && wanted_once();
+           sweep_.entry.size() < 65536 && thin_terms() <= kResidentTerms && wanted_once();
   }
 
   // `kind`: of kResidentKinds, or -1.
@@ -117,6 +117,7 @@ class Builder {
     if (kind >= 0) {
       make_resident(kResidentKinds[kind]);
       make_tensor();
+      make_row_of();
     } else {
       sweep_.stored.resize(static_cast<std::size_t>(sweep_.outs));
       std::iota(sweep_.stored.begin(), sweep_.stored.end(), 0);
@@ -322,6 +323,24 @@ class Builder {
     const auto units = static_cast<std::int32_t>(sweep_.resident.units.size());
     sweep_.resident.warps = std::max({1, units, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin)});
     for (std::int32_t w = 0; w <= sweep_.resident.warps; ++w) sweep_.resident.begin.push_back(std::min(w, units));
+  }
+
+  void make_row_of() {
+    sweep_.row_of.assign(static_cast<std::size_t>(sweep_.cells), {0, 0, 0, kThinGroup});
+    const auto put = [&](std::int32_t out, std::int32_t row, std::int32_t entry, std::size_t group) {
+      const std::int32_t label = sweep_.label[static_cast<std::size_t>(out)];
+      if (label == topology_.K) return;
+      sweep_.row_of[static_cast<std::size_t>(sweep_.stored[static_cast<std::size_t>(out)])] = {
+          static_cast<std::uint16_t>(row), static_cast<std::uint16_t>(entry), static_cast<std::uint16_t>(label),
+          static_cast<std::uint16_t>(group)};
+    };
+    for (std::size_t g = 0; g < sweep_.groups.size(); ++g) {
+      const SweepGroup& group = sweep_.groups[g];
+      for (std::int32_t i = 0; i < group.states * group.width; ++i)
+        put(group.first_out + i, group.first_cell + i / group.width * group.stride, group.first_entry + i % group.width,
+            g);
+    }
+    for (std::int32_t i = 0; i < sweep_.thin; ++i) put(sweep_.first_thin + i, 0, i, kThinGroup);
   }
 
   // The widest units that give every warp one.

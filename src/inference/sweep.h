@@ -78,6 +78,13 @@ struct Schedule {
   std::vector<Unit> units;
 };
 
+// Where the sources of a cell's out are, if resident: in row `row` with the column of g from `entry` on, or, of a thin
+// out (group kThinGroup), where its number `entry` says.
+constexpr std::uint16_t kThinGroup = 0xffff;
+struct RowOf {
+  std::uint16_t row, entry, label, group;
+};
+
 struct Sweep {
   std::int32_t K = 0;
   std::int32_t outs = 0, cells = 0, extras = 0;
@@ -109,6 +116,7 @@ struct Sweep {
   std::int32_t kind = -1;          // of kResidentKinds; -1: not resident
   std::int32_t trash = -1;         // if resident: a cell that nobody reads, behind the others; padding is stored there
   Schedule resident;               // a group's unit for each of the first warps
+  std::vector<RowOf> row_of;       // [cells] if resident
   std::int32_t tensor_warps = 0;   // 0: not with tensor cores
   std::vector<TensorUnit> tensor;  // for each of the first warps
 };

@@ -7,8 +7,6 @@
 // the one that might have been better, each at most half a unit in the last place of the largest score seen. Where that
 // is below the tolerance the path stands, else the sequence is done again in double. A path's score is summed again in
 // double.
-#include <cuda_pipeline.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -34,7 +32,6 @@ struct Work {
 struct Shape {
   int bytes, threads, trace_bytes;
   std::int32_t rows, steps;  // rows of emissions on chip; steps that a half may have
-  std::int32_t staged;       // steps of either half that the way back has on chip at a time; 0: it reads memory
   bool resident, on_chip, cells_on_chip;
 };
 
@@ -58,11 +55,7 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   s.cells_on_chip = s.on_chip || rows + cells <= c.shared_bytes;
   s.bytes = static_cast<int>(rows + (s.on_chip ? all : s.cells_on_chip ? cells : 0));
   s.threads = 32 * std::max(c.forward.warps[s.resident], c.backward.warps[s.resident]);
-  const std::int64_t hot = std::int64_t{c.forward.hot_bytes} + c.backward.hot_bytes;
-  const std::int64_t free = c.shared_bytes - 8192 - hot, step = (std::int64_t{c.forward.cells} + c.backward.cells) * p;
-  if (free < step) return s;
-  s.staged = static_cast<std::int32_t>(std::min<std::int64_t>(free / step, s.steps));
-  s.trace_bytes = static_cast<int>(hot + s.staged * step);
+  if (s.resident) s.trace_bytes = (c.forward.cells + c.backward.cells) * static_cast<int>(sizeof(RowOf));
   return s;
 }
 
@@ -244,6 +237,20 @@ __device__ Candidate block_best(Candidate mine) {
   return mine;
 }
 
+// The best of a warp's candidates, and of equals the lowest cell.
+__device__ inline std::int32_t warp_best(float value, std::int32_t cell) {
+  const bool top = __reduce_max_sync(0xffffffffu, ordered(value)) == ordered(value);
+  return __reduce_min_sync(0xffffffffu, top ? cell : 0x7fffffff);
+}
+__device__ inline std::int32_t warp_best(double value, std::int32_t cell) {
+  for (int bit = 16; bit > 0; bit /= 2) {
+    const double v = __shfl_xor_sync(0xffffffffu, value, bit);
+    const std::int32_t c = __shfl_xor_sync(0xffffffffu, cell, bit);
+    if (v > value || (v == value && c < cell)) value = v, cell = c;
+  }
+  return cell;
+}
+
 // The best cell of the step before, `now`, for an out; a number past all cells where there is none. One warp looks at
 // the out's slots.
 template <class P, class Index>
@@ -280,88 +287,88 @@ __device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t g
                  matrix[group.first_entry + i * group.width + o]);
     }
   }
-  if constexpr (sizeof(P) == 4) {
-    const bool top = __reduce_max_sync(0xffffffffu, ordered(best)) == ordered(best);
-    return __reduce_min_sync(0xffffffffu, top ? from : 0x7fffffff);
-  } else {
-    for (int bit = 16; bit > 0; bit /= 2) {
-      const P v = __shfl_xor_sync(0xffffffffu, best, bit);
-      const std::int32_t source = __shfl_xor_sync(0xffffffffu, from, bit);
-      if (v > best || (v == best && source < from)) best = v, from = source;
-    }
-    return from;
-  }
+  return warp_best(best, from);
 }
 
 // From the middle to one end: a warp follows the path from the cell where it is after the last step of that half.
-template <class P, class Index>
-class Follower {
- public:
-  __device__ Follower(const Args<P>& a, int back, const char* hot, std::int32_t cell, std::int32_t T)
-      : view_(a.sweep[back], hot, 0),
-        groups_(a.sweep[back].groups),
-        matrix_(a.work.scores.matrix[back]),
-        thin_(a.work.scores.thin[back]),
-        path_(a.best.labels + std::int64_t{blockIdx.x} * a.batch.length + (back ? T - 1 : 0)),
-        direction_(back ? -1 : 1) {
-    arrive(cell, Halves(T).steps[back]);
-  }
-  // On to step `to`. `rows`: the cells of steps from there on.
-  __device__ void go(const P* rows, std::int32_t to) {
-    for (; n_ > to; arrive(cell_, n_ - 1)) {
-      cell_ = predecessor(view_, groups_, matrix_, thin_, rows + std::int64_t{n_ - 1 - to} * view_.cells, out_);
-      if (cell_ >= view_.cells) n_ = 0;  // scores that are no numbers; the status says so
-      if (n_ == 0) return;
-    }
-  }
+template <class P>
+struct Half {
+  const DeviceSweep& sweep;
+  const P *matrix, *thin, *kept;
+  std::int32_t* path;
+  std::int32_t steps, direction;
 
- private:
-  __device__ void arrive(std::int32_t cell, std::int32_t n) {
-    cell_ = cell;
-    n_ = n;
-    out_ = view_.out_of[cell];
-    if (threadIdx.x % 32 == 0) path_[direction_ * n] = view_.label[out_];
+  __device__ Half(const Args<P>& a, int back, std::int32_t T)
+      : sweep(a.sweep[back]),
+        matrix(a.work.scores.matrix[back]),
+        thin(a.work.scores.thin[back]),
+        kept(a.work.kept[back] + std::int64_t{blockIdx.x} * a.shape.steps * std::int64_t{sweep.cells}),
+        path(a.best.labels + std::int64_t{blockIdx.x} * a.batch.length + (back ? T - 1 : 0)),
+        steps(Halves(T).steps[back]),
+        direction(back ? -1 : 1) {}
+  __device__ void write(std::int32_t n, std::int32_t label) const {
+    if (threadIdx.x % 32 == 0) path[direction * n] = label;
   }
-  SweepView<Index> view_;
-  std::int32_t groups_;
-  const P *matrix_, *thin_;
-  std::int32_t* path_;
-  std::int32_t direction_, cell_, out_, n_;
 };
 
-// Both halves, by the first two warps; the block brings their steps on chip, some at a time.
-template <class P, class Index, bool kOnChip>
-__device__ void follow_both(const Args<P>& a, const std::int32_t (&cell)[2], std::int32_t T) {
-  const Halves halves(T);
-  char* shared = shared_memory();
-  const char* hot[2] = {kOnChip ? shared : a.sweep[0].hot, kOnChip ? shared + a.sweep[0].hot_bytes : a.sweep[1].hot};
-  P* room = reinterpret_cast<P*>(shared + a.sweep[0].hot_bytes + a.sweep[1].hot_bytes);
-  const std::int32_t back = min(static_cast<std::int32_t>(threadIdx.x) / 32, 1);
-  Follower<P, Index> follower(a, back, hot[back], cell[back], T);
-  const auto kept = [&](int way) {
-    return a.work.kept[way] + std::int64_t{blockIdx.x} * a.shape.steps * std::int64_t{a.sweep[way].cells};
-  };
-  const auto staged = [&](int way) { return room + way * std::int64_t{a.shape.staged} * a.sweep[0].cells; };
-  if constexpr (!kOnChip) {
-    if (threadIdx.x < 64) follower.go(kept(back), 0);
-  } else {
-    for (std::int32_t done = 0; done < max(halves.steps[0], halves.steps[1]); done += a.shape.staged) {
-      std::int32_t to[2];
-      __syncthreads();
-      for (int way = 0; way < 2; ++way) {
-        const std::int32_t from = halves.steps[way] - done, cells = a.sweep[way].cells;
-        to[way] = max(from - a.shape.staged, 0);
-        const P* rows = kept(way) + std::int64_t{to[way]} * cells;
-        constexpr std::int32_t together = 16 / sizeof(P);
-        for (std::int32_t i = together * static_cast<std::int32_t>(threadIdx.x); i < (from - to[way]) * cells;
-             i += together * kTraceThreads)
-          __pipeline_memcpy_async(staged(way) + i, rows + i, 16);
+// By the tables of the general schedule.
+template <class P, class Index>
+__device__ void follow(const Half<P>& half, std::int32_t cell) {
+  const SweepView<Index> view(half.sweep, half.sweep.hot, 0);
+  for (std::int32_t n = half.steps; cell < view.cells; --n) {  // past all cells: scores that are no numbers
+    const std::int32_t out = view.out_of[cell];
+    half.write(n, view.label[out]);
+    if (n == 0) return;
+    cell =
+        predecessor(view, half.sweep.groups, half.matrix, half.thin, half.kept + std::int64_t{n - 1} * view.cells, out);
+  }
+}
+
+// The same after a resident walk, whose cells lie in rows (sweep.h): a few loads that need not wait for one another.
+// `row_of`: on chip.
+template <class P, class Index>
+__device__ void follow_rows(const Half<P>& half, const RowOf* row_of, std::int32_t cell) {
+  const SweepView<Index> view(half.sweep, half.sweep.hot, 0);
+  const std::int32_t lane = threadIdx.x % 32;
+  const P none = -P{INFINITY};
+  std::int32_t group_at = -1;
+  SweepGroup group{};
+  for (std::int32_t n = half.steps; cell < view.cells; --n) {
+    const RowOf at = row_of[cell];
+    half.write(n, at.label);
+    if (n == 0) return;
+    const P* now = half.kept + std::int64_t{n - 1} * view.cells;
+    P best = none;
+    std::int32_t from = 0x7fffffff;
+    const auto offer = [&](P value, std::int32_t source) {
+      if (value > best || (value == best && source < from)) best = value, from = source;
+    };
+    if (at.group == kThinGroup) {
+      if (lane < view.thin_slots) {
+        const std::int32_t i = lane * view.thin + at.entry;
+        const Pair<Index> source = view.thin_source[i];
+        const P gain = half.thin[i];
+        if (source.x < view.cells) offer(now[source.x] + gain, source.x);
+        if (source.y < view.cells) offer(now[source.y] + gain, source.y);
       }
-      __pipeline_commit();
-      __pipeline_wait_prior(0);
-      __syncthreads();
-      if (threadIdx.x < 64) follower.go(staged(back), to[back]);
+    } else {
+      if (at.group != group_at) group = view.group[group_at = at.group];
+      const std::int32_t plane = group.states * group.stride;
+      for (std::int32_t first = lane; first < group.slots; first += 64) {
+        P value[4];
+        std::int32_t source[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const std::int32_t i = first + k % 2 * 32;
+          const bool there = i < group.slots && k / 2 < group.planes;
+          source[k] = at.row + i + k / 2 * plane;
+          value[k] = there ? now[source[k]] + half.matrix[at.entry + i * group.width] : none;
+        }
+#pragma unroll
+        for (int k = 0; k < 4; ++k) offer(value[k], source[k]);
+      }
     }
+    cell = warp_best(best, from);
   }
 }
 
@@ -417,10 +424,11 @@ __global__ void __launch_bounds__(kTraceThreads) trace_kernel(const __grid_const
     if (a.work.redo) a.work.redo[b] = 0;
     if (*a.work.scores.bad) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
   }
-  const bool on_chip = a.shape.trace_bytes > 0;
-  if (on_chip) {
-    copy_in(shared, a.sweep[0].hot, a.sweep[0].hot_bytes);
-    copy_in(shared + a.sweep[0].hot_bytes, a.sweep[1].hot, a.sweep[1].hot_bytes);
+  auto* row_of = reinterpret_cast<RowOf*>(shared);
+  if (a.shape.resident) {
+    for (int way = 0; way < 2; ++way)
+      copy_in(shared + way * a.sweep[0].cells * sizeof(RowOf), reinterpret_cast<const char*>(a.sweep[way].row_of),
+              a.sweep[way].cells * static_cast<std::int32_t>(sizeof(RowOf)));
   }
   __syncthreads();
   const Meeting meeting = T > 0 ? meet(a, T) : Meeting{{-1, -1}};
@@ -431,10 +439,14 @@ __global__ void __launch_bounds__(kTraceThreads) trace_kernel(const __grid_const
     if (!empty && status.outcome == 0) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
     return;
   }
-  if (on_chip) {
-    follow_both<P, Index, true>(a, meeting.cell, T);
-  } else {
-    follow_both<P, Index, false>(a, meeting.cell, T);
+  const int back = static_cast<int>(threadIdx.x) / 32;
+  if (back < 2) {
+    const Half<P> half(a, back, T);
+    if (a.shape.resident) {
+      follow_rows<P, Index>(half, row_of + back * a.sweep[0].cells, meeting.cell[back]);
+    } else {
+      follow<P, Index>(half, meeting.cell[back]);
+    }
   }
   __syncthreads();
   const std::int64_t* row = a.work.scores.row + b * a.batch.length;
