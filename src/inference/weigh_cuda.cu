@@ -73,7 +73,13 @@ __device__ double share_of(const Loss& loss, std::int64_t i) {
   return loss.reduction == Reduction::token_mean ? loss.status[i].length : 1;
 }
 
-__global__ void reduce_kernel(std::int64_t size, Loss loss) {
+struct Reducing {
+  std::int64_t size;
+  Loss loss;
+};
+
+__global__ void reduce_kernel(Reducing reducing) {
+  const auto& [size, loss] = reducing;
   if (loss.failure && loss.errors != Errors::none && threadIdx.x < kLanes) keep_failure(size, loss);
   if (loss.reduction == Reduction::none) {
     for (std::int64_t i = threadIdx.x; i < size; i += kThreads) write_number(loss.out, loss.type, i, value_of(loss, i));
@@ -187,8 +193,7 @@ std::int64_t pieces(std::int64_t count, std::int64_t size) { return (count + siz
 }  // namespace
 
 void reduce(std::int64_t size, const Loss& loss, void* stream) {
-  reduce_kernel<<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(size, loss);
-  check(cudaGetLastError(), "a loss");
+  launch_kernel(reduce_kernel, 1, kThreads, 0, static_cast<cudaStream_t>(stream), {size, loss}, "a loss");
 }
 
 void weigh(const Batch& batch, std::int32_t labels, const Weighing& weighing, void* stream) {
@@ -200,8 +205,8 @@ void weigh(const Batch& batch, std::int32_t labels, const Weighing& weighing, vo
                      blocks = args.row_blocks + args.transition_blocks + ends * args.label_blocks;
   if (blocks == 0) return;
   if (blocks > INT32_MAX) throw Error("[cuda] too many scores in one batch: split it");
-  weigh_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(args);
-  check(cudaGetLastError(), "gradients of a loss");
+  launch_kernel(weigh_kernel, static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream), args,
+                "gradients of a loss");
 }
 
 }  // namespace regccrf::cuda
