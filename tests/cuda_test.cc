@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include "cuda_runner.h"
@@ -39,9 +40,16 @@ DeviceBatch<Real> one(const oracle::Scores& scores) {
                            std::span<const Real>(x.end));
 }
 
+// Of `count` cases, or of a size, REGCCRF_CASES per cent where that is set (an emulated device is slow), at least
+// `least`.
+int cases(int count, int least = 1) {
+  const char* percent = std::getenv("REGCCRF_CASES");
+  return percent ? std::max(least, count * std::atoi(percent) / 100) : count;
+}
+
 template <class Real, class Check>
 void for_each_triple(int count, Check check) {
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < cases(count, 100); ++i) {
     const Triple x = triple(i);
     SCOPED_TRACE(x.name);
     check(x, Enumeration(x.automaton, x.scores), cuda::DeviceConstraint(x.constraint));
@@ -176,7 +184,7 @@ TYPED_TEST(Cuda, EntropyAndItsGradient) {
 // Languages with states of many arcs, so that groups, extras and every number of lanes occur; against the dense oracle.
 TYPED_TEST(Cuda, LargerRandomLanguages) {
   bool thick = false, extras = false, two = false;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < cases(300, 50); ++i) {
     Random random(static_cast<std::uint64_t>(i) + 50000);
     const int labels = random.between(5, 24);
     const Automaton automaton =
@@ -265,11 +273,10 @@ void expect_like_cpu(const Constraint& constraint, const Ragged<Real>& x) {
   const Scores<Real> scores = x.view();
   const std::vector<Path> best = viterbi(constraint, scores, {.impossible = Impossible::allow});
   std::vector<Label> gold(x.mask.size(), -100);
-  for (int i = 0; i < x.B; ++i) {
-    for (std::size_t t = 0, n = 0;
-         t < static_cast<std::size_t>(x.T) && n < best[static_cast<std::size_t>(i)].labels.size(); ++t) {
-      const std::size_t row = static_cast<std::size_t>(i * x.T) + t;
-      if (x.mask[row]) gold[row] = best[static_cast<std::size_t>(i)].labels[n++];
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    std::size_t n = 0;
+    for (std::size_t row = i * static_cast<std::size_t>(x.T); row < (i + 1) * static_cast<std::size_t>(x.T); ++row) {
+      if (x.mask[row]) gold[row] = best[i].labels.empty() ? 0 : best[i].labels[n++];
     }
   }
   std::vector<Real> emissions(x.emissions.size()), transitions(x.transitions.size());
@@ -366,14 +373,14 @@ void expect_entropy_like_cpu(const Constraint& constraint, const Ragged<Real>& x
 TYPED_TEST(Cuda, KBestInRaggedBatches) {
   for (double spread : {1.0, 100.0, 3000.0}) {
     SCOPED_TRACE("spread " + std::to_string(spread));
-    expect_k_best_like_cpu(srl(), Ragged<TypeParam>(srl(), 8, 40, spread, 14), 20);
+    expect_k_best_like_cpu(srl(), Ragged<TypeParam>(srl(), cases(8, 2), 40, spread, 14), 20);
   }
   const Constraint everything = Constraint::unconstrained(numbered_labels(47));
-  expect_k_best_like_cpu(everything, Ragged<TypeParam>(everything, 4, 30, 3.0, 15), 700);
+  expect_k_best_like_cpu(everything, Ragged<TypeParam>(everything, 4, cases(30, 10), 3.0, 15), 700);
   const Constraint pairs = compile(Language::parse("(A B | B A)*"));  // of every even length, and no odd one
   expect_k_best_like_cpu(pairs, Ragged<TypeParam>(pairs, 150, 9, 1.0, 16), 9);
   const Constraint bio = compile(Language::parse("(O | B-A I-A* | B-B I-B*)*"));
-  Ragged<TypeParam> whole(bio, 1, 5000, 2.0, 17, false);
+  Ragged<TypeParam> whole(bio, 1, cases(5000), 2.0, 17, false);
   std::fill(whole.mask.begin(), whole.mask.end(), 1);
   expect_k_best_like_cpu(bio, whole, 30);
 }
@@ -392,7 +399,7 @@ TYPED_TEST(Cuda, KBestPutsEqualsOutOnce) {
 TYPED_TEST(Cuda, EntropyInRaggedBatches) {
   for (double spread : {1.0, 100.0, 3000.0}) {
     SCOPED_TRACE("spread " + std::to_string(spread));
-    expect_entropy_like_cpu(srl(), Ragged<TypeParam>(srl(), 6, 30, spread, 24));
+    expect_entropy_like_cpu(srl(), Ragged<TypeParam>(srl(), cases(6, 2), 30, spread, 24));
   }
   const Constraint everything = Constraint::unconstrained(numbered_labels(47));
   expect_entropy_like_cpu(everything, Ragged<TypeParam>(everything, 4, 30, 3.0, 25));
@@ -412,16 +419,35 @@ TYPED_TEST(Cuda, EntropyOfLongSequences) {
 TYPED_TEST(Cuda, SrlInRaggedBatches) {
   for (double spread : {1.0, 10.0, 100.0, 3000.0}) {
     SCOPED_TRACE("spread " + std::to_string(spread));
-    expect_like_cpu(srl(), Ragged<TypeParam>(srl(), 8, 64, spread, 11));
-    expect_like_cpu(srl(), Ragged<TypeParam>(srl(), 3, 300, spread, 12));
+    expect_like_cpu(srl(), Ragged<TypeParam>(srl(), cases(8, 3), cases(64, 20), spread, 11));
+    expect_like_cpu(srl(), Ragged<TypeParam>(srl(), cases(3), 300, spread, 12));
   }
   const Constraint everything = Constraint::unconstrained(numbered_labels(47));
-  expect_like_cpu(everything, Ragged<TypeParam>(everything, 8, 64, 3.0, 13));
+  expect_like_cpu(everything, Ragged<TypeParam>(everything, cases(8, 2), 64, 3.0, 13));
+}
+
+// Steps are shared out in ways that depend on the language (sweep.h): each way, at lengths from the shortest on.
+TYPED_TEST(Cuda, EveryWayToShareOutAStep) {
+  std::set<std::int32_t> kinds;
+  bool extras = false;
+  for (const std::string name : {"bio", "bioes", "srl", "srl-ewt", "citation", "address", "membrane"}) {
+    const Constraint constraint =
+        name == "srl" ? srl() : compile(Language::load(REGCCRF_SOURCE_DIR "/languages/" + name + ".lang"));
+    const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
+    kinds.insert(sweeps.forward.kind);
+    extras = extras || sweeps.forward.extras > 0 || sweeps.backward.extras > 0;
+    for (int length : {1, 2, 3, 21}) {
+      SCOPED_TRACE(name + ", length " + std::to_string(length));
+      expect_like_cpu(constraint, Ragged<TypeParam>(constraint, 2, length, 2.0, 81));
+    }
+  }
+  EXPECT_EQ(kinds, (std::set<std::int32_t>{-1, 0, 1, 2}));
+  EXPECT_TRUE(extras);
 }
 
 TYPED_TEST(Cuda, LongSequences) {
   const Constraint bio = compile(Language::parse("(O | B-A I-A* | B-B I-B*)*"));
-  for (double spread : {1.0, 2000.0}) expect_like_cpu(bio, Ragged<TypeParam>(bio, 1, 20000, spread, 21, false));
+  for (double spread : {1.0, 2000.0}) expect_like_cpu(bio, Ragged<TypeParam>(bio, 1, cases(20000), spread, 21, false));
 }
 
 TYPED_TEST(Cuda, ForcedPaths) {
@@ -440,18 +466,30 @@ TYPED_TEST(Cuda, ForcedPaths) {
   }
 }
 
+// The first of `labels` labels at most `most` times; of even length alone if `even`.
+Constraint counting(int labels, int most, bool even) {
+  const int parities = even ? 2 : 1;
+  Automaton automaton;
+  for (int state = 0; state < (most + 1) * parities; ++state) {
+    const int parity = state % parities, next = state - parity + (parity + 1) % parities;
+    automaton.accepting.push_back(parity == 0);
+    for (int label = 0; label < labels; ++label) {
+      if (label > 0 || state / parities < most)
+        automaton.arcs.push_back({state, label, label > 0 ? next : next + parities});
+    }
+  }
+  return Constraint::from_automaton(automaton, numbered_labels(labels));
+}
+
 // More nodes than 16-bit numbers count, and than a block has room for.
 TYPED_TEST(Cuda, LargeAutomata) {
-  std::string labels = "labels = {";
-  for (int i = 0; i < 50; ++i) labels += " L" + std::to_string(i);
-  labels += "}";
-  const Constraint large = compile(Language::parse(labels + "\nlanguage = at_most(2100, L0) & (. .)*\n"));
+  const Constraint large = counting(50, 1050, true);
   ASSERT_GT(large.size().nodes, 100000);
-  expect_like_cpu(large, Ragged<TypeParam>(large, 2, 12, 1.0, 31));
-  expect_k_best_like_cpu(large, Ragged<TypeParam>(large, 2, 6, 1.0, 33), 5);
+  expect_like_cpu(large, Ragged<TypeParam>(large, 2, cases(12, 4), 1.0, 31));
+  expect_k_best_like_cpu(large, Ragged<TypeParam>(large, 2, cases(6, 4), 1.0, 33), 5);
   expect_entropy_like_cpu(large, Ragged<TypeParam>(large, 2, 4, 1.0, 34));
-  const Constraint middle = compile(Language::parse(labels + "\nlanguage = at_most(700, L0)\n"));
-  expect_like_cpu(middle, Ragged<TypeParam>(middle, 2, 12, 1.0, 32));
+  const Constraint middle = counting(50, 700, false);
+  expect_like_cpu(middle, Ragged<TypeParam>(middle, 2, cases(12, 4), 1.0, 32));
 }
 
 TYPED_TEST(Cuda, BadScoresAreNamed) {
@@ -482,7 +520,7 @@ TYPED_TEST(Cuda, BadScoresAreNamed) {
 }
 
 TYPED_TEST(Cuda, TheSameFromRunToRun) {
-  const Ragged<TypeParam> x(srl(), 8, 64, 3.0, 51);
+  const Ragged<TypeParam> x(srl(), cases(8, 2), cases(64, 30), 3.0, 51);
   const cuda::DeviceConstraint there(srl());
   const auto first = run_expectation(there, x.there()), second = run_expectation(there, x.there());
   EXPECT_EQ(first.value, second.value);
