@@ -558,6 +558,9 @@ TYPED_TEST(Cuda, CapturedInAGraph) {
   must(cudaGraphInstantiate(&replay, graph, 0));
   must(cudaGraphLaunch(replay, stream));
   must(cudaStreamSynchronize(stream));
+  must(cudaGraphExecDestroy(replay));
+  must(cudaGraphDestroy(graph));
+  must(cudaStreamDestroy(stream));
   const std::vector<double> z = log_z(srl(), x.view());
   const std::vector<double> expected = entropy(srl(), x.view());
   for (std::size_t i = 0; i < 4; ++i) {
