@@ -12,10 +12,7 @@
 // The product runs on tensor cores in double: k is the position, and a state more where the chunk is short. Only there
 // is 1 / z taken in, so m and y keep the range that the pass gave them.
 //
-// Trust. Weights and gains are at most 1, and each step begins from a largest value of about 1, so what a step loses to
-// the end of its range is at most (number of products) · 2^-126. At every position the join knows the whole weight z =
-// Σ alpha · x, the largest alpha and the largest x; where z is so small that a loss of that size in one, times the
-// largest of the other, could reach the tolerance, the sequence is flagged.
+// Trust: see expectation_cuda.cu.
 #include <cuda_pipeline.h>
 
 #include <algorithm>
@@ -82,7 +79,7 @@ Layout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk, bool on_ch
     l.partial = l.beta = take(spread(join.backward_cells + 1), numbers);
     l.after = take(join.backward_cells + 1, p);
   }
-  if (bigrams && join.groups > 0) {  // x is done with when they are written
+  if (bigrams && join.groups > 0) {  // beta is done with when they are written
     const std::int64_t partial = std::int64_t{kMostParts} * kPatchTiles * 64 * p;
     if (!on_chip) l.partial = l.bytes;
     l.bytes = std::max(l.bytes, l.partial + partial);
@@ -171,7 +168,7 @@ struct Chunk {
   __device__ bool there(int j) const { return j < count; }
   __device__ bool last(int j) const { return first + j + 1 >= T; }  // … or behind it
 
-  // Where cell i of alpha, x and m lies.
+  // Where cell i of alpha, beta and m lies.
   static __device__ std::uint32_t spread(std::int32_t i) {
     const auto at = static_cast<std::uint32_t>(i);
     return kOnChip ? at + at / gap_every<P>(kChunk) : at;
@@ -729,7 +726,7 @@ template <class P>
 double least_trusted(const DeviceConstraint::Impl& c, std::int64_t T) {
   const double smallest = static_cast<double>(std::numeric_limits<P>::min()), tolerance = sizeof(P) == 4 ? 1e-7 : 1e-13;
   const double products = static_cast<double>(c.products + c.forward.cells + c.backward.cells) * 4;
-  const double largest = 4.0 * c.topology.K;  // of alpha or x in a step
+  const double largest = 4.0 * c.topology.K;  // of alpha or beta / w in a step
   return std::min(1e-3, smallest * products * largest * static_cast<double>(T + 1) / tolerance);
 }
 

@@ -128,7 +128,7 @@ struct Sweeps {
 };
 Sweeps make_sweeps(const Topology& topology, std::int32_t most_warps);
 
-// What joins the two: an arrival's weight is alpha (a sum over forward cells) times x (its backward cell), and a
+// What joins the two: an arrival's weight is alpha (a sum over forward cells) times beta (its backward cell), and a
 // bigram's is alpha at an arrival, g, and y at an out, a sum over the backward cells that a node flows into.
 //
 // A warp does a round: 32 arrivals of one label, or 32 pairs (arrival, thin out) of one bigram. A round's sum is a

@@ -268,6 +268,81 @@ struct GeneralSteps {
   }
 };
 
+// Two places in arrays of P, in one register: in bytes where 16 bits hold those.
+template <class P>
+struct Two {
+  static constexpr std::uint32_t kUnit = sizeof(P) == 4 ? 4 : 1;
+  std::uint32_t bits;
+  static __device__ Two of(std::int32_t x, std::int32_t y) {
+    return {static_cast<std::uint32_t>(x) * kUnit | static_cast<std::uint32_t>(y) * kUnit << 16};
+  }
+  __device__ std::uint32_t x() const { return (bits & 0xffff) * (sizeof(P) / kUnit); }
+  __device__ std::uint32_t y() const { return (bits >> 16) * (sizeof(P) / kUnit); }
+};
+
+// Outs, each a cell and a label. Weights first, all at once, since to read them takes a while.
+template <std::int32_t kCount, class P, class Emit>
+__device__ void emit_all(const Two<P>* out, const P* sum, const Emit& emit) {
+  P weight[kCount];
+#pragma unroll
+  for (std::int32_t k = 0; k < kCount; ++k) weight[k] = emit.weight(out[k].y());
+#pragma unroll
+  for (std::int32_t k = 0; k < kCount; ++k) emit.store(out[k].x(), weight[k], sum[k]);
+}
+
+// The thin outs of a thread, in registers; every blockDim.x-th is its own.
+template <class S, class Index>
+class ThinOuts {
+ public:
+  using P = typename S::Value;
+
+  __device__ ThinOuts(const SweepView<Index>& view, const P* matrix) {
+    rounds_ = (view.thin + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
+#pragma unroll
+    for (std::int32_t k = 0; k < kResidentThin; ++k) {
+      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_thin + i;
+      out_[k] = Two<P>::of(view.trash, view.K);
+      from_[k] = Two<P>::of(view.cells, view.cells);
+      gain_[k][0] = gain_[k][1] = S::zero();
+      if (i >= view.thin) continue;
+      out_[k] = Two<P>::of(view.stored[out], view.label[out]);
+      const Pair<Index> source = view.thin_source[i];
+      const bool slots = view.thin_slots > 1;
+      from_[k] = Two<P>::of(source.x, slots ? view.thin_source[view.thin + i].x : source.y);
+      gain_[k][0] = matrix[i];
+      gain_[k][1] = matrix[slots ? view.thin + i : i];
+    }
+  }
+
+  template <class Emit>
+  __device__ void operator()(const P* now, const Emit& emit) const {
+    if (rounds_ > 2) {
+      step<kResidentThin>(now, emit);
+    } else if (rounds_ > 0) {
+      step<2>(now, emit);
+    }
+  }
+
+ private:
+  template <std::int32_t kCount, class Emit>
+  __device__ void step(const P* now, const Emit& emit) const {
+    P x[kCount], y[kCount];
+#pragma unroll
+    for (std::int32_t k = 0; k < kCount; ++k) {
+      x[k] = value_of(now, from_[k].x());
+      y[k] = value_of(now, from_[k].y());
+    }
+#pragma unroll
+    for (std::int32_t k = 0; k < kCount; ++k)
+      x[k] = S::plus_times(S::plus_times(S::zero(), x[k], gain_[k][0]), y[k], gain_[k][1]);
+    emit_all<kCount>(out_, x, emit);
+  }
+
+  std::int32_t rounds_;
+  Two<P> out_[kResidentThin], from_[kResidentThin];  // cell and label; two sources
+  P gain_[kResidentThin][kResidentTerms];
+};
+
 // Steps with everything but the cells in registers.
 template <class S, class Index, std::int32_t kSlots, std::int32_t kRepeats>
 class ResidentSteps {
@@ -276,9 +351,8 @@ class ResidentSteps {
   static constexpr bool kResident = true;
 
   __device__ ResidentSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix)
-      : trash_(both(view.trash, view.K)) {
+      : thin_(view, thin_matrix) {
     load_tile(view, matrix);
-    load_thin(view, thin_matrix);
   }
 
   template <class Emit>
@@ -287,16 +361,10 @@ class ResidentSteps {
 #pragma unroll
       for (std::int32_t r = 0; r < kRepeats; ++r) tile_step(now, r, emit);
     }
-    if (thin_rounds_ > 2) {
-      thin_step<kResidentThin>(now, emit);
-    } else if (thin_rounds_ > 0) {
-      thin_step<2>(now, emit);
-    }
+    thin_(now, emit);
   }
 
  private:
-  static __device__ std::uint32_t both(std::int32_t x, std::int32_t y) { return bytes_of<P>(x) | bytes_of<P>(y) << 16; }
-
   __device__ void load_tile(const SweepView<Index>& view, const P* matrix) {
     const std::int32_t warp = threadIdx.x / 32;
     if (warp >= view.warps || view.warp_begin[warp] == view.warp_begin[warp + 1]) return;
@@ -316,7 +384,7 @@ class ResidentSteps {
       for (std::int32_t k = 0; k < kTile; ++k) {
         const std::int32_t out = group.first_out + state * group.width + first + k;
         const bool own = real && k * lanes_ < kTile && first + k < group.width && at.part < kTile;
-        out_[r][k] = own ? both(view.stored[out], view.label[out]) : trash_;
+        out_[r][k] = own ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.trash, view.K);
       }
     }
 #pragma unroll
@@ -327,24 +395,6 @@ class ResidentSteps {
         const bool real = at.real && i < group.slots && at.tile * kTile + o < group.width;
         gain_[k][o] = real ? matrix[group.first_entry + i * group.width + at.tile * kTile + o] : S::zero();
       }
-    }
-  }
-
-  __device__ void load_thin(const SweepView<Index>& view, const P* thin_matrix) {
-    thin_rounds_ = (view.thin + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
-#pragma unroll
-    for (std::int32_t k = 0; k < kResidentThin; ++k) {
-      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_thin + i;
-      thin_out_[k] = trash_;
-      thin_place_[k] = both(view.cells, view.cells);
-      thin_gain_[k][0] = thin_gain_[k][1] = S::zero();
-      if (i >= view.thin) continue;
-      thin_out_[k] = both(view.stored[out], view.label[out]);
-      const Pair<Index> from = view.thin_source[i];
-      const bool slots = view.thin_slots > 1;
-      thin_place_[k] = both(from.x, slots ? view.thin_source[view.thin + i].x : from.y);
-      thin_gain_[k][0] = thin_matrix[i];
-      thin_gain_[k][1] = thin_matrix[slots ? view.thin + i : i];
     }
   }
 
@@ -369,43 +419,17 @@ class ResidentSteps {
     own_outs(lanes_, [&](auto own) { emit_all<decltype(own)::value>(out_[r], sum, emit); });
   }
 
-  template <std::int32_t kCount, class Emit>
-  __device__ void thin_step(const P* now, const Emit& emit) const {
-    P x[kCount], y[kCount];
-#pragma unroll
-    for (std::int32_t k = 0; k < kCount; ++k) {
-      x[k] = value_of(now, thin_place_[k] & 0xffff);
-      y[k] = value_of(now, thin_place_[k] >> 16);
-    }
-#pragma unroll
-    for (std::int32_t k = 0; k < kCount; ++k)
-      x[k] = S::plus_times(S::plus_times(S::zero(), x[k], thin_gain_[k][0]), y[k], thin_gain_[k][1]);
-    emit_all<kCount>(thin_out_, x, emit);
-  }
-
-  // Weights first, all at once, since to read them takes a while.
-  template <std::int32_t kCount, std::size_t kOuts, std::size_t kSums, class Emit>
-  static __device__ void emit_all(const std::uint32_t (&out)[kOuts], const P (&sum)[kSums], const Emit& emit) {
-    P weight[kCount];
-#pragma unroll
-    for (std::int32_t k = 0; k < kCount; ++k) weight[k] = emit.weight(out[k] >> 16);
-#pragma unroll
-    for (std::int32_t k = 0; k < kCount; ++k) emit.store(out[k] & 0xffff, weight[k], sum[k]);
-  }
-
   static __device__ void load_row(const P* now, std::uint32_t place, P (&x)[kSlots]) {
     const P* row = reinterpret_cast<const P*>(reinterpret_cast<const char*>(now) + place);
 #pragma unroll
     for (std::int32_t k = 0; k < kSlots; k += 4) load4(row + k, x + k);
   }
 
-  std::uint32_t trash_;
-  std::int32_t lanes_ = 0, part_ = 0, thin_rounds_ = 0;
+  std::int32_t lanes_ = 0, part_ = 0;
   std::uint32_t row_[kRepeats], plane_ = 0;  // where its slots' cells begin; from there to their second sources
   P gain_[kSlots][kTile];
-  std::uint32_t out_[kRepeats][kTile];                                 // cell and label of its outs
-  std::uint32_t thin_out_[kResidentThin], thin_place_[kResidentThin];  // cell and label; two sources
-  P thin_gain_[kResidentThin][kResidentTerms];
+  Two<P> out_[kRepeats][kTile];  // cell and label of its outs
+  ThinOuts<S, Index> thin_;
 };
 
 // Sums of products with the tensor cores, in double whatever the cells are; the matrices are in registers.
@@ -415,9 +439,8 @@ class TensorSteps {
   static constexpr bool kResident = true;
 
   __device__ TensorSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix)
-      : trash_(both(view.trash, view.K)) {
+      : thin_(view, thin_matrix) {
     load_columns(view, matrix);
-    load_thin(view, thin_matrix);
   }
 
   template <class Emit>
@@ -431,20 +454,12 @@ class TensorSteps {
         if (tiles_ > 1) tile_step<2>(now, 1, emit);
       }
     }
-    if (thin_rounds_ > 2) {
-      thin_step<kResidentThin>(now, emit);
-    } else if (thin_rounds_ > 0) {
-      thin_step<2>(now, emit);
-    }
+    thin_(now, emit);
   }
 
  private:
   static constexpr std::int32_t kSteps = kTensorSlots / 4,
                                 kTogether = 8;  // of four slots; those that are loaded at once
-  static __device__ std::uint32_t both(std::int32_t x, std::int32_t y) {
-    return static_cast<std::uint32_t>(x) | static_cast<std::uint32_t>(y) << 16;
-  }
-
   __device__ void load_columns(const SweepView<Index>& view, const P* matrix) {
     const std::int32_t warp = threadIdx.x / 32, row = threadIdx.x % 32 / 4, column = threadIdx.x % 4;
     if (warp >= view.tensor_units) return;
@@ -474,26 +489,8 @@ class TensorSteps {
         const std::int32_t o = unit.out + 8 * (k / 2) + 2 * column + k % 2,
                            out = group.first_out + state * group.width + o;
         const bool real = there && k / 2 < unit.columns && o < group.width;
-        out_[t][k] = real ? both(view.stored[out], view.label[out]) : trash_;
+        out_[t][k] = real ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.trash, view.K);
       }
-    }
-  }
-
-  __device__ void load_thin(const SweepView<Index>& view, const P* thin_matrix) {
-    thin_rounds_ = (view.thin + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
-#pragma unroll
-    for (std::int32_t k = 0; k < kResidentThin; ++k) {
-      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_thin + i;
-      thin_out_[k] = trash_;
-      thin_place_[k] = both(view.cells, view.cells);
-      thin_gain_[k][0] = thin_gain_[k][1] = 0;
-      if (i >= view.thin) continue;
-      thin_out_[k] = both(view.stored[out], view.label[out]);
-      const Pair<Index> from = view.thin_source[i];
-      const bool slots = view.thin_slots > 1;
-      thin_place_[k] = both(from.x, slots ? view.thin_source[view.thin + i].x : from.y);
-      thin_gain_[k][0] = thin_matrix[i];
-      thin_gain_[k][1] = thin_matrix[slots ? view.thin + i : i];
     }
   }
 
@@ -533,37 +530,11 @@ class TensorSteps {
     }
   }
 
-  template <std::int32_t kCount, class Emit>
-  __device__ void thin_step(const P* now, const Emit& emit) const {
-    P x[kCount], y[kCount];
-#pragma unroll
-    for (std::int32_t k = 0; k < kCount; ++k) {
-      x[k] = now[thin_place_[k] & 0xffff];
-      y[k] = now[thin_place_[k] >> 16];
-    }
-#pragma unroll
-    for (std::int32_t k = 0; k < kCount; ++k) x[k] = x[k] * thin_gain_[k][0] + y[k] * thin_gain_[k][1];
-    emit_all<kCount>(thin_out_, x, emit);
-  }
-
-  template <std::int32_t kCount>
-  static __device__ void emit_all(const std::uint32_t (&out)[4], const P* sum, const auto& emit) {
-    P weight[kCount];
-#pragma unroll
-    for (std::int32_t k = 0; k < kCount; ++k)
-      weight[k] = emit.weight(bytes_of<P>(static_cast<std::int32_t>(out[k] >> 16)));
-#pragma unroll
-    for (std::int32_t k = 0; k < kCount; ++k)
-      emit.store(bytes_of<P>(static_cast<std::int32_t>(out[k] & 0xffff)), weight[k], sum[k]);
-  }
-
-  std::uint32_t trash_;
-  std::int32_t tiles_ = 0, columns_ = 0, steps_ = 0, plane_ = 0, thin_rounds_ = 0;
-  std::int32_t row_[2];      // where its lane's slots' cells begin
-  double gain_[2][kSteps];   // as multiply_tile takes them
-  std::uint32_t out_[2][4];  // cell and label of its outs
-  std::uint32_t thin_out_[kResidentThin], thin_place_[kResidentThin];
-  P thin_gain_[kResidentThin][kResidentTerms];
+  std::int32_t tiles_ = 0, columns_ = 0, steps_ = 0, plane_ = 0;
+  std::int32_t row_[2];     // where its lane's slots' cells begin
+  double gain_[2][kSteps];  // as multiply_tile takes them
+  Two<P> out_[2][4];        // cell and label of its outs
+  ThinOuts<SumProduct<P>, Index> thin_;
 };
 
 // The emissions of some steps, on chip.
