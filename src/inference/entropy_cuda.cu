@@ -57,20 +57,6 @@ struct Slot {
   }
 };
 
-// The sum of what a block's threads have, to all of them.
-template <class Number>
-__device__ Number block_total(Number mine) {
-  __shared__ Number all[kThreads];
-  __syncthreads();
-  all[threadIdx.x] = mine;
-  __syncthreads();
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) all[threadIdx.x] = all[threadIdx.x] + all[threadIdx.x + half];
-    __syncthreads();
-  }
-  return all[0];
-}
-
 // Calls result(i, Σ_j term(i, j)) for every i < count, j < size(i). As many neighbouring threads share an i as keeps
 // the block busy.
 template <class Size, class Term, class Result>
@@ -162,11 +148,11 @@ __device__ Entropic turn(const Args& a, const Slot& s) {
   };
   Wide mine = kWideZero;
   each_mine([&](Wide weight, double) { mine = mine + weight; });
-  const Wide z = block_total(mine);
+  const Wide z = block_total<kThreads>(mine);
   if (z.m == 0) return {z, NAN};
   Mixture mixture(z);
   each_mine([&](Wide weight, double entropy) { mixture.add(weight, entropy); });
-  return {z, block_total(mixture.value())};
+  return {z, block_total<kThreads>(mixture.value())};
 }
 
 __device__ void go_back(const Args& a, const Slot& s) {

@@ -185,16 +185,12 @@ __global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(cons
     using Steps = std::conditional_t<sizeof(P) == 4, ResidentSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
                                      TensorSteps<P, Index>>;
     walk_a_way(a, view, Steps(view, matrix, thin), reinterpret_cast<P*>(at), rows, peaks);
-  } else if constexpr (kKeep == Keep::chip) {
-    P* cells = reinterpret_cast<P*>(take(2 * room_for(sweep.all_cells) * std::int64_t{sizeof(P)}));
-    const OnChip<P> here = bring<P>(at, sweep, matrix, thin);
-    const SweepView<Index> view(sweep, here.hot, 0);
-    walk_a_way(a, view, GeneralSteps<SumProduct<P>, Index>{view, here.matrix, here.thin}, cells, rows, peaks);
   } else {
     const std::int64_t most = room_for(max(a.sweep[0].all_cells, a.sweep[1].all_cells));
     P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(at) : a.work.cells + (b * 2 + back) * 2 * most;
-    const SweepView<Index> view(sweep, sweep.hot, 0);
-    walk_a_way(a, view, GeneralSteps<SumProduct<P>, Index>{view, matrix, thin}, cells, rows, peaks);
+    with_general_steps<SumProduct<P>, Index, kKeep>(
+        sweep, matrix, thin, at, cells,
+        [&](const auto& view, const auto& steps, P* there) { walk_a_way(a, view, steps, there, rows, peaks); });
   }
 }
 

@@ -629,4 +629,20 @@ __device__ OnChip<P> bring(char* at, const DeviceSweep& sweep, const P* matrix, 
   return {matrix_here, thin_here, hot};
 }
 
+// Calls act(view, steps, cells) for a block that goes by the general schedule: with everything on chip from `at` on, or
+// with its cells in `cells` and the rest where it is.
+template <class S, class Index, Keep kKeep, class P, class Act>
+__device__ void with_general_steps(const DeviceSweep& sweep, const P* matrix, const P* thin, char* at, P* cells,
+                                   const Act& act) {
+  if constexpr (kKeep == Keep::chip) {
+    cells = reinterpret_cast<P*>(at);
+    const OnChip<P> here = bring<P>(at + 2 * room_for(sweep.all_cells) * std::int64_t{sizeof(P)}, sweep, matrix, thin);
+    const SweepView<Index> view(sweep, here.hot, 0);
+    act(view, GeneralSteps<S, Index>{view, here.matrix, here.thin}, cells);
+  } else {
+    const SweepView<Index> view(sweep, sweep.hot, 0);
+    act(view, GeneralSteps<S, Index>{view, matrix, thin}, cells);
+  }
+}
+
 }  // namespace regccrf::cuda

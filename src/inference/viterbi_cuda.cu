@@ -199,16 +199,12 @@ __global__ void __launch_bounds__(kThreads<kKeep, kKind>, 1) walk_kernel(const _
     constexpr ResidentKind kind = kResidentKinds[kKind];
     const ResidentSteps<MaxPlus<P>, Index, kind.slots, kind.repeats> steps(view, matrix, thin);
     walk_a_way(a, view, steps, reinterpret_cast<P*>(at), rows, peaks);
-  } else if constexpr (kKeep == Keep::chip) {
-    P* cells = reinterpret_cast<P*>(take(2 * room_for(sweep.all_cells) * std::int64_t{sizeof(P)}));
-    const OnChip<P> here = bring<P>(at, sweep, matrix, thin);
-    const SweepView<Index> view(sweep, here.hot, 0);
-    walk_a_way(a, view, GeneralSteps<MaxPlus<P>, Index>{view, here.matrix, here.thin}, cells, rows, peaks);
   } else {
     const std::int64_t most = room_for(max(a.sweep[0].all_cells, a.sweep[1].all_cells));
     P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(at) : a.work.cells + (b * 2 + back) * 2 * most;
-    const SweepView<Index> view(sweep, sweep.hot, 0);
-    walk_a_way(a, view, GeneralSteps<MaxPlus<P>, Index>{view, matrix, thin}, cells, rows, peaks);
+    with_general_steps<MaxPlus<P>, Index, kKeep>(
+        sweep, matrix, thin, at, cells,
+        [&](const auto& view, const auto& steps, P* there) { walk_a_way(a, view, steps, there, rows, peaks); });
   }
 }
 

@@ -171,19 +171,6 @@ __device__ void recall(const Args& a, const Slot& s, std::int64_t b, std::int32_
   forward<Index>(a, s, b, first + 1, t + 1, false);
 }
 
-// The block's sum of what each thread has, to all of them.
-__device__ Wide block_sum(Wide mine) {
-  __shared__ Wide all[kThreads];
-  __syncthreads();
-  all[threadIdx.x] = mine;
-  __syncthreads();
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) all[threadIdx.x] = all[threadIdx.x] + all[threadIdx.x + half];
-    __syncthreads();
-  }
-  return all[0];
-}
-
 __device__ double warp_sum(double x) {
   for (int bit = 16; bit > 0; bit /= 2) x += __shfl_xor_sync(0xffffffffu, x, bit);
   return x;
@@ -280,7 +267,7 @@ __device__ Wide backward(const Args& a, const Slot& s, std::int64_t b, std::int3
     if (t == T - 1) {
       Wide mine = kWideZero;
       for (std::int32_t k = threadIdx.x; k < 32 * a.join.rounds; k += kThreads) mine = mine + weight_of(a, s, x, k);
-      z = block_sum(mine);
+      z = block_total<kThreads>(mine);
       if (z.m == 0) return z;
     }
     if (a.wanted.emissions) write_labels(a, s, a.present.row[b * a.batch.length + t], x, z);

@@ -47,4 +47,18 @@ __device__ inline void load_wide_row(const Batch& batch, std::int32_t K, double 
   }
 }
 
+// The sum of what a block's threads have, to all of them.
+template <int kThreads, class Number>
+__device__ Number block_total(Number mine) {
+  __shared__ Number all[kThreads];
+  __syncthreads();
+  all[threadIdx.x] = mine;
+  __syncthreads();
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) all[threadIdx.x] = all[threadIdx.x] + all[threadIdx.x + half];
+    __syncthreads();
+  }
+  return all[0];
+}
+
 }  // namespace regccrf::cuda
