@@ -426,6 +426,25 @@ TYPED_TEST(Cuda, SrlInRaggedBatches) {
   expect_like_cpu(everything, Ragged<TypeParam>(everything, cases(8, 2), 64, 3.0, 13));
 }
 
+TYPED_TEST(Cuda, RandomLanguagesInRaggedBatches) {
+  for (int i = 0; i < cases(300, 20); ++i) {
+    Random random(static_cast<std::uint64_t>(i) + 90000);
+    const int labels = random.between(1, 60);
+    const Automaton automaton =
+        oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, random.between(1, 60));
+    const Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(labels));
+    SCOPED_TRACE("language " + std::to_string(i));
+    const double spreads[] = {0.1, 3, 100, 3000};
+    const Ragged<TypeParam> x(constraint, random.between(1, 5), random.between(1, 40), spreads[random.below(4)],
+                              static_cast<std::uint64_t>(i));
+    expect_like_cpu(constraint, x);
+    const auto alone = run_expectation(cuda::DeviceConstraint(constraint), x.there(), {}, false);
+    const std::vector<double> z = log_z(constraint, x.view());
+    for (std::size_t n = 0; n < z.size(); ++n) expect_value(z[n], alone.value[n], tolerance<TypeParam>, "log_z alone");
+    if (this->HasFailure()) return;
+  }
+}
+
 // Steps are shared out in ways that depend on the language (sweep.h): each way, at lengths from the shortest on.
 TYPED_TEST(Cuda, EveryWayToShareOutAStep) {
   std::set<std::int32_t> kinds;
