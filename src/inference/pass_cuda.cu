@@ -117,7 +117,10 @@ __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps
   if (threadIdx.x == 0) *exponent = 0;
   __syncthreads();
 
+  const bool notes = thread == 0;
   for (std::int32_t n = 1; n < T; ++n) {
+    const auto loaded = steps.load(now);
+    const unsigned seen = peak.of_a_warp(n - 1);
     if constexpr (Steps::kResident) copy_out(kept, now, view.cells, thread);
     kept += step * view.cells;
     exponent += step;
@@ -128,12 +131,13 @@ __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps
         __syncthreads();
       }
     }
+    auto sums = steps.multiply(loaded);
     std::int32_t e;
-    const P scale = scale_of(peak.of(n - 1), e, P{});
+    const P scale = scale_of(peak.of_all(seen), e, P{});
     largest = 0;
-    steps(now, Emit<P>{rows[n], next, Steps::kResident ? nullptr : kept, scale, largest});
+    steps.finish(sums, now, Emit<P>{rows[n], next, Steps::kResident ? nullptr : kept, scale, largest});
     peak.leave(n, largest);
-    if (thread == 0) *exponent = e;
+    if (notes) *exponent = e;
     __syncthreads();
     P* swap = now;
     now = next;

@@ -246,9 +246,10 @@ class Builder {
 
   // --- resident
 
-  // The lanes that a tile needs for its slots to fit into registers; 0: more than there are.
+  // The lanes that a tile needs for its slots to fit into registers; 0: more than there are. Two at least, so that no
+  // thread has more than half of a tile's outs.
   static std::int32_t resident_lanes(const SweepGroup& group, const ResidentKind& kind) {
-    std::int32_t lanes = 1;
+    std::int32_t lanes = 2;
     while (lanes < 16 && lanes * kind.slots < group.slots) lanes *= 2;
     return lanes * kind.slots < group.slots ? 0 : lanes;
   }

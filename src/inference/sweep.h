@@ -63,7 +63,7 @@ struct SweepGroup {
 struct Unit {
   std::int32_t group;  // -1: thin outs
   std::int32_t first;  // first tile (tile-major: tile · states + state, or tile · band + state), or first thin out
-  std::int32_t lanes;  // threads a tile: a power of two, up to 8; 16 if resident
+  std::int32_t lanes;  // threads a tile: a power of two, 1 to 8; 2 to 16 if resident
 };
 
 // 8 · columns outs of 8 · tiles states, from these on; a warp each.

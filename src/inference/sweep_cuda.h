@@ -119,14 +119,13 @@ __device__ inline void store4(double* to, const double (&x)[4]) {
 }
 
 // The thread's number as a value that stays in a register: a compiler would ask for it anew each time, which takes
-// long.
+// long. It does not know that a lane asks itself.
 __device__ inline std::int32_t thread_number() {
-  std::int32_t thread = static_cast<std::int32_t>(threadIdx.x);
-#ifdef __CUDA_ARCH__
-  asm volatile("" : "+r"(thread));
-#endif
-  return thread;
+  return __shfl_xor_sync(0xffffffffu, static_cast<std::int32_t>(threadIdx.x), 0);
 }
+
+// A number that all threads of a warp have, in a way that the compiler knows it: branches on it cost little.
+__device__ inline std::int32_t common_to_warp(std::int32_t x) { return __reduce_max_sync(0xffffffffu, x); }
 
 // Which tile a thread works on, and which part of its slots. The threads of a tile are neighbours; neighbouring tiles
 // are those of neighbouring states.
@@ -163,17 +162,18 @@ __device__ void share_out(std::int32_t lanes, std::int32_t part, typename S::Val
   if (lanes >= 16) sum[0] = S::plus(sum[0], __shfl_xor_sync(0xffffffffu, sum[0], 8));
 }
 
-// act(N) where N = 8 / lanes, at least 1, is the number of outs that a thread has; the same for a whole warp.
-template <class Act>
+// act(N) where N = 8 / lanes, at least 1 and at most kMost, is the number of outs that a thread has; the same for a
+// whole warp.
+template <std::int32_t kMost = kTile, class Act>
 __device__ void own_outs(std::int32_t lanes, const Act& act) {
   if (lanes >= 8) {
     act(std::integral_constant<std::int32_t, 1>{});
   } else if (lanes == 4) {
     act(std::integral_constant<std::int32_t, 2>{});
-  } else if (lanes == 2) {
+  } else if (kMost == 4 || lanes == 2) {
     act(std::integral_constant<std::int32_t, 4>{});
   } else {
-    act(std::integral_constant<std::int32_t, 8>{});
+    act(std::integral_constant<std::int32_t, kMost>{});
   }
 }
 
@@ -232,6 +232,13 @@ __device__ void thin_unit(const SweepView<Index>& view, std::int32_t first,
   emit.store(bytes_of<P>(view.stored[out]), emit.weight(bytes_of<P>(view.label[out])), sum);
 }
 
+// Steps come in three parts, so that their user can do other things where they would wait:
+//   load      asks for the cells that the products need
+//   multiply  the products
+//   finish    all that is left, with emit
+// These do all in the last.
+struct Nothing {};
+
 // Steps by a general schedule, which reads everything anew. emit.store(cell, emit.weight(label), sum) takes each out's
 // sum over its slots; the cell and the label are places in arrays of P, in bytes.
 template <class S, class Index>
@@ -241,8 +248,11 @@ struct GeneralSteps {
   const SweepView<Index>& view;
   const P *matrix, *thin_matrix;
 
+  __device__ Nothing load(const P*) const { return {}; }
+  __device__ Nothing multiply(Nothing) const { return {}; }
+
   template <class Emit>
-  __device__ void operator()(const P* now, const Emit& emit) const {
+  __device__ void finish(Nothing, const P* now, const Emit& emit) const {
     const std::int32_t warp = threadIdx.x / 32;
     if (warp >= view.warps) return;
     for (std::int32_t u = view.warp_begin[warp]; u < view.warp_begin[warp + 1]; ++u) {
@@ -349,17 +359,46 @@ class ResidentSteps {
  public:
   using P = typename S::Value;
   static constexpr bool kResident = true;
+  static constexpr std::int32_t kOuts = kTile / 2;  // of a thread, since two share a tile at least
 
   __device__ ResidentSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix)
       : thin_(view, thin_matrix) {
     load_tile(view, matrix);
+    lanes_ = common_to_warp(lanes_);
+    plane_ = static_cast<std::uint32_t>(common_to_warp(static_cast<std::int32_t>(plane_)));
   }
 
-  template <class Emit>
-  __device__ void operator()(const P* now, const Emit& emit) const {
-    if (lanes_ > 0) {  // the same for a whole warp
+  struct Loaded {
+    P x[kSlots];
+  };
+  __device__ Loaded load(const P* now) const { return load(now, 0); }
+
+  struct Sums {
+    P sum[kTile];
+  };
+  __device__ Sums multiply(const Loaded& loaded) const {
+    Sums sums{};
+    if (lanes_ == 0) return sums;
 #pragma unroll
-      for (std::int32_t r = 0; r < kRepeats; ++r) tile_step(now, r, emit);
+    for (std::int32_t o = 0; o < kTile; ++o) sums.sum[o] = S::plus_times(S::zero(), loaded.x[0], gain_[0][o]);
+#pragma unroll
+    for (std::int32_t k = 1; k < kSlots; ++k) {
+#pragma unroll
+      for (std::int32_t o = 0; o < kTile; ++o) sums.sum[o] = S::plus_times(sums.sum[o], loaded.x[k], gain_[k][o]);
+    }
+    return sums;
+  }
+
+  // The states behind the first wait until here.
+  template <class Emit>
+  __device__ void finish(Sums& sums, const P* now, const Emit& emit) const {
+    if (lanes_ > 0) {
+#pragma unroll
+      for (std::int32_t r = 0; r < kRepeats; ++r) {
+        if (r > 0) sums = multiply(load(now, r));
+        share_out<S>(lanes_, part_, sums.sum);
+        own_outs<kOuts>(lanes_, [&](auto own) { emit_all<decltype(own)::value>(out_[r], sums.sum, emit); });
+      }
     }
     thin_(now, emit);
   }
@@ -381,7 +420,7 @@ class ResidentSteps {
       const bool real = at.real && state < group.states;
       row_[r] = bytes_of<P>(group.first_cell + (real ? state : 0) * group.stride + at.part * kSlots);
 #pragma unroll
-      for (std::int32_t k = 0; k < kTile; ++k) {
+      for (std::int32_t k = 0; k < kOuts; ++k) {
         const std::int32_t out = group.first_out + state * group.width + first + k;
         const bool own = real && k * lanes_ < kTile && first + k < group.width && at.part < kTile;
         out_[r][k] = own ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.trash, view.K);
@@ -398,25 +437,16 @@ class ResidentSteps {
     }
   }
 
-  template <class Emit>
-  __device__ void tile_step(const P* now, std::int32_t r, const Emit& emit) const {
-    P x[kSlots], sum[kTile];
-    load_row(now, row_[r], x);
+  __device__ Loaded load(const P* now, std::int32_t r) const {
+    Loaded loaded;
+    load_row(now, row_[r], loaded.x);
     if (plane_ > 0) {
       P second[kSlots];
       load_row(now, row_[r] + plane_, second);
 #pragma unroll
-      for (std::int32_t k = 0; k < kSlots; ++k) x[k] = S::plus(x[k], second[k]);
+      for (std::int32_t k = 0; k < kSlots; ++k) loaded.x[k] = S::plus(loaded.x[k], second[k]);
     }
-#pragma unroll
-    for (std::int32_t o = 0; o < kTile; ++o) sum[o] = S::plus_times(S::zero(), x[0], gain_[0][o]);
-#pragma unroll
-    for (std::int32_t k = 1; k < kSlots; ++k) {
-#pragma unroll
-      for (std::int32_t o = 0; o < kTile; ++o) sum[o] = S::plus_times(sum[o], x[k], gain_[k][o]);
-    }
-    share_out<S>(lanes_, part_, sum);
-    own_outs(lanes_, [&](auto own) { emit_all<decltype(own)::value>(out_[r], sum, emit); });
+    return loaded;
   }
 
   static __device__ void load_row(const P* now, std::uint32_t place, P (&x)[kSlots]) {
@@ -426,9 +456,9 @@ class ResidentSteps {
   }
 
   std::int32_t lanes_ = 0, part_ = 0;
-  std::uint32_t row_[kRepeats], plane_ = 0;  // where its slots' cells begin; from there to their second sources
+  std::uint32_t row_[kRepeats] = {}, plane_ = 0;  // where its slots' cells begin; from there to their second sources
   P gain_[kSlots][kTile];
-  Two<P> out_[kRepeats][kTile];  // cell and label of its outs
+  Two<P> out_[kRepeats][kOuts];  // cell and label of its outs
   ThinOuts<S, Index> thin_;
 };
 
@@ -443,8 +473,11 @@ class TensorSteps {
     load_columns(view, matrix);
   }
 
+  __device__ Nothing load(const P*) const { return {}; }
+  __device__ Nothing multiply(Nothing) const { return {}; }
+
   template <class Emit>
-  __device__ void operator()(const P* now, const Emit& emit) const {
+  __device__ void finish(Nothing, const P* now, const Emit& emit) const {
     if (tiles_ > 0) {  // the same for a whole warp
       if (columns_ == 1) {
         tile_step<1>(now, 0, emit);
@@ -583,22 +616,28 @@ class Peak {
   }
   __device__ void leave(std::int32_t n, Bits mine) {
     const Bits most = __reduce_max_sync(0xffffffffu, mine);
-    if (leaves_) mine_[n % 2 * 32] = most;
+    if (leaves_) mine_[(n & 1) * 32] = most;
   }
-  __device__ Bits of(std::int32_t n) const { return __reduce_max_sync(0xffffffffu, all_[n % 2 * 32]); }
+  __device__ Bits of_a_warp(std::int32_t n) const { return all_[(n & 1) * 32]; }
+  static __device__ Bits of_all(Bits of_a_warp) { return __reduce_max_sync(0xffffffffu, of_a_warp); }
 
  private:
   Bits *mine_, *all_;
   bool leaves_;
 };
 
-// A step's cells go to memory, four at a time; `count` is a multiple of four.
+// A step's cells go to memory, four at a time; `count` is a multiple of four. Two at once, for that is mostly all.
 template <class P>
-__device__ void copy_out(P* to, const P* from, std::int32_t count, std::int32_t thread) {
-  for (std::int32_t c = 4 * thread; c < count; c += 4 * static_cast<std::int32_t>(blockDim.x)) {
-    P four[4];
+__device__ void copy_out(P* __restrict__ to, const P* from, std::int32_t count, std::int32_t thread) {
+  const std::int32_t further = 4 * static_cast<std::int32_t>(blockDim.x);
+#pragma unroll 1
+  for (std::int32_t c = 4 * thread; c < count; c += 2 * further) {
+    P four[4], others[4];
+    const bool more = c + further < count;
     load4(from + c, four);
+    if (more) load4(from + c + further, others);
     store4(to + c, four);
+    if (more) store4(to + c + further, others);
   }
 }
 

@@ -133,6 +133,8 @@ __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps
   __syncthreads();
 
   for (std::int32_t n = 1; n <= last; ++n) {
+    const auto loaded = steps.load(now);
+    const std::int32_t seen = peak.of_a_warp(n - 1);
     if constexpr (Steps::kResident) copy_out(kept, now, view.cells, thread);
     kept += view.cells;
     if (!rows.staged(n)) rows.stage(n);
@@ -142,13 +144,14 @@ __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps
         __syncthreads();
       }
     }
+    auto sums = steps.multiply(loaded);
     P shift = 0;
     if constexpr (kRelative) {
-      const P before = from_ordered(peak.of(n - 1));
+      const P before = from_ordered(peak.of_all(seen));
       shift = before == none ? P{0} : before;
     }
     top = none;
-    steps(now, Emit<P>{row_of(n), next, Steps::kResident ? nullptr : kept, shift, top, largest});
+    steps.finish(sums, now, Emit<P>{row_of(n), next, Steps::kResident ? nullptr : kept, shift, top, largest});
     if constexpr (kRelative) peak.leave(n, ordered(static_cast<float>(top)));
     __syncthreads();
     P* swap = now;
@@ -159,7 +162,7 @@ __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps
   if constexpr (kRelative) {
     peak.leave(last + 1, __float_as_int(static_cast<float>(largest)));
     __syncthreads();
-    const float most = __int_as_float(peak.of(last + 1));
+    const float most = __int_as_float(peak.of_all(peak.of_a_warp(last + 1)));
     if (thread == 0) a.work.largest[2 * b + kBack] = static_cast<double>(most);
   }
 }
