@@ -17,7 +17,7 @@ namespace regccrf::cuda {
 namespace {
 
 constexpr std::int64_t kLongestFloat = 256;  // rounding errors of a longer float pass may add up to the tolerance
-constexpr int kFinishThreads = 256;
+constexpr std::int64_t kShort = 512;         // positions up to which a small block finishes a sequence
 
 template <class P>
 struct FinishArgs {
@@ -29,12 +29,12 @@ struct FinishArgs {
   bool empty;
 };
 
-template <class P>
+template <class P, int kThreads>
 __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   const std::int32_t T = a.kept.scores.length[b], K = a.join.K;
   const std::int64_t at = b * a.batch.length;
   Exact sum;
-  for (std::int32_t t = threadIdx.x; t < T; t += kFinishThreads) {
+  for (std::int32_t t = threadIdx.x; t < T; t += kThreads) {
     sum.add(a.kept.scores.shift[at + t]);
     sum.add(a.kept.exponent[0][at + t] * 0.693147180559945309417232121458);
   }
@@ -43,11 +43,11 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
     sum.add(a.kept.scores.shifts[0] * (T - 1));
     sum.add(::log(a.kept.z[at + T - 1]));
   }
-  double value = T > 0 ? block_sum<kFinishThreads>(sum) : a.empty ? 0.0 : -INFINITY;
+  double value = T > 0 ? block_sum<kThreads>(sum) : a.empty ? 0.0 : -INFINITY;
   if (a.wanted.gold) {
     const std::int64_t* row = a.kept.scores.row + at;
-    const double gold = block_sum<kFinishThreads>(
-        path_score(a.batch, K, T, row, [&](std::int32_t t) { return a.kept.scores.gold[at + t]; }));
+    const double gold =
+        block_sum<kThreads>(path_score(a.batch, K, T, row, [&](std::int32_t t) { return a.kept.scores.gold[at + t]; }));
     const bool outside = a.kept.leaves[b] >= 0 || gold == -INFINITY;
     value = outside ? INFINITY : value - gold;
     if (threadIdx.x == 0 && outside && a.wanted.status[b].outcome == 0) {
@@ -67,44 +67,74 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   }
 }
 
-template <class P>
+// A thread has a bigram; where sequences are long, a lane has one, and the block's warps (parts) share the chunks of
+// the sequence and the positions of gold. What they find is added in their order.
+template <class P, int kThreads, int kParts>
 __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b) {
-  __shared__ std::int32_t bigram[kFinishThreads];
-  const std::int32_t T = a.kept.scores.length[b], K = a.join.K;
-  const std::int64_t pair = (std::int64_t{blockIdx.x} - 1) * kFinishThreads + threadIdx.x, pairs = std::int64_t{K} * K;
+  constexpr std::int32_t together = kThreads / kParts;
+  __shared__ std::int32_t bigram[kThreads];
+  __shared__ double sums[kParts][together];
+  const std::int32_t T = a.kept.scores.length[b], K = a.join.K, thread = static_cast<std::int32_t>(threadIdx.x),
+                     part = thread / together;
+  const std::int64_t pair = (std::int64_t{blockIdx.x} - 1) * together + thread % together, pairs = std::int64_t{K} * K;
   double sum = 0;
   if (pair < pairs && T > 1) {
     const std::int32_t chunks = (T + a.joined.chunk - 1) / a.joined.chunk;
     for (std::int32_t e = a.join.pair_begin[pair]; e < a.join.pair_begin[pair + 1]; ++e) {
-      const P* sums = a.joined.sums + b * a.joined.chunks * a.joined.entries + a.join.pair_entry[e];
+      const P* from = a.joined.sums + b * a.joined.chunks * a.joined.entries + a.join.pair_entry[e];
 #pragma unroll 16
-      for (std::int32_t c = 0; c < chunks; ++c) sum += static_cast<double>(sums[std::int64_t{c} * a.joined.entries]);
+      for (std::int32_t c = part; c < chunks; c += kParts)
+        sum += static_cast<double>(from[std::int64_t{c} * a.joined.entries]);
     }
     if (sum != 0) sum *= exp(score_at(a.batch.transitions, a.batch.type, pair) - a.kept.scores.shifts[0]);
   }
   if (a.wanted.gold) {
+    const std::int32_t* gold = a.kept.scores.gold + b * a.batch.length;
     std::int32_t seen = 0;
-    for (std::int32_t first = 1; first < T; first += kFinishThreads) {
-      const std::int32_t t = first + static_cast<std::int32_t>(threadIdx.x);
+    for (std::int32_t first = 1; first < T; first += kThreads) {
+      const std::int32_t t = first + thread;
       __syncthreads();
-      const std::int32_t* gold = a.kept.scores.gold + b * a.batch.length;
-      bigram[threadIdx.x] = t < T && gold[t - 1] >= 0 && gold[t] >= 0 ? gold[t - 1] * K + gold[t] : -1;
+      bigram[thread] = t < T && gold[t - 1] >= 0 && gold[t] >= 0 ? gold[t - 1] * K + gold[t] : -1;
       __syncthreads();
-      const std::int32_t count = min(kFinishThreads, T - first);
+      const std::int32_t count = min(kThreads, T - first);
 #pragma unroll 8
-      for (std::int32_t i = 0; i < count; ++i) seen += bigram[i] == pair;
+      for (std::int32_t i = part; i < count; i += kParts) seen += bigram[i] == pair;
     }
     sum -= seen;
+  }
+  if constexpr (kParts > 1) {
+    sums[part][thread % together] = sum;
+    __syncthreads();
+    if (part != 0) return;
+    for (std::int32_t p = 1; p < kParts; ++p) sum += sums[p][thread];
   }
   if (pair < pairs) write_score(a.wanted.transitions, a.batch.type, b * pairs + pair, sum);
 }
 
-template <class P>
-__global__ void __launch_bounds__(kFinishThreads) finish_kernel(const __grid_constant__ FinishArgs<P> a) {
+template <class P, int kThreads, int kParts>
+__global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ FinishArgs<P> a) {
   if (blockIdx.x == 0) {
-    finish_sequence(a, blockIdx.y);
+    finish_sequence<P, kThreads>(a, blockIdx.y);
   } else {
-    finish_transitions(a, blockIdx.y);
+    finish_transitions<P, kThreads, kParts>(a, blockIdx.y);
+  }
+}
+
+template <class P, int kThreads, int kParts>
+void launch_finish(const FinishArgs<P>& args, cudaStream_t stream) {
+  constexpr std::int64_t together = kThreads / kParts;
+  const std::int64_t K = args.join.K, blocks = args.wanted.transitions ? 1 + (K * K + together - 1) / together : 1;
+  launch_kernel(finish_kernel<P, kThreads, kParts>,
+                dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(args.batch.size)), kThreads, 0, stream, args,
+                "finishing");
+}
+
+template <class P>
+void finish(const FinishArgs<P>& args, cudaStream_t stream) {
+  if (args.batch.length > kShort) {
+    launch_finish<P, 1024, 32>(args, stream);
+  } else {
+    launch_finish<P, 256, 1>(args, stream);
   }
 }
 
@@ -156,10 +186,7 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
   run_pass<P>(c, batch, work.kept, work.pass, wanted.gold != nullptr, stream);
   run_join<P>(c, batch, work.kept, work.pass, work.join, wanted, stream);
 
-  const FinishArgs<P> finish{c.join, work.kept, work.join, wanted, batch, c.topology.empty != 0};
-  const std::int64_t K = c.topology.K, pairs = wanted.transitions ? (K * K + kFinishThreads - 1) / kFinishThreads : 0;
-  launch_kernel(finish_kernel<P>, dim3(1 + static_cast<unsigned>(pairs), static_cast<unsigned>(batch.size)),
-                kFinishThreads, 0, stream, finish, "finishing");
+  finish<P>({c.join, work.kept, work.join, wanted, batch, c.topology.empty != 0}, stream);
   again_wide(c, batch, wanted, {work.kept.scores.length, work.kept.scores.row, work.kept.flag}, work.wide, stream);
 }
 
