@@ -47,6 +47,8 @@ def compile(language: LanguageLike, labels: Union[Labels, Sequence[str], None] =
     if isinstance(language, os.PathLike):
         language = Language.load(os.fspath(language), labels, limits=limits or Limits())
     elif isinstance(language, str):
+        if os.path.splitext(language)[1] and os.path.isfile(language):  # as a pattern it would be two labels with any between them
+            raise Error(f"a str is a pattern, and {language!r} names a file: to read it, give pathlib.Path({language!r})")
         language = Language(language, labels)
     elif labels is not None and labels != language.labels:
         language = language.with_labels(labels)

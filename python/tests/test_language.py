@@ -84,6 +84,14 @@ def test_compile_takes_what_stands_for_a_language(tmp_path):
         assert list(regccrf.compile(source, labels=["I", "B", "O"]).labels) == ["I", "B", "O"]
 
 
+def test_the_name_of_a_file_is_no_pattern(tmp_path):
+    file = tmp_path / "a.lang"
+    file.write_text("language = A B*\n")
+    with pytest.raises(regccrf.Error, match="pathlib.Path"):
+        regccrf.compile(str(file))
+    assert list(regccrf.compile(file).labels) == ["A", "B"]
+
+
 def test_arcs_round_trip():
     bio = regccrf.compile("(O | B I*)*")
     again = Constraint.from_arcs(bio.labels, bio.start, bio.accepting, bio.arc_list())
