@@ -146,18 +146,10 @@ TYPED_TEST(Cuda, KBestAreDistinctOrderedAndBest) {
         const int k = x.automaton.arcs.size() % 7 == 0 ? 1000 : 1 + static_cast<int>(x.automaton.arcs.size()) % 12;
         std::vector<cuda::Status> status;
         const std::vector<Path> found = run_k_best(constraint, one<TypeParam>(x.scores), k, &status).at(0);
-        const std::vector<oracle::Path> expected = all.k_best(static_cast<std::size_t>(k));
-        EXPECT_EQ(status[0].outcome, all.log_z() == -inf ? 3 : 0);
-        ASSERT_EQ(found.size(), all.log_z() == -inf ? 0 : expected.size());
-        std::set<std::vector<Label>> distinct;
-        for (std::size_t i = 0; i < found.size(); ++i) {
-          EXPECT_TRUE(is_member(x, found[i].labels));
-          EXPECT_TRUE(i == 0 || found[i].score <= found[i - 1].score);
-          expect_value(expected[i].score, found[i].score, tolerance<TypeParam>, "score " + std::to_string(i));
-          expect_value(score_of(x.scores, found[i].labels), found[i].score, 1e-12, "the path's own score");
-          distinct.insert(found[i].labels);
-        }
-        EXPECT_EQ(distinct.size(), found.size());
+        const bool possible = all.log_z() != -inf;
+        EXPECT_EQ(status[0].outcome, possible ? 0 : 3);
+        expect_k_best(x, possible ? all.k_best(static_cast<std::size_t>(k)) : std::vector<oracle::Path>{}, found,
+                      tolerance<TypeParam>);
       });
 }
 

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "inference_fixture.h"
-#include "triples.h"
 #include "oracle/automata.h"
 #include "oracle/enumerate.h"
 #include "oracle/random.h"
@@ -13,6 +12,7 @@
 #include "regccrf/error.h"
 #include "regccrf/inference.h"
 #include "regccrf/loss.h"
+#include "triples.h"
 
 namespace regccrf {
 namespace {
@@ -95,17 +95,7 @@ TYPED_TEST(InferenceProperty, KBestAreDistinctOrderedAndBest) {
   for_each_possible<TypeParam>([](const Triple& x, const Enumeration& all, const Instance<TypeParam>& instance) {
     const int k = 1 + static_cast<int>(x.automaton.arcs.size()) % 12;
     const std::vector<Path> found = k_best(x.constraint, instance.view(), k).at(0);
-    const std::vector<oracle::Path> expected = all.k_best(static_cast<std::size_t>(k));
-    ASSERT_EQ(found.size(), expected.size());
-    std::set<std::vector<Label>> distinct;
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      EXPECT_TRUE(is_member(x, found[i].labels));
-      EXPECT_TRUE(i == 0 || found[i].score <= found[i - 1].score);
-      expect_value(expected[i].score, found[i].score, tolerance<TypeParam>, "score " + std::to_string(i));
-      expect_value(score_of(x.scores, found[i].labels), found[i].score, 1e-12, "the path's own score");
-      distinct.insert(found[i].labels);
-    }
-    EXPECT_EQ(distinct.size(), found.size());
+    expect_k_best(x, all.k_best(static_cast<std::size_t>(k)), found, tolerance<TypeParam>);
   });
 }
 

@@ -1,6 +1,7 @@
 // Random small languages with scores and a length: what every device's inference is compared with enumeration on.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,21 @@ inline Triple triple(int index) {
 
 inline bool is_member(const Triple& x, const std::vector<Label>& labels) {
   return static_cast<int>(labels.size()) == x.scores.length && oracle::count_paths(x.automaton, labels) == 1;
+}
+
+// Paths are the k best: legal, distinct, in order, with their own scores.
+inline void expect_k_best(const Triple& x, const std::vector<oracle::Path>& expected, const std::vector<Path>& found,
+                          double tolerance) {
+  ASSERT_EQ(found.size(), expected.size());
+  std::set<std::vector<Label>> distinct;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_TRUE(is_member(x, found[i].labels));
+    EXPECT_TRUE(i == 0 || found[i].score <= found[i - 1].score);
+    expect_value(expected[i].score, found[i].score, tolerance, "score " + std::to_string(i));
+    expect_value(oracle::score_of(x.scores, found[i].labels), found[i].score, 1e-12, "the path's own score");
+    distinct.insert(found[i].labels);
+  }
+  EXPECT_EQ(distinct.size(), found.size());
 }
 
 }  // namespace regccrf
