@@ -14,6 +14,7 @@ set(regccrf_cuda_sources
   src/inference/join_cuda.cu
   src/inference/expectation_cuda.cu
   src/inference/viterbi_cuda.cu
+  src/inference/viterbi_resident_cuda.cu
   src/inference/kbest_cuda.cu
   src/inference/sample_cuda.cu
   src/inference/entropy_cuda.cu

@@ -315,7 +315,7 @@ void entropy(const DeviceConstraint& constraint, const Batch& batch, const Entro
   const DeviceConstraint::Impl& c = constraint.impl();
   const Work work = cut_work(cutter, c, batch, wanted);
   const auto s = static_cast<cudaStream_t>(stream);
-  prepare<double>(c, batch, work.scores, Scale::log, false, wanted.status, nullptr, nullptr, s);
+  prepare<double>(c, batch, work.scores, Scale::log, false, wanted.status, nullptr, s);
   launch_kernel(entropy_kernel, static_cast<unsigned>(work.slots), kThreads, 0, s, {c.topology, batch, wanted, work},
                 "entropy");
 }

@@ -182,7 +182,7 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
             cudaStream_t stream) {
   Cutter cutter(memory);
   const Work<P> work = cut_work<P>(cutter, c, batch, wanted);
-  prepare<P>(c, batch, work.kept.scores, Scale::probability, true, wanted.status, wanted.gold, nullptr, stream);
+  prepare<P>(c, batch, work.kept.scores, Scale::probability, true, wanted.status, wanted.gold, stream);
   run_pass<P>(c, batch, work.kept, work.pass, wanted.gold != nullptr, stream);
   run_join<P>(c, batch, work.kept, work.pass, work.join, wanted, stream);
 

@@ -337,7 +337,7 @@ void k_best(const DeviceConstraint& constraint, const Batch& batch, const KBest&
   const DeviceConstraint::Impl& c = constraint.impl();
   const Work work = cut_work(cutter, c, batch, best.k);
   const auto s = static_cast<cudaStream_t>(stream);
-  prepare<double>(c, batch, work.scores, Scale::log, false, best.status, nullptr, nullptr, s);
+  prepare<double>(c, batch, work.scores, Scale::log, false, best.status, nullptr, s);
   launch_kernel(k_best_kernel, static_cast<unsigned>(work.slots), kThreads, 0, s, {c.topology, batch, best, work},
                 "k_best");
 }

@@ -36,7 +36,6 @@ struct Args {
   Prepared<P> out;
   Status* status;
   const std::int64_t* gold;
-  const std::int32_t* only;
 };
 
 // How many positions of sequence b before t are present. The whole block takes part.
@@ -67,7 +66,7 @@ __device__ void row_of_emissions(const Args<P>& a, std::int64_t b, std::int64_t 
     largest = fmax(largest, x);
   }
   largest = warp_max(largest);
-  const double shift = a.log || !isfinite(largest) ? 0 : largest;
+  const double shift = isfinite(largest) ? largest : 0;
   if (lane == 0) {
     a.out.shift[b * a.T + rank] = shift;
     a.out.row[b * a.T + rank] = row;
@@ -117,10 +116,11 @@ __device__ void transitions(const Args<P>& a) {
   for (int part = 0; part < 3; ++part) {
     const std::int64_t count = !scores[part] ? 0 : part == 0 ? std::int64_t{a.K} * a.K : a.K;
     const double most = largest_of(scores[part], count, bad);
-    shift[part] = a.log || !isfinite(most) ? 0 : most;
+    shift[part] = isfinite(most) ? most : 0;
     if (blockIdx.x == 0 && threadIdx.x == 0) a.out.shifts[part] = shift[part];
   }
-  if (bad) *a.out.bad = 1;
+  bad = __syncthreads_or(bad);  // of all scores, in every block
+  if (blockIdx.x == 0 && threadIdx.x == 0) *a.out.bad = bad;
 
   const std::int64_t matrix[2] = {a.sweep[0].entries + 8, a.sweeps > 1 ? a.sweep[1].entries + 8 : 0},
                      thin[2] = {std::int64_t{a.sweep[0].thin} * a.sweep[0].thin_slots,
@@ -156,18 +156,10 @@ __device__ void transitions(const Args<P>& a) {
   }
 }
 
-// The whole block takes part.
-__device__ bool any_of(const std::int32_t* flags, std::int64_t count) {
-  bool mine = false;
-  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) mine |= flags[i] != 0;
-  return __syncthreads_or(mine);
-}
-
 template <class P, class In>
 __global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
   const std::int64_t b = blockIdx.y;
   if (b == a.B) {
-    if (a.only && !any_of(a.only, a.B)) return;
     if (a.double_scores) {
       transitions<P, double>(a);
     } else {
@@ -175,7 +167,6 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
     }
     return;
   }
-  if (a.only && !a.only[b]) return;
   const std::int64_t first = blockIdx.x * std::int64_t{kRows}, t = first + threadIdx.x / 32;
   std::int32_t rank = static_cast<std::int32_t>(t);
   bool present = t < a.T;
@@ -189,6 +180,7 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
     const std::int32_t length = a.mask ? present_before(a, b, a.T) : static_cast<std::int32_t>(a.T);
     if (threadIdx.x == 0) {
       a.out.length[b] = length;
+      a.out.met[b] = 0;
       a.status[b].length = length;
     }
   }
@@ -209,6 +201,7 @@ Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constrain
              K = static_cast<std::size_t>(constraint.topology.K);
   Prepared<P> out{};
   out.bad = cutter.take<std::int32_t>(1);
+  out.met = cutter.take<std::uint32_t>(static_cast<std::size_t>(batch.size));
   out.length = cutter.take<std::int32_t>(static_cast<std::size_t>(batch.size));
   out.row = cutter.take<std::int64_t>(BT);
   out.gold = cutter.take<std::int32_t>(BT);
@@ -227,11 +220,9 @@ Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constrain
 
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
-             bool both, Status* status, const std::int64_t* gold, const std::int32_t* only, cudaStream_t stream) {
-  if (!only)
-    check(cudaMemsetAsync(status, 0, sizeof(Status) * static_cast<std::size_t>(batch.size), stream),
-          "clearing the status");
-  check(cudaMemsetAsync(prepared.bad, 0, sizeof(std::int32_t), stream), "clearing the status");
+             bool both, Status* status, const std::int64_t* gold, cudaStream_t stream) {
+  check(cudaMemsetAsync(status, 0, sizeof(Status) * static_cast<std::size_t>(batch.size), stream),
+        "clearing the status");
   const Args<P> args{batch.size,
                      batch.length,
                      batch.batch_stride,
@@ -248,8 +239,7 @@ void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const
                      batch.type == Type::f64,
                      prepared,
                      status,
-                     gold,
-                     only};
+                     gold};
   switch (batch.emissions_type) {
     case Type::f16:
       return launch<P, __half>(args, stream);
@@ -265,8 +255,8 @@ void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const
 template Prepared<float> cut_prepared(Cutter&, const DeviceConstraint::Impl&, const Batch&, bool);
 template Prepared<double> cut_prepared(Cutter&, const DeviceConstraint::Impl&, const Batch&, bool);
 template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<float>&, Scale, bool, Status*,
-                      const std::int64_t*, const std::int32_t*, cudaStream_t);
+                      const std::int64_t*, cudaStream_t);
 template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<double>&, Scale, bool, Status*,
-                      const std::int64_t*, const std::int32_t*, cudaStream_t);
+                      const std::int64_t*, cudaStream_t);
 
 }  // namespace regccrf::cuda

@@ -13,10 +13,11 @@ struct Prepared {
   std::int64_t* row;       // [B, T] where a position lies in the caller's arrays
   std::int32_t* gold;      // [B, T] its gold label, -1 for what is none
   P* emissions;            // [B, T, K + 1] exp(h − shift), or h itself; the last is the semiring's zero
-  double* shift;           // [B, T] 0 for max
+  double* shift;           // [B, T] the row's largest
   P *matrix[2], *thin[2];  // the sweeps' entries of g, forward and backward
   P *start, *end;          // [K]
-  double* shifts;          // [3] taken off transitions, start, end
+  double* shifts;          // [3] the largest of transitions, start, end: taken off with probabilities
+  std::uint32_t* met;      // [B] zeros, for a sequence's blocks to count themselves
   std::int32_t* bad;       // [1] not 0: transitions, start or end hold NaN or +inf
 };
 
@@ -25,10 +26,9 @@ enum class Scale { probability, log };
 template <class P>
 Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both);
 
-// `both`: also the backward sweep's matrices. Clears and sets status; with `only`, [B], it prepares again the sequences
-// that are not 0 there, and leaves status as it is.
+// `both`: also the backward sweep's matrices. Clears and sets status.
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
-             bool both, Status* status, const std::int64_t* gold, const std::int32_t* only, cudaStream_t stream);
+             bool both, Status* status, const std::int64_t* gold, cudaStream_t stream);
 
 }  // namespace regccrf::cuda

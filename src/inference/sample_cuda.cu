@@ -30,7 +30,7 @@ void sample(const DeviceConstraint& constraint, const Batch& batch, const Sample
   const DeviceConstraint::Impl& c = constraint.impl();
   const Work work = cut_work(cutter, c, batch);
   const auto s = static_cast<cudaStream_t>(stream);
-  prepare<double>(c, batch, work.scores, Scale::log, false, samples.status, nullptr, nullptr, s);
+  prepare<double>(c, batch, work.scores, Scale::log, false, samples.status, nullptr, s);
   sample_wide(c, batch, samples, {work.scores.length, work.scores.row, nullptr, work.scores.bad}, work.wide, s);
 }
 

@@ -59,7 +59,7 @@ struct Exact {
   __device__ double value() const { return sum + rest; }
 };
 
-// The sum of all threads' sums, to all of them. `kThreads`: of the block.
+// The sum of all threads' sums, to all of them. `kThreads`: of the block, at most.
 template <int kThreads>
 __device__ double block_sum(Exact mine) {
   __shared__ double sums[kThreads / 32], rests[kThreads / 32];
@@ -75,7 +75,7 @@ __device__ double block_sum(Exact mine) {
   }
   __syncthreads();
   Exact all;
-  for (int i = 0; i < kThreads / 32; ++i) {
+  for (unsigned i = 0; i < blockDim.x / 32; ++i) {
     all.add(sums[i]);
     all.rest += rests[i];
   }

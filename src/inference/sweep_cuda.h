@@ -88,6 +88,15 @@ struct MaxPlus {
   static __device__ P plus_times(P best, P x, P gain) { return max(best, x + gain); }
 };
 
+// Minima of sums of costs, which are whole numbers; kNoWay is more than any.
+constexpr std::uint32_t kNoWay = 1u << 30;
+struct MinPlus {
+  using Value = std::uint32_t;
+  static __device__ Value zero() { return kNoWay; }
+  static __device__ Value plus(Value x, Value y) { return min(x, y); }
+  static __device__ Value plus_times(Value best, Value x, Value gain) { return min(best, x + gain); }
+};
+
 template <class P>
 __device__ std::uint32_t bytes_of(std::int32_t count) {
   return static_cast<std::uint32_t>(count) * static_cast<std::uint32_t>(sizeof(P));
@@ -105,6 +114,14 @@ __device__ inline void load4(const float* from, float to[4]) {
   const float4 x = *reinterpret_cast<const float4*>(from);
   to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
 }
+__device__ inline void load4(const std::uint32_t* from, std::uint32_t to[4]) {
+  const uint4 x = *reinterpret_cast<const uint4*>(from);
+  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+}
+__device__ inline void load4(const float* from, double to[4]) {
+  const float4 x = *reinterpret_cast<const float4*>(from);
+  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+}
 __device__ inline void load4(const double* from, double to[4]) {
   const double2 x = reinterpret_cast<const double2*>(from)[0], y = reinterpret_cast<const double2*>(from)[1];
   to[0] = x.x, to[1] = x.y, to[2] = y.x, to[3] = y.y;
@@ -112,6 +129,9 @@ __device__ inline void load4(const double* from, double to[4]) {
 
 __device__ inline void store4(float* to, const float (&x)[4]) {
   *reinterpret_cast<float4*>(to) = float4{x[0], x[1], x[2], x[3]};
+}
+__device__ inline void store4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
+  *reinterpret_cast<uint4*>(to) = uint4{x[0], x[1], x[2], x[3]};
 }
 __device__ inline void store4(double* to, const double (&x)[4]) {
   reinterpret_cast<double2*>(to)[0] = double2{x[0], x[1]};
@@ -178,10 +198,9 @@ __device__ void own_outs(std::int32_t lanes, const Act& act) {
 }
 
 // Some tiles of a group, each by `lanes` threads that take its slots in turn.
-template <class S, bool kTwo, class Index, class Emit>
+template <class S, bool kTwo, class Index, class Gain, class Emit>
 __device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group, const Unit& unit,
-                           const typename S::Value* __restrict__ matrix, const typename S::Value* now,
-                           const Emit& emit) {
+                           const Gain* __restrict__ matrix, const typename S::Value* now, const Emit& emit) {
   using P = typename S::Value;
   const std::int32_t lanes = unit.lanes;
   const TileOf at(group.states, group.tiles, unit.first, lanes);
@@ -213,10 +232,10 @@ __device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group
   });
 }
 
-template <class S, class Index, class Emit>
-__device__ void thin_unit(const SweepView<Index>& view, std::int32_t first,
-                          const typename S::Value* __restrict__ thin_matrix, const typename S::Value* now,
-                          const Emit& emit) {
+template <class S, class Index, class Gain, class Emit>
+__device__ void thin_unit(const SweepView<Index>& view, std::int32_t first, const Gain* __restrict__ thin_matrix,
+                          const typename S::Value* now, const Emit& emit) {
+  using P = typename S::Value;
   const std::int32_t i = first + static_cast<std::int32_t>(threadIdx.x % 32);
   if (i >= view.thin) return;
   auto sum = S::zero();
@@ -224,9 +243,8 @@ __device__ void thin_unit(const SweepView<Index>& view, std::int32_t first,
     const Pair<Index> from = view.thin_source[s * view.thin + i];
     auto x = now[from.x];
     if (view.two) x = S::plus(x, now[from.y]);
-    sum = S::plus_times(sum, x, thin_matrix[s * view.thin + i]);
+    sum = S::plus_times(sum, x, static_cast<P>(thin_matrix[s * view.thin + i]));
   }
-  using P = typename S::Value;
   const std::int32_t out = view.first_thin + i;
   if (view.label[out] == view.K) return;  // padding
   emit.store(bytes_of<P>(view.stored[out]), emit.weight(bytes_of<P>(view.label[out])), sum);
@@ -240,13 +258,13 @@ __device__ void thin_unit(const SweepView<Index>& view, std::int32_t first,
 struct Nothing {};
 
 // Steps by a general schedule, which reads everything anew. emit.store(cell, emit.weight(label), sum) takes each out's
-// sum over its slots; the cell and the label are places in arrays of P, in bytes.
-template <class S, class Index>
+// sum over its slots; the cell and the label are places in arrays of P, in bytes. Gain: as the matrices are stored.
+template <class S, class Index, class Gain = typename S::Value>
 struct GeneralSteps {
   using P = typename S::Value;
   static constexpr bool kResident = false;
   const SweepView<Index>& view;
-  const P *matrix, *thin_matrix;
+  const Gain *matrix, *thin_matrix;
 
   __device__ Nothing load(const P*) const { return {}; }
   __device__ Nothing multiply(Nothing) const { return {}; }
@@ -300,13 +318,15 @@ __device__ void emit_all(const Two<P>* out, const P* sum, const Emit& emit) {
   for (std::int32_t k = 0; k < kCount; ++k) emit.store(out[k].x(), weight[k], sum[k]);
 }
 
-// The thin outs of a thread, in registers; every blockDim.x-th is its own.
+// The thin outs of a thread, in registers; every blockDim.x-th is its own. Gains: an array of P, or what answers as
+// one.
 template <class S, class Index>
 class ThinOuts {
  public:
   using P = typename S::Value;
 
-  __device__ ThinOuts(const SweepView<Index>& view, const P* matrix) {
+  template <class Gains>
+  __device__ ThinOuts(const SweepView<Index>& view, const Gains& matrix) {
     rounds_ = (view.thin + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
 #pragma unroll
     for (std::int32_t k = 0; k < kResidentThin; ++k) {
@@ -361,7 +381,8 @@ class ResidentSteps {
   static constexpr bool kResident = true;
   static constexpr std::int32_t kOuts = kTile / 2;  // of a thread, since two share a tile at least
 
-  __device__ ResidentSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix)
+  template <class Gains>
+  __device__ ResidentSteps(const SweepView<Index>& view, const Gains& matrix, const Gains& thin_matrix)
       : thin_(view, thin_matrix) {
     load_tile(view, matrix);
     lanes_ = common_to_warp(lanes_);
@@ -404,7 +425,8 @@ class ResidentSteps {
   }
 
  private:
-  __device__ void load_tile(const SweepView<Index>& view, const P* matrix) {
+  template <class Gains>
+  __device__ void load_tile(const SweepView<Index>& view, const Gains& matrix) {
     const std::int32_t warp = threadIdx.x / 32;
     if (warp >= view.warps || view.warp_begin[warp] == view.warp_begin[warp + 1]) return;
     const Unit unit = view.unit[view.warp_begin[warp]];
@@ -571,19 +593,19 @@ class TensorSteps {
 };
 
 // The emissions of some steps, on chip.
-template <class P, bool kBack>
+template <class P, bool kBack, class Score = P>
 class Rows {
  public:
   // `room`: for `count` rows of K + 1 numbers.
-  __device__ Rows(P* room, std::int32_t count, const P* emissions, std::int32_t K, std::int32_t T)
+  __device__ Rows(P* room, std::int32_t count, const Score* emissions, std::int32_t K, std::int32_t T)
       : room_(room), emissions_(emissions), count_(count), width_(K + 1), T_(T) {}
   // Copies the rows of step n and those behind it; the block must not be reading rows. Meets.
   __device__ void stage(std::int32_t n) {
     const std::int32_t rows = min(count_, T_ - n);
     end_ = n + rows;
     first_ = kBack ? T_ - end_ : n;
-    const P* from = emissions_ + std::int64_t{first_} * width_;
-    for (std::int32_t i = threadIdx.x; i < rows * width_; i += blockDim.x) room_[i] = from[i];
+    const Score* from = emissions_ + std::int64_t{first_} * width_;
+    for (std::int32_t i = threadIdx.x; i < rows * width_; i += blockDim.x) room_[i] = static_cast<P>(from[i]);
     __syncthreads();
   }
   __device__ bool staged(std::int32_t n) const { return n < end_; }
@@ -591,7 +613,7 @@ class Rows {
 
  private:
   P* room_;
-  const P* emissions_;
+  const Score* emissions_;
   std::int32_t count_, width_, T_, first_ = 0, end_ = 0;
 };
 
@@ -655,14 +677,14 @@ struct OnChip {
   const P *matrix, *thin;
   const char* hot;
 };
-template <class P>
-__device__ OnChip<P> bring(char* at, const DeviceSweep& sweep, const P* matrix, const P* thin) {
+template <class P, class Gain>
+__device__ OnChip<P> bring(char* at, const DeviceSweep& sweep, const Gain* matrix, const Gain* thin) {
   const std::int64_t entries = sweep.entries + 8, thin_entries = std::int64_t{sweep.thin} * sweep.thin_slots;
   const auto after = [](std::int64_t count) { return (count * std::int64_t{sizeof(P)} + 15) / 16 * 16; };
   P *matrix_here = reinterpret_cast<P*>(at), *thin_here = reinterpret_cast<P*>(at + after(entries));
   char* hot = at + after(entries) + after(thin_entries);
-  for (std::int64_t i = threadIdx.x; i < entries; i += blockDim.x) matrix_here[i] = matrix[i];
-  for (std::int64_t i = threadIdx.x; i < thin_entries; i += blockDim.x) thin_here[i] = thin[i];
+  for (std::int64_t i = threadIdx.x; i < entries; i += blockDim.x) matrix_here[i] = static_cast<P>(matrix[i]);
+  for (std::int64_t i = threadIdx.x; i < thin_entries; i += blockDim.x) thin_here[i] = static_cast<P>(thin[i]);
   copy_in(hot, sweep.hot, sweep.hot_bytes);
   __syncthreads();
   return {matrix_here, thin_here, hot};
@@ -670,9 +692,10 @@ __device__ OnChip<P> bring(char* at, const DeviceSweep& sweep, const P* matrix, 
 
 // Calls act(view, steps, cells) for a block that goes by the general schedule: with everything on chip from `at` on, or
 // with its cells in `cells` and the rest where it is.
-template <class S, class Index, Keep kKeep, class P, class Act>
-__device__ void with_general_steps(const DeviceSweep& sweep, const P* matrix, const P* thin, char* at, P* cells,
-                                   const Act& act) {
+template <class S, class Index, Keep kKeep, class Gain, class Act>
+__device__ void with_general_steps(const DeviceSweep& sweep, const Gain* matrix, const Gain* thin, char* at,
+                                   typename S::Value* cells, const Act& act) {
+  using P = typename S::Value;
   if constexpr (kKeep == Keep::chip) {
     cells = reinterpret_cast<P*>(at);
     const OnChip<P> here = bring<P>(at + 2 * room_for(sweep.all_cells) * std::int64_t{sizeof(P)}, sweep, matrix, thin);
@@ -680,7 +703,7 @@ __device__ void with_general_steps(const DeviceSweep& sweep, const P* matrix, co
     act(view, GeneralSteps<S, Index>{view, here.matrix, here.thin}, cells);
   } else {
     const SweepView<Index> view(sweep, sweep.hot, 0);
-    act(view, GeneralSteps<S, Index>{view, matrix, thin}, cells);
+    act(view, GeneralSteps<S, Index, Gain>{view, matrix, thin}, cells);
   }
 }
 

@@ -31,6 +31,9 @@ struct alignas(8) int2 {
 struct alignas(16) int4 {
   int x, y, z, w;
 };
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
 struct alignas(8) float2 {
   float x, y;
 };
@@ -139,6 +142,15 @@ inline unsigned __ballot_sync(unsigned lanes, int x, emulated::Place place = emu
 }
 
 inline int __ffs(int x) { return __builtin_ffs(x); }
+inline unsigned __float2uint_rn(float x) { return static_cast<unsigned>(nearbyintf(x)); }
+
+// Blocks run one after another, so that what one has written is there for the next.
+inline void __threadfence() {}
+inline unsigned atomicInc(unsigned* at, unsigned most) {
+  const unsigned before = *at;
+  *at = before >= most ? 0 : before + 1;
+  return before;
+}
 inline int atomicCAS(int* at, int expected, int value) {
   const int before = *at;
   if (before == expected) *at = value;

@@ -1,0 +1,94 @@
+// What the two ways to find best paths on a device share (viterbi_cuda.cu, viterbi_resident_cuda.cu): two blocks walk
+// towards each other from the ends of a sequence, and the one that comes last joins the halves and writes the answer.
+#pragma once
+
+#include "inference/expectation_cuda.h"
+#include "inference/prepare_cuda.h"
+#include "inference/sweep_cuda.h"
+
+namespace regccrf::cuda {
+
+// How far the score of a path that is taken may lie below the best, relative to it: half of what float32 promises.
+constexpr double kTolerance = 0.5e-5;
+
+// The position at which the two halves of a sequence meet; the steps from its begin, and from its end.
+struct Halves {
+  std::int32_t middle, steps[2];
+  __device__ explicit Halves(std::int32_t T) : middle((T - 1) / 2), steps{middle, T - 1 - middle} {}
+};
+
+// Whether this block is the second of two that come here; what the first has written is then there for all to read.
+// `met`: 0 before, and again after. The whole block takes part.
+__device__ inline bool comes_last(std::uint32_t* met) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicInc(met, 1) == 1;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
+// The forward cells that flow into an arrival (sweep.h), the k-th of the join.
+template <class Act>
+__device__ void each_cell(const DeviceJoin& join, std::int32_t k, const JoinArrival& arrival, const Act& act) {
+  if (arrival.x < join.forward_cells) act(arrival.x);
+  if (arrival.y < join.forward_cells) act(arrival.y);
+  if (!join.arrival_begin) return;
+  for (std::int32_t i = join.arrival_begin[k]; i < join.arrival_begin[k + 1]; ++i) act(join.arrival_source[i]);
+}
+
+// The cells, forward and backward, that the best path has at the middle; -1: there is no path.
+struct Meeting {
+  std::int32_t cell[2];
+};
+
+// One sequence's answer, by the block that comes last.
+struct Answer {
+  const Best& best;
+  const Batch& batch;
+  std::int64_t b;
+  std::int32_t T, K;
+  std::int32_t* path;  // [T]
+
+  __device__ Answer(const Best& best_, const Batch& batch_, std::int32_t T_, std::int32_t K_)
+      : best(best_), batch(batch_), b(blockIdx.x), T(T_), K(K_), path(best_.labels + blockIdx.x * batch_.length) {}
+
+  // Before anything else. `bad`: as Prepared has it.
+  __device__ void clear(const std::int32_t* bad) const {
+    for (std::int64_t t = threadIdx.x; t < batch.length; t += blockDim.x) path[t] = -1;
+    if (threadIdx.x == 0 && *bad) best.status[b].outcome = static_cast<std::int32_t>(Outcome::bad_transition);
+  }
+  // `empty`: whether a sequence of no positions is legal.
+  __device__ void no_path(std::int32_t empty) const {
+    if (threadIdx.x != 0) return;
+    const bool fine = T == 0 && empty;
+    best.score[b] = fine ? 0 : -INFINITY;
+    std::int32_t& outcome = best.status[b].outcome;
+    if (!fine && outcome == 0) outcome = static_cast<std::int32_t>(Outcome::impossible);
+  }
+  // Once the path is written; its score, to all threads. `row`: as Prepared has it.
+  template <int kThreads>
+  __device__ double score(const std::int64_t* row) const {
+    __syncthreads();
+    const double sum =
+        block_sum<kThreads>(path_score(batch, K, T, row + b * batch.length, [&](std::int32_t t) { return path[t]; }));
+    if (threadIdx.x == 0) best.score[b] = sum;
+    return sum;
+  }
+};
+
+// viterbi_resident_cuda.cu: resident sweeps, in whole numbers. Sets `redo`, [B], to 1 for what needs double.
+struct ResidentWork {
+  std::uint32_t* kept[2];  // [B, steps, cells] forward and backward, by step
+  std::uint64_t* taken;    // [B, 2] taken off the costs of a half
+  std::uint32_t* largest;  // [B, 2] the largest cost seen
+};
+bool resident_fits(const DeviceConstraint::Impl& c, const Batch& batch);
+ResidentWork cut_resident(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch);
+void run_resident(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, const Prepared<float>& scores,
+                  const ResidentWork& work, std::int32_t* redo, cudaStream_t stream);
+
+}  // namespace regccrf::cuda
