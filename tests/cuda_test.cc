@@ -456,6 +456,73 @@ TYPED_TEST(Cuda, EveryWayToShareOutAStep) {
   EXPECT_TRUE(extras);
 }
 
+// The first of `labels` labels at most `most` times; of even length alone if `even`.
+Constraint counting(int labels, int most, bool even) {
+  const int parities = even ? 2 : 1;
+  Automaton automaton;
+  for (int state = 0; state < (most + 1) * parities; ++state) {
+    const int parity = state % parities, next = state - parity + (parity + 1) % parities;
+    automaton.accepting.push_back(parity == 0);
+    for (int label = 0; label < labels; ++label) {
+      if (label > 0 || state / parities < most)
+        automaton.arcs.push_back({state, label, label > 0 ? next : next + parities});
+    }
+  }
+  return Constraint::from_automaton(automaton, numbered_labels(labels));
+}
+
+template <class Real>
+void expect_viterbi_like_cpu(const Constraint& constraint, const Ragged<Real>& x) {
+  const std::vector<Path> expected = viterbi(constraint, x.view(), {.impossible = Impossible::allow});
+  const DevicePaths got = run_viterbi(cuda::DeviceConstraint(constraint), x.there());
+  for (std::size_t b = 0; b < expected.size(); ++b) {
+    SCOPED_TRACE("sequence " + std::to_string(b));
+    const bool possible = expected[b].score != -inf;
+    EXPECT_EQ(got.status[b].outcome, possible ? 0 : 3);
+    EXPECT_EQ(got.labels[b].size(), expected[b].labels.size());
+    expect_value(expected[b].score, got.score[b], tolerance<Real>, "best");
+    if (possible) {
+      EXPECT_TRUE(constraint.accepts(got.labels[b]).accepted);
+    }
+  }
+}
+
+// Scores that are all the same, whole numbers, tiny, or far apart in some places: labels that are as good as forbidden,
+// at some positions all of them. Lengths from the shortest on, some of them impossible.
+TYPED_TEST(Cuda, ViterbiOfUnusualScores) {
+  const Constraint languages[] = {srl(), Constraint::unconstrained(numbered_labels(47)),
+                                  compile(Language::parse("(O | B-A I-A* | B-B I-B*)*")),
+                                  compile(Language::parse("(A B | B A)* A A")), counting(12, 20, true)};
+  for (int i = 0; i < cases(400, 60); ++i) {
+    Random random(static_cast<std::uint64_t>(i) + 70000);
+    const Constraint& constraint = languages[i % 5];
+    const double spreads[] = {0, 1e-4, 1, 1, 50};
+    Ragged<TypeParam> x(constraint, 3, i < 20 ? 1 + i / 5 : random.between(4, 30), spreads[random.below(5)],
+                        static_cast<std::uint64_t>(i));
+    const double far[] = {0, -100, -1e4, -1e9, -inf};
+    const auto low = static_cast<TypeParam>(far[random.below(5)]);
+    const bool whole = random.chance(0.3);
+    for (TypeParam& h : x.emissions) h = random.chance(0.2) ? low : whole ? std::round(h) : h;
+    for (TypeParam& g : x.transitions) g = random.chance(0.1) ? low : whole ? std::round(g) : g;
+    const auto position = static_cast<std::ptrdiff_t>(random.below(x.T)) * x.K;
+    if (low > -inf) std::fill_n(x.emissions.begin() + position, x.K, low);
+    SCOPED_TRACE("case " + std::to_string(i));
+    expect_viterbi_like_cpu(constraint, x);
+    if (this->HasFailure()) return;
+  }
+}
+
+// Low scores that only a forced label takes, now and then, over many steps.
+TYPED_TEST(Cuda, ViterbiOfLongSequencesOfUnusualScores) {
+  const Constraint bio = compile(Language::parse("(O | B-A I-A* | B-B I-B*)*"));
+  for (double low : {-30.0, -1e4, -1e9}) {
+    Ragged<TypeParam> x(bio, 2, cases(3000, 300), 1.0, 71, false);
+    Random random(72);
+    for (TypeParam& h : x.emissions) h = random.chance(0.5) ? static_cast<TypeParam>(low) : h;
+    expect_viterbi_like_cpu(bio, x);
+  }
+}
+
 TYPED_TEST(Cuda, LongSequences) {
   const Constraint bio = compile(Language::parse("(O | B-A I-A* | B-B I-B*)*"));
   for (double spread : {1.0, 2000.0}) expect_like_cpu(bio, Ragged<TypeParam>(bio, 1, cases(20000), spread, 21, false));
@@ -475,21 +542,6 @@ TYPED_TEST(Cuda, ForcedPaths) {
                    "best");
     }
   }
-}
-
-// The first of `labels` labels at most `most` times; of even length alone if `even`.
-Constraint counting(int labels, int most, bool even) {
-  const int parities = even ? 2 : 1;
-  Automaton automaton;
-  for (int state = 0; state < (most + 1) * parities; ++state) {
-    const int parity = state % parities, next = state - parity + (parity + 1) % parities;
-    automaton.accepting.push_back(parity == 0);
-    for (int label = 0; label < labels; ++label) {
-      if (label > 0 || state / parities < most)
-        automaton.arcs.push_back({state, label, label > 0 ? next : next + parities});
-    }
-  }
-  return Constraint::from_automaton(automaton, numbered_labels(labels));
 }
 
 // More nodes than 16-bit numbers count, and than a block has room for.
@@ -533,6 +585,10 @@ TYPED_TEST(Cuda, BadScoresAreNamed) {
   x.transitions[3] = std::numeric_limits<TypeParam>::infinity();
   EXPECT_EQ(run_expectation(there, x.there()).status[0].outcome, 4);
   EXPECT_EQ(run_entropy(there, x.there()).status[0].outcome, 4);
+  EXPECT_EQ(run_viterbi(there, x.there()).status[0].outcome, 4);
+  std::fill(x.emissions.begin(), x.emissions.end(), std::numeric_limits<TypeParam>::quiet_NaN());
+  std::fill(x.transitions.begin(), x.transitions.end(), std::numeric_limits<TypeParam>::quiet_NaN());
+  EXPECT_EQ(run_viterbi(there, x.there()).status[0].outcome, 4);
   run_k_best(there, x.there(), 2, &status);
   EXPECT_EQ(status[0].outcome, 4);
 }
@@ -585,7 +641,7 @@ TYPED_TEST(Cuda, CapturedInAGraph) {
   must(cudaStreamEndCapture(stream, &graph));
   cudaGraphExec_t replay;
   must(cudaGraphInstantiate(&replay, graph, 0));
-  must(cudaGraphLaunch(replay, stream));
+  for (int again = 0; again < 2; ++again) must(cudaGraphLaunch(replay, stream));
   must(cudaStreamSynchronize(stream));
   must(cudaGraphExecDestroy(replay));
   must(cudaGraphDestroy(graph));
