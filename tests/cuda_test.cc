@@ -488,7 +488,7 @@ void expect_viterbi_like_cpu(const Constraint& constraint, const Ragged<Real>& x
 }
 
 // Scores that are all the same, whole numbers, tiny, or far apart in some places: labels that are as good as forbidden,
-// at some positions all of them. Lengths from the shortest on, some of them impossible.
+// at one position all but one that may be illegal there. Lengths from the shortest on, some of them impossible.
 TYPED_TEST(Cuda, ViterbiOfUnusualScores) {
   const Constraint languages[] = {srl(), Constraint::unconstrained(numbered_labels(47)),
                                   compile(Language::parse("(O | B-A I-A* | B-B I-B*)*")),
@@ -504,8 +504,10 @@ TYPED_TEST(Cuda, ViterbiOfUnusualScores) {
     const bool whole = random.chance(0.3);
     for (TypeParam& h : x.emissions) h = random.chance(0.2) ? low : whole ? std::round(h) : h;
     for (TypeParam& g : x.transitions) g = random.chance(0.1) ? low : whole ? std::round(g) : g;
-    const auto position = static_cast<std::ptrdiff_t>(random.below(x.T)) * x.K;
-    if (low > -inf) std::fill_n(x.emissions.begin() + position, x.K, low);
+    const auto position = static_cast<std::size_t>((random.chance(0.5) ? 0 : random.below(x.T)) * x.K);
+    for (std::size_t k = 0; low > -inf && k < static_cast<std::size_t>(x.K); ++k)
+      x.emissions[position + k] = low * static_cast<TypeParam>(static_cast<float>(1 + std::fabs(random.normal())));
+    x.emissions[position + static_cast<std::size_t>(random.below(x.K))] = 0;
     SCOPED_TRACE("case " + std::to_string(i));
     expect_viterbi_like_cpu(constraint, x);
     if (this->HasFailure()) return;
