@@ -318,29 +318,32 @@ __device__ void emit_all(const Two<P>* out, const P* sum, const Emit& emit) {
   for (std::int32_t k = 0; k < kCount; ++k) emit.store(out[k].x(), weight[k], sum[k]);
 }
 
-// The thin outs of a thread, in registers; every blockDim.x-th is its own. Gains: an array of P, or what answers as
-// one.
+// The thin outs of a thread, in registers; every blockDim.x-th is its own.
 template <class S, class Index>
 class ThinOuts {
  public:
   using P = typename S::Value;
 
-  template <class Gains>
-  __device__ ThinOuts(const SweepView<Index>& view, const Gains& matrix) {
+  __device__ explicit ThinOuts(const SweepView<Index>& view) {
     rounds_ = (view.thin + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
 #pragma unroll
     for (std::int32_t k = 0; k < kResidentThin; ++k) {
       const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_thin + i;
       out_[k] = Two<P>::of(view.trash, view.K);
       from_[k] = Two<P>::of(view.cells, view.cells);
-      gain_[k][0] = gain_[k][1] = S::zero();
       if (i >= view.thin) continue;
       out_[k] = Two<P>::of(view.stored[out], view.label[out]);
       const Pair<Index> source = view.thin_source[i];
-      const bool slots = view.thin_slots > 1;
-      from_[k] = Two<P>::of(source.x, slots ? view.thin_source[view.thin + i].x : source.y);
-      gain_[k][0] = matrix[i];
-      gain_[k][1] = matrix[slots ? view.thin + i : i];
+      from_[k] = Two<P>::of(source.x, view.thin_slots > 1 ? view.thin_source[view.thin + i].x : source.y);
+    }
+  }
+  __device__ ThinOuts(const SweepView<Index>& view, const P* matrix) : ThinOuts(view) { load_gains(view, matrix); }
+  __device__ void load_gains(const SweepView<Index>& view, const P* matrix) {
+#pragma unroll
+    for (std::int32_t k = 0; k < kResidentThin; ++k) {
+      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x);
+      gain_[k][0] = i < view.thin ? matrix[i] : S::zero();
+      gain_[k][1] = i < view.thin ? matrix[view.thin_slots > 1 ? view.thin + i : i] : S::zero();
     }
   }
 
@@ -381,12 +384,35 @@ class ResidentSteps {
   static constexpr bool kResident = true;
   static constexpr std::int32_t kOuts = kTile / 2;  // of a thread, since two share a tile at least
 
-  template <class Gains>
-  __device__ ResidentSteps(const SweepView<Index>& view, const Gains& matrix, const Gains& thin_matrix)
-      : thin_(view, thin_matrix) {
-    load_tile(view, matrix);
+  __device__ ResidentSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix) : ResidentSteps(view) {
+    load_gains(view, matrix, thin_matrix);
+  }
+
+  // The same in two parts, for matrices that come later.
+  __device__ explicit ResidentSteps(const SweepView<Index>& view) : thin_(view) {
+    load_outs(view);
     lanes_ = common_to_warp(lanes_);
     plane_ = static_cast<std::uint32_t>(common_to_warp(static_cast<std::int32_t>(plane_)));
+  }
+  __device__ void load_gains(const SweepView<Index>& view, const P* matrix, const P* thin_matrix) {
+    thin_.load_gains(view, thin_matrix);
+    if (lanes_ == 0) return;
+    const Unit unit = view.unit[view.warp_begin[threadIdx.x / 32]];
+    const SweepGroup group = view.group[unit.group];
+    const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
+#pragma unroll
+    for (std::int32_t k = 0; k < kSlots; ++k) {
+      const std::int32_t i = at.part * kSlots + k;
+#pragma unroll
+      for (std::int32_t o = 0; o < kTile; o += 4) {  // a width is a multiple of four
+        const std::int32_t column = at.tile * kTile + o;
+        P four[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
+        if (at.real && i < group.slots && column < group.width)
+          load4(matrix + group.first_entry + i * group.width + column, four);
+#pragma unroll
+        for (std::int32_t n = 0; n < 4; ++n) gain_[k][o + n] = four[n];
+      }
+    }
   }
 
   struct Loaded {
@@ -410,23 +436,37 @@ class ResidentSteps {
     return sums;
   }
 
-  // The states behind the first wait until here.
   template <class Emit>
   __device__ void finish(Sums& sums, const P* now, const Emit& emit) const {
-    if (lanes_ > 0) {
+    finish_tiles(sums, now, emit);
+    thin(now, emit);
+  }
+
+  // Its two parts, in any order. The states behind the first wait until here.
+  template <class Emit>
+  __device__ void finish_tiles(Sums& sums, const P* now, const Emit& emit) const {
+    if (lanes_ == 0) return;
 #pragma unroll
-      for (std::int32_t r = 0; r < kRepeats; ++r) {
-        if (r > 0) sums = multiply(load(now, r));
-        share_out<S>(lanes_, part_, sums.sum);
-        own_outs<kOuts>(lanes_, [&](auto own) { emit_all<decltype(own)::value>(out_[r], sums.sum, emit); });
-      }
+    for (std::int32_t r = 0; r < kRepeats; ++r) {
+      if (r > 0) sums = multiply(load(now, r));
+      own_outs<kOuts>(lanes_, [&](auto own) {
+        constexpr std::int32_t count = decltype(own)::value;
+        P weight[count];  // first, since to read them takes a while
+#pragma unroll
+        for (std::int32_t k = 0; k < count; ++k) weight[k] = emit.weight(out_[r][k].y());
+        share_out<S>(count == 1 ? lanes_ : kTile / count, part_, sums.sum);
+#pragma unroll
+        for (std::int32_t k = 0; k < count; ++k) emit.store(out_[r][k].x(), weight[k], sums.sum[k]);
+      });
     }
+  }
+  template <class Emit>
+  __device__ void thin(const P* now, const Emit& emit) const {
     thin_(now, emit);
   }
 
  private:
-  template <class Gains>
-  __device__ void load_tile(const SweepView<Index>& view, const Gains& matrix) {
+  __device__ void load_outs(const SweepView<Index>& view) {
     const std::int32_t warp = threadIdx.x / 32;
     if (warp >= view.warps || view.warp_begin[warp] == view.warp_begin[warp + 1]) return;
     const Unit unit = view.unit[view.warp_begin[warp]];
@@ -446,15 +486,6 @@ class ResidentSteps {
         const std::int32_t out = group.first_out + state * group.width + first + k;
         const bool own = real && k * lanes_ < kTile && first + k < group.width && at.part < kTile;
         out_[r][k] = own ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.trash, view.K);
-      }
-    }
-#pragma unroll
-    for (std::int32_t k = 0; k < kSlots; ++k) {
-      const std::int32_t i = at.part * kSlots + k;
-#pragma unroll
-      for (std::int32_t o = 0; o < kTile; ++o) {
-        const bool real = at.real && i < group.slots && at.tile * kTile + o < group.width;
-        gain_[k][o] = real ? matrix[group.first_entry + i * group.width + at.tile * kTile + o] : S::zero();
       }
     }
   }

@@ -11,10 +11,12 @@ namespace regccrf::cuda {
 // How far the score of a path that is taken may lie below the best, relative to it: half of what float32 promises.
 constexpr double kTolerance = 0.5e-5;
 
-// The position at which the two halves of a sequence meet; the steps from its begin, and from its end.
+// The position at which the two halves of a sequence of T positions, not 0, meet; the steps from its begin, and from
+// its end. `share`: of 256 steps, how many are done from the begin.
 struct Halves {
   std::int32_t middle, steps[2];
-  __device__ explicit Halves(std::int32_t T) : middle((T - 1) / 2), steps{middle, T - 1 - middle} {}
+  __host__ __device__ explicit Halves(std::int32_t T, std::int32_t share = 128)
+      : middle(static_cast<std::int32_t>(std::int64_t{T - 1} * share / 256)), steps{middle, T - 1 - middle} {}
 };
 
 // Whether this block is the second of two that come here; what the first has written is then there for all to read.

@@ -12,8 +12,7 @@
 // may have been more than the numbers say. Then the path found stands only if it costs less than that in all, since so
 // does the best path, with everything on it. What cannot be trusted is done again in double.
 //
-// The path is followed outwards on chip. The block brings steps of both halves, as many as it has room for, while two
-// warps follow the path through those brought before.
+// The path is followed outwards on chip: two warps follow it through steps of both halves that the others bring.
 #include <cuda_pipeline.h>
 
 #include <algorithm>
@@ -27,14 +26,23 @@ namespace {
 constexpr std::uint32_t kLimit = 1u << 28;
 constexpr std::int32_t kRenewal = 64;    // steps until the lowest cost is taken off
 constexpr std::int32_t kMostChunk = 16;  // steps brought at once
+constexpr std::int32_t kArrivals = 8;    // of a thread, asked for early
 
 // What a block has on chip, in bytes from the beginning of its shared memory; rows and cells of the walk make way for
 // steps of the path.
 struct Layout {
-  int reduce, matrix[2], thin[2], row_of[2], source[2], group[2], rows, cells, bytes, threads;
-  std::int32_t row_count, steps, chunk;  // rows of emissions; steps that a half may have; steps brought at once
-  bool tables;                           // there is room for what the path is followed by; else it is in memory
+  int reduce, matrix[2], thin[2], row_of[2], source[2], group[2], edges, rows, cells, ring, bytes, threads;
+  std::int32_t row_count;      // rows of emissions
+  std::int32_t share;          // of 256 steps, how many are done from the begin
+  std::int32_t steps[2];       // that a half may have, and one
+  std::int32_t chunk, chunks;  // steps brought at once, and how many such at a time
 };
+
+// A guess at the instructions of a step.
+std::int32_t effort(const DeviceSweep& sweep, int threads) {
+  const ResidentKind kind = kResidentKinds[sweep.kind];
+  return kind.repeats * kind.slots * (8 + sweep.two) + 24 * ((sweep.thin + threads - 1) / threads) + 60;
+}
 
 Layout layout_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   const DeviceSweep* sweep[2] = {&c.forward, &c.backward};
@@ -46,30 +54,30 @@ Layout layout_of(const DeviceConstraint::Impl& c, const Batch& batch) {
     bytes += (count * size + 15) / 16 * 16;
     return here;
   };
-  at.row_count = rows_kept<std::uint32_t>(K, batch.length / 2 + 1);
-  at.steps = static_cast<std::int32_t>(batch.length / 2 + 1);
   at.threads = 32 * std::max({c.forward.warps[1], c.backward.warps[1], 2});  // two follow the path
+  const std::int32_t forward = effort(c.forward, at.threads), backward = effort(c.backward, at.threads);
+  at.share = 256 * backward / (forward + backward);
+  for (int back = 0; back < 2; ++back)
+    at.steps[back] = batch.length > 0 ? Halves(static_cast<std::int32_t>(batch.length), at.share).steps[back] + 1 : 0;
+  at.row_count = rows_kept<std::uint32_t>(K, std::max(at.steps[0], at.steps[1]));
   at.reduce = take(64, 4);
   for (int back = 0; back < 2; ++back) {
     at.matrix[back] = take(sweep[back]->entries, 4);
     at.thin[back] = take(std::int64_t{sweep[back]->thin} * sweep[back]->thin_slots, 4);
-  }
-  const std::int64_t cells = 2 * room_for(std::max(c.forward.all_cells, c.backward.all_cells)) * 4,
-                     walk = (at.row_count + 1) * (K + 1) * 4 + 16 + cells,
-                     step = 4 * (std::int64_t{c.forward.cells} + c.backward.cells);
-  const std::int64_t before = bytes;
-  for (int back = 0; back < 2; ++back) {
     at.row_of[back] = take(sweep[back]->cells, sizeof(RowOf));
     at.source[back] = take(std::int64_t{sweep[back]->thin} * sweep[back]->thin_slots, sizeof(Pair<std::uint16_t>));
     at.group[back] = take(sweep[back]->groups, sizeof(SweepGroup));
   }
-  at.tables = bytes + std::max(walk, 2 * step) <= c.shared_bytes;
-  if (!at.tables) bytes = before;
-  at.chunk = static_cast<std::int32_t>(
-      std::clamp<std::int64_t>((c.shared_bytes - bytes) / (2 * step), 0, std::min(kMostChunk, at.steps)));
-  bytes += std::max(walk, 2 * at.chunk * step);
-  at.rows = static_cast<int>(bytes - std::max(walk, 2 * at.chunk * step));
-  at.cells = at.rows + aligned((at.row_count + 1) * (K + 1) * 4);
+  const std::int64_t begin = bytes, step = 4 * (std::int64_t{c.forward.cells} + c.backward.cells);
+  at.ring = static_cast<int>(std::min<std::int64_t>(begin, c.shared_bytes));
+  at.edges = take(K + 1, 4);
+  at.rows = take((at.row_count + 1) * (K + 1), 4);
+  at.cells = take(2 * room_for(std::max(c.forward.all_cells, c.backward.all_cells)), 4);
+  const std::int64_t room = (c.shared_bytes - begin) / step;
+  at.chunks = static_cast<std::int32_t>(std::clamp<std::int64_t>(room, 2, 4));
+  at.chunk = static_cast<std::int32_t>(std::clamp<std::int64_t>(room / at.chunks, 1, kMostChunk));
+  at.chunk = std::min(at.chunk, std::max({at.steps[0], at.steps[1], 1}));
+  bytes = std::max(bytes, begin + at.chunks * at.chunk * step);
   at.bytes = static_cast<int>(std::min<std::int64_t>(bytes, c.shared_bytes + 1));
   return at;
 }
@@ -109,16 +117,21 @@ __device__ std::uint32_t cost_of(float score, float largest, float scale) {
   return __float2uint_rn(fminf(fmaxf((largest - score) * scale, 0.0f), static_cast<float>(kLimit)));
 }
 
-// The costs of a sweep's entries of g, on chip.
-__device__ void bring_costs(std::uint32_t* to, const float* scores, std::int64_t count, float largest, float scale) {
-  for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x) to[i] = cost_of(scores[i], largest, scale);
+// The costs of both sweeps' entries of g, and of the scores of an end, on chip.
+__device__ void bring_costs(std::uint32_t* to, const float* scores, std::int64_t count, double largest, float scale) {
+  for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x)
+    to[i] = cost_of(scores[i], static_cast<float>(largest), scale);
 }
 __device__ void bring_matrices(const Args& a, int back, float scale) {
-  const DeviceSweep& sweep = a.sweep[back];
-  const auto largest = static_cast<float>(a.scores.shifts[0]);
-  bring_costs(on_chip<std::uint32_t>(a.at.matrix[back]), a.scores.matrix[back], sweep.entries, largest, scale);
-  bring_costs(on_chip<std::uint32_t>(a.at.thin[back]), a.scores.thin[back], std::int64_t{sweep.thin} * sweep.thin_slots,
-              largest, scale);
+  const double largest = a.scores.shifts[0];
+  for (int s = 0; s < 2; ++s) {
+    const DeviceSweep& sweep = a.sweep[s];
+    bring_costs(on_chip<std::uint32_t>(a.at.matrix[s]), a.scores.matrix[s], sweep.entries, largest, scale);
+    bring_costs(on_chip<std::uint32_t>(a.at.thin[s]), a.scores.thin[s], std::int64_t{sweep.thin} * sweep.thin_slots,
+                largest, scale);
+  }
+  bring_costs(on_chip<std::uint32_t>(a.at.edges), back ? a.scores.end : a.scores.start, a.sweep[0].K,
+              a.scores.shifts[1 + back], scale);
 }
 
 // The emissions' costs of some steps, on chip.
@@ -133,11 +146,11 @@ class CostRows {
         count_(a.at.row_count),
         width_(a.sweep[0].K + 1),
         T_(T),
-        last_(Halves(T).steps[kBack]),
+        last_(Halves(T, a.at.share).steps[kBack]),
         scale_(scale) {
     for (std::int32_t k = threadIdx.x; k < width_; k += blockDim.x) room[k] = k + 1 < width_ ? 0 : kNoWay;
   }
-  // Copies the rows of step n and those behind it; the block must not be reading rows. Meets.
+  // Copies the rows of step n and those behind it; the block must not be reading rows, and has to meet afterwards.
   __device__ void stage(std::int32_t n) {
     const std::int32_t rows = min(count_, T_ - n);
     end_ = n + rows;
@@ -148,7 +161,6 @@ class CostRows {
       for (std::int32_t k = threadIdx.x % 32; k < width_; k += 32)
         room_[r * width_ + k] = cost_of(from[k], largest, scale_);
     }
-    __syncthreads();
   }
   __device__ bool staged(std::int32_t n) const { return n < end_; }
   // The step in the middle leaves out its emissions in one of the two directions.
@@ -200,43 +212,67 @@ struct Emit {
   }
 };
 
+// What the first step puts into the cells: the outs where the direction begins. Loads go out several at a time.
+template <bool kBack, class Index>
+__device__ void begin(const Args& a, const SweepView<Index>& view, const std::uint32_t* edges, const Emit& emit,
+                      std::int32_t thread) {
+  constexpr std::int32_t together = 4;
+  const auto threads = static_cast<std::int32_t>(blockDim.x);
+  for (std::int32_t first = thread; first < view.outs; first += together * threads) {
+    std::int32_t label[together], cell[together];
+    bool begins[together];
+#pragma unroll
+    for (std::int32_t k = 0; k < together; ++k) {
+      const std::int32_t o = first + k * threads;
+      label[k] = o < view.outs ? view.label[o] : view.K;
+      cell[k] = o < view.outs ? view.stored[o] : 0;
+      begins[k] = o < view.outs && a.sweep[kBack].begins[o];
+    }
+#pragma unroll
+    for (std::int32_t k = 0; k < together; ++k) {
+      if (label[k] < view.K && begins[k])
+        emit.store(bytes_of<float>(cell[k]), emit.weight(bytes_of<float>(label[k])), edges[label[k]]);
+    }
+  }
+}
+
 template <bool kBack, class Index, class Steps>
-__device__ void walk(const Args& a, const SweepView<Index>& view, const Steps& steps, std::int32_t T, float scale) {
+__device__ void walk(const Args& a, const SweepView<Index>& view, Steps& steps, std::int32_t T) {
   const std::int64_t b = blockIdx.x;
-  const std::int32_t K = view.K, last = Halves(T).steps[kBack], thread = thread_number();
-  auto* now = on_chip<std::uint32_t>(a.at.cells);
-  auto* next = now + room_for(view.cells + 1);
-  auto* reduce = on_chip<std::uint32_t>(a.at.reduce);
-  std::uint32_t* kept = a.work.kept[kBack] + b * a.at.steps * view.cells;
-  CostRows<kBack> rows(a, on_chip<std::uint32_t>(a.at.rows), T, scale);
+  const std::int32_t last = Halves(T, a.at.share).steps[kBack], thread = thread_number();
+  auto *now = on_chip<std::uint32_t>(a.at.cells), *next = now + room_for(view.cells + 1);
+  std::uint32_t* kept = a.work.kept[kBack] + b * a.at.steps[kBack] * view.cells;
   for (std::int32_t c = thread; c <= view.cells; c += blockDim.x) now[c] = next[c] = kNoWay;
+  const float scale = units(a.scores, b * a.batch.length, T);
+  CostRows<kBack> rows(a, on_chip<std::uint32_t>(a.at.rows), T, scale);
   rows.stage(0);
-  const float* edge = kBack ? a.scores.end : a.scores.start;
-  const auto edge_largest = static_cast<float>(a.scores.shifts[1 + kBack]);
+  bring_matrices(a, kBack, scale);
+  __syncthreads();
+  steps.load_gains(view, on_chip<std::uint32_t>(a.at.matrix[kBack]), on_chip<std::uint32_t>(a.at.thin[kBack]));
   std::uint32_t largest = 0;
   std::uint64_t taken = 0;
-  const Emit first{rows[0], now, largest};
-  for (std::int32_t o = thread; o < view.outs; o += blockDim.x) {
-    const std::int32_t label = view.label[o];
-    if (label == K) continue;
-    first.store(bytes_of<float>(view.stored[o]), first.weight(bytes_of<float>(label)),
-                a.sweep[kBack].begins[o] ? cost_of(edge[label], edge_largest, scale) : kNoWay);
-  }
+  begin<kBack>(a, view, on_chip<std::uint32_t>(a.at.edges), Emit{rows[0], now, largest}, thread);
   __syncthreads();
   for (std::int32_t n = 1; n <= last; ++n) {
-    if (n % kRenewal == 0) taken += take_off(now, view.cells, reduce);
+    if (n % kRenewal == 0) taken += take_off(now, view.cells, on_chip<std::uint32_t>(a.at.reduce));
+    if (!rows.staged(n)) {
+      rows.stage(n);
+      __syncthreads();
+    }
+    const Emit emit{rows[n], next, largest};
+    const auto loaded = steps.load(now);
     copy_out(kept, now, view.cells, thread);
     kept += view.cells;
-    if (!rows.staged(n)) rows.stage(n);
-    auto sums = steps.multiply(steps.load(now));
-    steps.finish(sums, now, Emit{rows[n], next, largest});
+    steps.thin(now, emit);
+    auto sums = steps.multiply(loaded);
+    steps.finish_tiles(sums, now, emit);
     __syncthreads();
     std::uint32_t* swap = now;
     now = next;
     next = swap;
   }
   copy_out(kept, now, view.cells, thread);
-  largest = kNoWay + ~block_least(~largest, reduce);
+  largest = kNoWay + ~block_least(~largest, on_chip<std::uint32_t>(a.at.reduce));
   if (thread == 0) {
     a.work.taken[2 * b + kBack] = taken;
     a.work.largest[2 * b + kBack] = largest;
@@ -245,45 +281,45 @@ __device__ void walk(const Args& a, const SweepView<Index>& view, const Steps& s
 
 // --- and outwards again
 
-// One half of the path: what it is followed by, on chip or in memory, and the steps that were brought.
+// One half of the path: what it is followed by, and the steps that are brought, chunk after chunk from the middle
+// outwards.
 template <class Index>
 struct Half {
   const SweepGroup* group;
   const RowOf* row_of;
   const Pair<Index>* source;
-  const std::uint32_t *matrix, *thin_matrix, *kept;
-  std::uint32_t* room;  // for two chunks
-  std::int32_t cells, thin, thin_slots, steps, chunk;
+  const std::uint32_t *matrix, *thin_matrix;
+  std::uint32_t* ring;
+  const std::uint32_t* kept;
+  std::int32_t cells, thin, thin_slots, steps, chunk, chunks;
 
   __device__ Half(const Args& a, int back, std::int32_t T)
-      : matrix(on_chip<std::uint32_t>(a.at.matrix[back])),
+      : group(on_chip<SweepGroup>(a.at.group[back])),
+        row_of(on_chip<RowOf>(a.at.row_of[back])),
+        source(on_chip<Pair<Index>>(a.at.source[back])),
+        matrix(on_chip<std::uint32_t>(a.at.matrix[back])),
         thin_matrix(on_chip<std::uint32_t>(a.at.thin[back])),
-        kept(a.work.kept[back] + std::int64_t{blockIdx.x} * a.at.steps * a.sweep[back].cells),
-        room(on_chip<std::uint32_t>(a.at.rows) + (back ? 2 * a.at.chunk * a.sweep[0].cells : 0)),
+        ring(on_chip<std::uint32_t>(a.at.ring) + (back ? a.at.chunks * a.at.chunk * a.sweep[0].cells : 0)),
+        kept(a.work.kept[back] + std::int64_t{blockIdx.x} * a.at.steps[back] * a.sweep[back].cells),
         cells(a.sweep[back].cells),
         thin(a.sweep[back].thin),
         thin_slots(a.sweep[back].thin_slots),
-        steps(Halves(T).steps[back]),
-        chunk(a.at.chunk) {
-    const SweepView<Index> view(a.sweep[back], a.sweep[back].hot, 0);
-    group = a.at.tables ? on_chip<SweepGroup>(a.at.group[back]) : view.group;
-    row_of = a.at.tables ? on_chip<RowOf>(a.at.row_of[back]) : a.sweep[back].row_of;
-    source = a.at.tables ? on_chip<Pair<Index>>(a.at.source[back]) : view.thin_source;
-  }
+        steps(Halves(T, a.at.share).steps[back]),
+        chunk(a.at.chunk),
+        chunks(a.at.chunks) {}
 
-  // Chunk j has the steps from low(j) to high(j), from the middle outwards.
-  __device__ std::int32_t high(std::int32_t j) const { return chunk ? steps - j * chunk : steps; }
-  __device__ std::int32_t low(std::int32_t j) const { return chunk ? max(high(j + 1) + 1, 0) : 0; }
-  __device__ const std::uint32_t* step(std::int32_t j, std::int32_t n) const {
-    return chunk ? room + (j % 2 * chunk + n - low(j)) * cells : kept + std::int64_t{n} * cells;
-  }
-  // The whole block takes part.
-  __device__ void bring(std::int32_t j) const {
+  // Chunk j has the steps from low(j) to high(j), none if that is negative.
+  __device__ std::int32_t high(std::int32_t j) const { return steps - j * chunk; }
+  __device__ std::int32_t low(std::int32_t j) const { return max(high(j) - chunk + 1, 0); }
+  __device__ std::uint32_t* room(std::int32_t j) const { return ring + j % chunks * chunk * cells; }
+  // By some threads of the block; `thread`: of those.
+  __device__ void bring(std::int32_t j, std::int32_t thread, std::int32_t threads) const {
+    if (high(j) < 0) return;
     const std::int32_t count = (high(j) - low(j) + 1) * cells;
     const std::uint32_t* from = kept + std::int64_t{low(j)} * cells;
-    std::uint32_t* to = room + j % 2 * chunk * cells;
-    for (std::int32_t i = 4 * static_cast<std::int32_t>(threadIdx.x); i < count; i += 4 * blockDim.x)
-      __pipeline_memcpy_async(to + i, from + i, 16);
+    std::uint32_t* to = room(j);
+#pragma unroll 4
+    for (std::int32_t i = 4 * thread; i < count; i += 4 * threads) __pipeline_memcpy_async(to + i, from + i, 16);
   }
 };
 
@@ -296,7 +332,7 @@ __device__ std::int32_t predecessor(const Half<Index>& half, const SweepGroup& g
   std::uint32_t best = kNoWay;
   std::int32_t from = 0x7fffffff;
   const auto offer = [&](std::uint32_t cost, std::int32_t source) {
-    if (cost < best || (cost == best && source < from)) best = cost, from = source;
+    if (cost < best) best = cost, from = source;
   };
   if (at.group == kThinGroup) {
     if (lane < half.thin_slots) {
@@ -307,38 +343,49 @@ __device__ std::int32_t predecessor(const Half<Index>& half, const SweepGroup& g
       if (source.y < half.cells) offer(now[source.y] + cost, source.y);
     }
   } else {
-    const std::int32_t plane = group.states * group.stride;
-    for (std::int32_t first = lane; first < group.slots; first += 64) {
-      std::uint32_t cost[4];
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const std::int32_t i = first + k % 2 * 32;
-        const bool there = i < group.slots && k / 2 < group.planes;
-        cost[k] = there ? now[at.row + i + k / 2 * plane] + half.matrix[at.entry + i * group.width] : kNoWay;
-      }
-#pragma unroll
-      for (int k = 0; k < 4; ++k) offer(cost[k], at.row + first + k % 2 * 32 + k / 2 * plane);
+    const std::int32_t plane = group.planes > 1 ? group.states * group.stride : 0;
+    for (std::int32_t i = lane; i < group.slots; i += 32) {
+      const std::int32_t source = at.row + i;
+      const std::uint32_t cost = half.matrix[at.entry + i * group.width], x = now[source], y = now[source + plane];
+      offer(x + cost, source);
+      offer(y + cost, source + plane);
     }
   }
   const std::uint32_t least = __reduce_min_sync(0xffffffffu, best);
-  return __reduce_min_sync(0xffffffffu, best == least && best < kNoWay ? from : 0x7fffffff);
+  return __reduce_min_sync(0xffffffffu, best == least ? from : 0x7fffffff);
 }
 
-// A warp follows the path through chunk j. `n`, `cell`: where it is, and then where it has come to.
-template <class Index, class Write>
-__device__ void follow(const Half<Index>& half, std::int32_t j, std::int32_t& n, std::int32_t& cell,
-                       const Write& write) {
+// A warp follows the path through chunk j. `n`, `cell`: where it is, and then where it has come to. `path`: of the
+// half's first step, with the others behind or, by `direction`, before it.
+template <class Index>
+__device__ void follow(const Half<Index>& half, std::int32_t j, std::int32_t& n, std::int32_t& cell, std::int32_t* path,
+                       std::int32_t direction) {
   std::int32_t group_at = -1;
   SweepGroup group{};
+  const std::int32_t low = half.low(j);
+  const std::uint32_t* now = half.room(j) + (n - low) * half.cells;
   while (cell < half.cells) {
     const RowOf at = half.row_of[cell];
-    write(n, at.label);
-    if (n == half.low(j)) return;
+    if (threadIdx.x % 32 == 0) path[direction * n] = at.label;
+    if (n == low) return;
     if (at.group != group_at && at.group != kThinGroup) group = half.group[group_at = at.group];
     --n;
-    cell = predecessor(half, group, at, half.step(j, n));
+    now -= half.cells;
+    cell = predecessor(half, group, at, now);
   }
 }
+
+// The arrivals of a thread, asked for before it is known whether they are needed.
+struct Arrivals {
+  JoinArrival mine[kArrivals];
+  __device__ explicit Arrivals(const DeviceJoin& join) {
+#pragma unroll
+    for (std::int32_t i = 0; i < kArrivals; ++i) {
+      const auto k = static_cast<std::int32_t>(threadIdx.x + i * blockDim.x);
+      if (k < 32 * join.rounds) mine[i] = join.arrival[k];
+    }
+  }
+};
 
 // Where the best path is at the middle, and what it costs beside what was taken off. `delta`, `x`: the last steps of
 // the halves. `room`: 64 numbers.
@@ -346,18 +393,22 @@ struct Crossing {
   Meeting at;
   std::uint32_t cost;
 };
-__device__ Crossing meet(const DeviceJoin& join, const std::uint32_t* delta, const std::uint32_t* x,
-                         std::uint32_t* room) {
+__device__ Crossing meet(const DeviceJoin& join, const Arrivals& arrivals, const std::uint32_t* delta,
+                         const std::uint32_t* x, std::uint32_t* room) {
   std::uint32_t best = 0xffffffffu, number = 0xffffffffu;
-#pragma unroll 4
-  for (std::uint32_t k = threadIdx.x; k < 32u * static_cast<std::uint32_t>(join.rounds); k += blockDim.x) {
-    const JoinArrival arrival = join.arrival[k];
-    if (arrival.cell == join.backward_cells) continue;  // padding
+  const auto look = [&](std::uint32_t k, const JoinArrival& arrival) {
+    if (arrival.cell == join.backward_cells) return;  // padding
     std::uint32_t in = kNoWay;
     each_cell(join, static_cast<std::int32_t>(k), arrival, [&](std::int32_t cell) { in = min(in, delta[cell]); });
-    const std::uint32_t cost = in + x[arrival.cell];
-    if (in < kNoWay && x[arrival.cell] < kNoWay && cost < best) best = cost, number = k;
+    const std::uint32_t out = x[arrival.cell];
+    if (in < kNoWay && out < kNoWay && in + out < best) best = in + out, number = k;
+  };
+  const std::uint32_t count = 32u * static_cast<std::uint32_t>(join.rounds);
+#pragma unroll
+  for (std::uint32_t i = 0; i < kArrivals; ++i) {
+    if (threadIdx.x + i * blockDim.x < count) look(threadIdx.x + i * blockDim.x, arrivals.mine[i]);
   }
+  for (std::uint32_t k = threadIdx.x + kArrivals * blockDim.x; k < count; k += blockDim.x) look(k, join.arrival[k]);
   const std::uint32_t least = block_least(best, room);
   number = block_least(best == least ? number : 0xffffffffu, room + 32);
   if (number == 0xffffffffu) return {{{-1, -1}}, 0};
@@ -368,23 +419,26 @@ __device__ Crossing meet(const DeviceJoin& join, const std::uint32_t* delta, con
   return {{{from, arrival.cell}}, least};
 }
 
-// Whether no cost was more than the numbers say.
-__device__ bool within_limit(const Args& a) {
-  const std::uint32_t* largest = a.work.largest + 2 * blockIdx.x;
-  return max(largest[0], largest[1]) < kLimit;
-}
-
-__device__ bool trusted(const Args& a, std::int32_t T, std::uint32_t meeting_cost, double score, float scale) {
-  const std::uint64_t* taken = a.work.taken + 2 * blockIdx.x;
-  const double cost = static_cast<double>(taken[0]) + static_cast<double>(taken[1]) + meeting_cost;
-  const double error = 2.0 * T + 2 + cost / (1 << 22);
-  if (!within_limit(a) && cost + error >= kLimit) return false;
-  return error <= kTolerance * fmax(1.0, fabs(score)) * static_cast<double>(scale);
-}
+// What the walks have left beside their steps.
+struct Walked {
+  double taken;       // off all costs
+  bool within_limit;  // no cost was more than the numbers say
+  __device__ explicit Walked(const ResidentWork& work) {
+    const std::uint64_t* off = work.taken + 2 * blockIdx.x;
+    const std::uint32_t* largest = work.largest + 2 * blockIdx.x;
+    taken = static_cast<double>(off[0]) + static_cast<double>(off[1]);
+    within_limit = max(largest[0], largest[1]) < kLimit;
+  }
+  // `cost`: of the path found, in all but for what was taken off.
+  __device__ bool trusted(std::int32_t T, std::uint32_t cost, double score, float scale) const {
+    const double all = taken + cost, error = 2.0 * T + 2 + all / (1 << 22);
+    if (!within_limit && all + error >= kLimit) return false;
+    return error <= kTolerance * fmax(1.0, fabs(score)) * static_cast<double>(scale);
+  }
+};
 
 // What the path is followed by, on its way onto the chip while the block walks.
 __device__ void bring_tables(const Args& a) {
-  if (!a.at.tables) return;
   const auto bring = [&](int to, const char* from, std::int64_t bytes) {
     for (std::int64_t i = 16 * threadIdx.x; i < bytes; i += 16 * blockDim.x)
       __pipeline_memcpy_async(on_chip<char>(to) + i, from + i, 16);
@@ -398,56 +452,51 @@ __device__ void bring_tables(const Args& a) {
   }
 }
 
-// Both halves of a sequence are there: its answer. `brought`: whose matrices are on chip.
+// Both halves of a sequence are there: its answer.
 template <class Index, int kThreads>
-__device__ void answer(const Args& a, std::int32_t T, float scale, int brought) {
+__device__ void answer(const Args& a, std::int32_t T, const Arrivals& arrivals) {
   const Answer answer(a.best, a.batch, T, a.sweep[0].K);
-  answer.clear(a.scores.bad);
-  if (threadIdx.x == 0) a.redo[answer.b] = 0;
-  if (T == 0) return answer.no_path(a.empty);
-
   const Half<Index> forward(a, 0, T), backward(a, 1, T);
+  const auto warp = static_cast<std::int32_t>(threadIdx.x) / 32;
+  // The first two warps follow, and leave bringing to the others if there are any.
+  const std::int32_t free = blockDim.x > 64 ? 64 : 0, thread = static_cast<std::int32_t>(threadIdx.x) - free,
+                     threads = static_cast<std::int32_t>(blockDim.x) - free;
   const auto bring = [&](std::int32_t j) {
-    if (a.at.chunk > 0 && forward.high(j) >= 0) forward.bring(j);
-    if (a.at.chunk > 0 && backward.high(j) >= 0) backward.bring(j);
+    if (thread >= 0) {
+      forward.bring(j, thread, threads);
+      backward.bring(j, thread, threads);
+    }
     __pipeline_commit();
   };
-  bring(0);
-  bring_matrices(a, 1 - brought, scale);
-  const std::int32_t chunks = a.at.chunk > 0 ? backward.steps / a.at.chunk + 1 : 1;  // it has no fewer steps
-  const int back = static_cast<int>(threadIdx.x) / 32;
-  std::int32_t n = Halves(T).steps[back % 2], cell = 0;
+  for (std::int32_t j = 0; j < a.at.chunks - 1; ++j) bring(j);
+  const Walked walked(a.work);
+  const float scale = units(a.scores, answer.b * a.batch.length, T);
+  answer.clear(a.scores.bad);
+  if (threadIdx.x == 0) a.redo[answer.b] = 0;
+  std::int32_t n = warp ? backward.steps : forward.steps, cell = 0;
   std::uint32_t cost = 0;
-  for (std::int32_t j = 0; j < chunks; ++j) {
-    bring(j + 1);
-    __pipeline_wait_prior(1);
-    __syncthreads();
+  for (std::int32_t j = 0; forward.high(j) >= 0 || backward.high(j) >= 0; ++j) {
+    __pipeline_wait_prior(a.at.chunks - 2);
+    __syncthreads();  // chunk j is there, and nobody reads the one before any more
     if (j == 0) {
-      const Crossing best = meet(a.join, forward.step(0, forward.steps), backward.step(0, backward.steps),
+      const Crossing best = meet(a.join, arrivals, forward.room(0) + (forward.steps - forward.low(0)) * forward.cells,
+                                 backward.room(0) + (backward.steps - backward.low(0)) * backward.cells,
                                  on_chip<std::uint32_t>(a.at.reduce));
       if (best.at.cell[0] < 0) {
         __pipeline_wait_prior(0);
-        if (within_limit(a)) return answer.no_path(a.empty);
+        if (walked.within_limit) return answer.no_path(a.empty);
         if (threadIdx.x == 0) a.redo[answer.b] = 1;
         return;
       }
-      cell = best.at.cell[back % 2];
+      cell = best.at.cell[warp != 0];
       cost = best.cost;
     }
-    if (back == 0 && forward.high(j) >= 0) {
-      follow(forward, j, n, cell, [&](std::int32_t t, std::int32_t label) {
-        if (threadIdx.x % 32 == 0) answer.path[t] = label;
-      });
-    }
-    if (back == 1) {
-      follow(backward, j, n, cell, [&](std::int32_t t, std::int32_t label) {
-        if (threadIdx.x % 32 == 0) answer.path[T - 1 - t] = label;
-      });
-    }
-    __syncthreads();
+    bring(j + a.at.chunks - 1);
+    if (warp == 0 && forward.high(j) >= 0) follow(forward, j, n, cell, answer.path, 1);
+    if (warp == 1 && backward.high(j) >= 0) follow(backward, j, n, cell, answer.path + T - 1, -1);
   }
   const double score = answer.score<kThreads>(a.scores.row);
-  if (threadIdx.x == 0 && !trusted(a, T, cost, score, scale)) a.redo[answer.b] = 1;
+  if (threadIdx.x == 0 && !walked.trusted(T, cost, score, scale)) a.redo[answer.b] = 1;
 }
 
 template <std::int32_t kKind>
@@ -459,26 +508,27 @@ __global__ void __launch_bounds__(kThreads<kKind>, 1) resident_kernel(const __gr
   const std::int64_t b = blockIdx.x;
   const int back = blockIdx.y;
   const std::int32_t T = a.scores.length[b];
-  float scale = 1;
-  if (T > 0) {
-    bring_tables(a);
-    __pipeline_commit();
-    scale = units(a.scores, b * a.batch.length, T);
-    bring_matrices(a, back, scale);
+  if (T == 0) {
+    if (back) return;
+    const Answer answer(a.best, a.batch, T, a.sweep[0].K);
+    answer.clear(a.scores.bad);
+    if (threadIdx.x == 0) a.redo[b] = 0;
     __syncthreads();
-    const SweepView<Index> view(a.sweep[back], a.sweep[back].hot, 1);
-    constexpr ResidentKind kind = kResidentKinds[kKind];
-    const std::uint32_t *matrix = on_chip<std::uint32_t>(a.at.matrix[back]),
-                        *thin = on_chip<std::uint32_t>(a.at.thin[back]);
-    const ResidentSteps<MinPlus, Index, kind.slots, kind.repeats> steps(view, matrix, thin);
-    if (back) {
-      walk<true>(a, view, steps, T, scale);
-    } else {
-      walk<false>(a, view, steps, T, scale);
-    }
+    return answer.no_path(a.empty);
   }
+  bring_tables(a);
+  __pipeline_commit();
+  const SweepView<Index> view(a.sweep[back], a.sweep[back].hot, 1);
+  constexpr ResidentKind kind = kResidentKinds[kKind];
+  ResidentSteps<MinPlus, Index, kind.slots, kind.repeats> steps(view);
+  if (back) {
+    walk<true>(a, view, steps, T);
+  } else {
+    walk<false>(a, view, steps, T);
+  }
+  const Arrivals arrivals(a.join);
   __pipeline_wait_prior(0);
-  if (comes_last(a.scores.met + b)) answer<Index, kThreads<kKind>>(a, T, scale, back);
+  if (comes_last(a.scores.met + b)) answer<Index, kThreads<kKind>>(a, T, arrivals);
 }
 
 }  // namespace
@@ -488,10 +538,13 @@ bool resident_fits(const DeviceConstraint::Impl& c, const Batch& batch) {
 }
 
 ResidentWork cut_resident(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch) {
-  const auto B = static_cast<std::size_t>(batch.size), steps = static_cast<std::size_t>(batch.length / 2 + 1);
+  const auto B = static_cast<std::size_t>(batch.size);
+  const Layout at = layout_of(c, batch);
   ResidentWork w{};
-  w.kept[0] = cutter.take<std::uint32_t>(B * steps * static_cast<std::size_t>(c.forward.cells));
-  w.kept[1] = cutter.take<std::uint32_t>(B * steps * static_cast<std::size_t>(c.backward.cells));
+  for (int back = 0; back < 2; ++back) {
+    const auto cells = static_cast<std::size_t>((back ? c.backward : c.forward).cells);
+    w.kept[back] = cutter.take<std::uint32_t>(B * static_cast<std::size_t>(at.steps[back]) * cells);
+  }
   w.taken = cutter.take<std::uint64_t>(2 * B);
   w.largest = cutter.take<std::uint32_t>(2 * B);
   return w;
