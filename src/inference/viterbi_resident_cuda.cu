@@ -31,7 +31,7 @@ constexpr std::int32_t kArrivals = 8;    // of a thread, asked for early
 // What a block has on chip, in bytes from the beginning of its shared memory; rows and cells of the walk make way for
 // steps of the path.
 struct Layout {
-  int reduce, matrix[2], thin[2], row_of[2], source[2], group[2], edges, rows, cells, ring, bytes, threads;
+  int reduce, matrix[2], thin[2], row_of[2], source[2], group[2], edges, largest, rows, cells, ring, bytes, threads;
   std::int32_t row_count;      // rows of emissions
   std::int32_t share;          // of 256 steps, how many are done from the begin
   std::int32_t steps[2];       // that a half may have, and one
@@ -71,6 +71,7 @@ Layout layout_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   const std::int64_t begin = bytes, step = 4 * (std::int64_t{c.forward.cells} + c.backward.cells);
   at.ring = static_cast<int>(std::min<std::int64_t>(begin, c.shared_bytes));
   at.edges = take(K + 1, 4);
+  at.largest = take(at.row_count, 8);
   at.rows = take((at.row_count + 1) * (K + 1), 4);
   at.cells = take(2 * room_for(std::max(c.forward.all_cells, c.backward.all_cells)), 4);
   const std::int64_t room = (c.shared_bytes - begin) / step;
@@ -117,21 +118,43 @@ __device__ std::uint32_t cost_of(float score, float largest, float scale) {
   return __float2uint_rn(fminf(fmaxf((largest - score) * scale, 0.0f), static_cast<float>(kLimit)));
 }
 
-// The costs of both sweeps' entries of g, and of the scores of an end, on chip.
-__device__ void bring_costs(std::uint32_t* to, const float* scores, std::int64_t count, double largest, float scale) {
-  for (std::int64_t i = threadIdx.x; i < count; i += blockDim.x)
-    to[i] = cost_of(scores[i], static_cast<float>(largest), scale);
+// Scores are brought as they are, all at once, and become costs where they lie. A thread turns those that it brought.
+template <class Turn>
+__device__ void each_own(std::int64_t count, const Turn& turn) {
+  for (std::int64_t i = 4 * threadIdx.x; i < count; i += 4 * blockDim.x) turn(i);
 }
-__device__ void bring_matrices(const Args& a, int back, float scale) {
-  const double largest = a.scores.shifts[0];
+struct Costs {
+  std::uint32_t* here;
+  const float* from;
+  std::int64_t count;
+  const double* largest;
+
+  __device__ void bring() const {
+    each_own(count, [&](std::int64_t i) { __pipeline_memcpy_async(here + i, from + i, 16); });
+  }
+  __device__ void turn(float scale) const {
+    const auto most = static_cast<float>(*largest);
+    each_own(count, [&](std::int64_t i) {
+      float four[4];
+      load4(reinterpret_cast<const float*>(here + i), four);
+      store4(here + i, {cost_of(four[0], most, scale), cost_of(four[1], most, scale), cost_of(four[2], most, scale),
+                        cost_of(four[3], most, scale)});
+    });
+  }
+};
+
+// act for both sweeps' entries of g, and for the scores of the end that a direction begins at.
+template <class Act>
+__device__ void each_matrix(const Args& a, int back, const Act& act) {
   for (int s = 0; s < 2; ++s) {
     const DeviceSweep& sweep = a.sweep[s];
-    bring_costs(on_chip<std::uint32_t>(a.at.matrix[s]), a.scores.matrix[s], sweep.entries, largest, scale);
-    bring_costs(on_chip<std::uint32_t>(a.at.thin[s]), a.scores.thin[s], std::int64_t{sweep.thin} * sweep.thin_slots,
-                largest, scale);
+    const double* largest = a.scores.shifts;
+    act(Costs{on_chip<std::uint32_t>(a.at.matrix[s]), a.scores.matrix[s], sweep.entries, largest});
+    act(Costs{on_chip<std::uint32_t>(a.at.thin[s]), a.scores.thin[s], std::int64_t{sweep.thin} * sweep.thin_slots,
+              largest});
   }
-  bring_costs(on_chip<std::uint32_t>(a.at.edges), back ? a.scores.end : a.scores.start, a.sweep[0].K,
-              a.scores.shifts[1 + back], scale);
+  act(Costs{on_chip<std::uint32_t>(a.at.edges), back ? a.scores.end : a.scores.start, a.sweep[0].K,
+            a.scores.shifts + 1 + back});
 }
 
 // The emissions' costs of some steps, on chip.
@@ -139,30 +162,36 @@ template <bool kBack>
 class CostRows {
  public:
   // `room`: for `count` rows of K + 1 numbers, and one of zeros.
-  __device__ CostRows(const Args& a, std::uint32_t* room, std::int32_t T, float scale)
-      : room_(room + a.sweep[0].K + 1),
+  __device__ CostRows(const Args& a, std::int32_t T)
+      : room_(on_chip<std::uint32_t>(a.at.rows) + a.sweep[0].K + 1),
+        largest_here_(on_chip<double>(a.at.largest)),
         emissions_(a.scores.emissions + std::int64_t{blockIdx.x} * a.batch.length * (a.sweep[0].K + 1)),
         largest_(a.scores.shift + std::int64_t{blockIdx.x} * a.batch.length),
         count_(a.at.row_count),
         width_(a.sweep[0].K + 1),
         T_(T),
-        last_(Halves(T, a.at.share).steps[kBack]),
-        scale_(scale) {
-    for (std::int32_t k = threadIdx.x; k < width_; k += blockDim.x) room[k] = k + 1 < width_ ? 0 : kNoWay;
+        last_(Halves(T, a.at.share).steps[kBack]) {
+    for (std::int32_t k = threadIdx.x; k < width_; k += blockDim.x) room_[k - width_] = k + 1 < width_ ? 0 : kNoWay;
   }
-  // Copies the rows of step n and those behind it; the block must not be reading rows, and has to meet afterwards.
-  __device__ void stage(std::int32_t n) {
-    const std::int32_t rows = min(count_, T_ - n);
+  // The rows of step n and those behind it are asked for; the block must not be reading rows. Once they are there and
+  // the block has met, turn() makes them costs, and then it has to meet again.
+  __device__ void bring(std::int32_t n) {
+    const std::int32_t rows = rows_ = min(count_, T_ - n);
     end_ = n + rows;
     first_ = kBack ? T_ - end_ : n;
-    for (std::int32_t r = threadIdx.x / 32; r < rows; r += blockDim.x / 32) {
-      const float* from = emissions_ + std::int64_t{first_ + r} * width_;
-      const auto largest = static_cast<float>(largest_[first_ + r]);
-      for (std::int32_t k = threadIdx.x % 32; k < width_; k += 32)
-        room_[r * width_ + k] = cost_of(from[k], largest, scale_);
+    const float* from = emissions_ + std::int64_t{first_} * width_;
+    for (std::int32_t i = threadIdx.x; i < rows * width_; i += blockDim.x)
+      __pipeline_memcpy_async(room_ + i, from + i, 4);
+    for (std::int32_t r = threadIdx.x; r < rows; r += blockDim.x)
+      __pipeline_memcpy_async(largest_here_ + r, largest_ + first_ + r, 8);
+  }
+  __device__ void turn(float scale) const {
+    for (std::int32_t i = threadIdx.x; i < rows_ * width_; i += blockDim.x) {
+      const auto largest = static_cast<float>(largest_here_[i / width_]);
+      room_[i] = cost_of(__uint_as_float(room_[i]), largest, scale);
     }
   }
-  __device__ bool staged(std::int32_t n) const { return n < end_; }
+  __device__ bool there(std::int32_t n) const { return n < end_; }
   // The step in the middle leaves out its emissions in one of the two directions.
   __device__ const std::uint32_t* operator[](std::int32_t n) const {
     return kBack && n == last_ ? room_ - width_ : room_ + ((kBack ? T_ - 1 - n : n) - first_) * width_;
@@ -170,10 +199,10 @@ class CostRows {
 
  private:
   std::uint32_t* room_;
+  double* largest_here_;
   const float* emissions_;
   const double* largest_;
-  std::int32_t count_, width_, T_, last_, first_ = 0, end_ = 0;
-  float scale_;
+  std::int32_t count_, width_, T_, last_, first_ = 0, end_ = 0, rows_ = 0;
 };
 
 // --- towards the middle
@@ -236,27 +265,55 @@ __device__ void begin(const Args& a, const SweepView<Index>& view, const std::ui
   }
 }
 
-template <bool kBack, class Index, class Steps>
-__device__ void walk(const Args& a, const SweepView<Index>& view, Steps& steps, std::int32_t T) {
+// What the path is followed by, on its way onto the chip while the block walks.
+__device__ void bring_tables(const Args& a) {
+  const auto bring = [&](int to, const char* from, std::int64_t bytes) {
+    for (std::int64_t i = 16 * threadIdx.x; i < bytes; i += 16 * blockDim.x)
+      __pipeline_memcpy_async(on_chip<char>(to) + i, from + i, 16);
+  };
+  for (int back = 0; back < 2; ++back) {
+    const DeviceSweep& sweep = a.sweep[back];
+    const std::int64_t sources = std::int64_t{sweep.thin} * sweep.thin_slots;
+    bring(a.at.row_of[back], reinterpret_cast<const char*>(sweep.row_of), sweep.cells * sizeof(RowOf));
+    bring(a.at.source[back], sweep.hot + sweep.thin_source_at, sources * sizeof(Pair<std::uint16_t>));
+    bring(a.at.group[back], sweep.hot + sweep.group_at, sweep.groups * sizeof(SweepGroup));
+  }
+}
+
+template <class Steps, bool kBack, class Index>
+__device__ void walk(const Args& a, std::int32_t T) {
   const std::int64_t b = blockIdx.x;
+  const SweepView<Index> view(a.sweep[kBack], a.sweep[kBack].hot, 1);
   const std::int32_t last = Halves(T, a.at.share).steps[kBack], thread = thread_number();
+  each_matrix(a, kBack, [](const Costs& costs) { costs.bring(); });
+  CostRows<kBack> rows(a, T);
+  rows.bring(0);
+  __pipeline_commit();
+  bring_tables(a);
+  __pipeline_commit();
+  Steps steps(view);
   auto *now = on_chip<std::uint32_t>(a.at.cells), *next = now + room_for(view.cells + 1);
   std::uint32_t* kept = a.work.kept[kBack] + b * a.at.steps[kBack] * view.cells;
   for (std::int32_t c = thread; c <= view.cells; c += blockDim.x) now[c] = next[c] = kNoWay;
   const float scale = units(a.scores, b * a.batch.length, T);
-  CostRows<kBack> rows(a, on_chip<std::uint32_t>(a.at.rows), T, scale);
-  rows.stage(0);
-  bring_matrices(a, kBack, scale);
+  __pipeline_wait_prior(1);
+  each_matrix(a, kBack, [&](const Costs& costs) { costs.turn(scale); });
   __syncthreads();
+  rows.turn(scale);
   steps.load_gains(view, on_chip<std::uint32_t>(a.at.matrix[kBack]), on_chip<std::uint32_t>(a.at.thin[kBack]));
+  __syncthreads();
   std::uint32_t largest = 0;
   std::uint64_t taken = 0;
   begin<kBack>(a, view, on_chip<std::uint32_t>(a.at.edges), Emit{rows[0], now, largest}, thread);
   __syncthreads();
   for (std::int32_t n = 1; n <= last; ++n) {
     if (n % kRenewal == 0) taken += take_off(now, view.cells, on_chip<std::uint32_t>(a.at.reduce));
-    if (!rows.staged(n)) {
-      rows.stage(n);
+    if (!rows.there(n)) {
+      rows.bring(n);
+      __pipeline_commit();
+      __pipeline_wait_prior(0);
+      __syncthreads();
+      rows.turn(scale);
       __syncthreads();
     }
     const Emit emit{rows[n], next, largest};
@@ -437,21 +494,6 @@ struct Walked {
   }
 };
 
-// What the path is followed by, on its way onto the chip while the block walks.
-__device__ void bring_tables(const Args& a) {
-  const auto bring = [&](int to, const char* from, std::int64_t bytes) {
-    for (std::int64_t i = 16 * threadIdx.x; i < bytes; i += 16 * blockDim.x)
-      __pipeline_memcpy_async(on_chip<char>(to) + i, from + i, 16);
-  };
-  for (int back = 0; back < 2; ++back) {
-    const DeviceSweep& sweep = a.sweep[back];
-    const std::int64_t sources = std::int64_t{sweep.thin} * sweep.thin_slots;
-    bring(a.at.row_of[back], reinterpret_cast<const char*>(sweep.row_of), sweep.cells * sizeof(RowOf));
-    bring(a.at.source[back], sweep.hot + sweep.thin_source_at, sources * sizeof(Pair<std::uint16_t>));
-    bring(a.at.group[back], sweep.hot + sweep.group_at, sweep.groups * sizeof(SweepGroup));
-  }
-}
-
 // Both halves of a sequence are there: its answer.
 template <class Index, int kThreads>
 __device__ void answer(const Args& a, std::int32_t T, const Arrivals& arrivals) {
@@ -516,15 +558,12 @@ __global__ void __launch_bounds__(kThreads<kKind>, 1) resident_kernel(const __gr
     __syncthreads();
     return answer.no_path(a.empty);
   }
-  bring_tables(a);
-  __pipeline_commit();
-  const SweepView<Index> view(a.sweep[back], a.sweep[back].hot, 1);
   constexpr ResidentKind kind = kResidentKinds[kKind];
-  ResidentSteps<MinPlus, Index, kind.slots, kind.repeats> steps(view);
+  using Steps = ResidentSteps<MinPlus, Index, kind.slots, kind.repeats>;
   if (back) {
-    walk<true>(a, view, steps, T);
+    walk<Steps, true, Index>(a, T);
   } else {
-    walk<false>(a, view, steps, T);
+    walk<Steps, false, Index>(a, T);
   }
   const Arrivals arrivals(a.join);
   __pipeline_wait_prior(0);
