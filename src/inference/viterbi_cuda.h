@@ -86,7 +86,6 @@ struct Answer {
 struct ResidentWork {
   std::uint32_t* kept[2];  // [B, steps, cells] forward and backward, by step
   std::uint64_t* taken;    // [B, 2] taken off the costs of a half
-  std::uint32_t* largest;  // [B, 2] the largest cost seen
 };
 bool resident_fits(const DeviceConstraint::Impl& c, const Batch& batch);
 ResidentWork cut_resident(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch);

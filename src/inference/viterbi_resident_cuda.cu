@@ -1,16 +1,16 @@
 // Viterbi for resident sweeps (sweep.h), in whole numbers.
 //
 // Scores become costs: how far a score lies below the largest of its row of emissions, or of the transitions, in units
-// of a power of two, rounded. So a path's cost is a sum of numbers that are not negative, exact but for that rounding:
-// half a unit for each score, and for what is lost when two floats are subtracted 2⁻²⁴ of the cost, so for two paths of
-// T positions and cost C, the one found and the one that might have been better, less than 2T + 2 + 2⁻²²·C units. The
-// unit is such that this is below the tolerance if the best path's score is not much smaller than if it had the largest
-// of everything.
+// of a power of two, rounded. A path's cost is then a sum of numbers that are not negative, exact in 32 bits. kNoWay is
+// for what is forbidden or cannot be reached. A score that is lower still counts as costing kMostCost, and every now
+// and then each step's lowest cost is taken off, and what a cell costs beyond kMostKept is left out. So no path costs
+// more than it should, but for the rounding: half a unit for each score and, since floats are subtracted, 2⁻²⁴ of the
+// cost.
 //
-// Numbers of 32 bits have room for this, with kNoWay for what is forbidden or cannot be reached. Every now and then
-// each step's lowest cost is taken off. A score costs at most kLimit; if a cell has ever cost that much, other costs
-// may have been more than the numbers say. Then the path found stands only if it costs less than that in all, since so
-// does the best path, with everything on it. What cannot be trusted is done again in double.
+// That makes the cost C of the path found a proof: no path scores more than the sum of all largest less C, with an
+// error of T + 1 + 2⁻²⁴·C units. The path's own score is summed again in double; where it comes as near to that as the
+// tolerance, the path stands, else the sequence is done again in double. The unit is such that the error is below the
+// tolerance if the best score is not much smaller than the sum of all largest.
 //
 // The path is followed outwards on chip: two warps follow it through steps of both halves that the others bring.
 #include <cuda_pipeline.h>
@@ -23,10 +23,10 @@ namespace regccrf::cuda {
 
 namespace {
 
-constexpr std::uint32_t kLimit = 1u << 28;
-constexpr std::int32_t kRenewal = 64;    // steps until the lowest cost is taken off
+constexpr std::uint32_t kMostCost = (1u << 23) - 1, kMostKept = 1u << 29;
+constexpr std::int32_t kRenewal = 32;  // steps until the lowest cost is taken off; before, no cost reaches kNoWay
+static_assert(kMostKept + 2 * (kRenewal + 1) * std::uint64_t{kMostCost} < kNoWay + 2 * std::uint64_t{kMostCost});
 constexpr std::int32_t kMostChunk = 16;  // steps brought at once
-constexpr std::int32_t kArrivals = 8;    // of a thread, asked for early
 
 // What a block has on chip, in bytes from the beginning of its shared memory; rows and cells of the walk make way for
 // steps of the path.
@@ -108,14 +108,14 @@ __device__ float units(const Prepared<float>& scores, std::int64_t first_row, st
   double best = scores.shift[first_row + t];
   for (int bit = 16; bit > 0; bit /= 2) best += __shfl_xor_sync(0xffffffffu, best, bit);
   best = fabs((best / 32 + scores.shifts[0]) * T);
-  const double unit = kTolerance * fmax(1.0, 0.25 * best) / (2.5 * (T + 1));
+  const double unit = kTolerance * fmax(1.0, 0.25 * best) / (1.25 * (T + 1));
   return static_cast<float>(scalbn(1.0, -ilogb(unit)));
 }
 
 // `largest`: of the scores that this one is among.
 __device__ std::uint32_t cost_of(float score, float largest, float scale) {
   if (!(score > -INFINITY)) return kNoWay;
-  return __float2uint_rn(fminf(fmaxf((largest - score) * scale, 0.0f), static_cast<float>(kLimit)));
+  return __float2uint_rn(fminf(fmaxf((largest - score) * scale, 0.0f), static_cast<float>(kMostCost)));
 }
 
 // Scores are brought as they are, all at once, and become costs where they lie. A thread turns those that it brought.
@@ -223,7 +223,7 @@ __device__ std::uint32_t take_off(std::uint32_t* cells, std::int32_t count, std:
   least = block_least(least, room);
   if (least == kNoWay) return 0;
   for (std::int32_t c = threadIdx.x; c < count; c += blockDim.x)
-    if (cells[c] < kNoWay) cells[c] -= least;
+    if (cells[c] < kNoWay) cells[c] = min(cells[c] - least, kMostKept);
   __syncthreads();
   return least;
 }
@@ -231,13 +231,10 @@ __device__ std::uint32_t take_off(std::uint32_t* cells, std::int32_t count, std:
 struct Emit {
   const std::uint32_t* row;
   std::uint32_t* next;
-  std::uint32_t& largest;  // less kNoWay, so that kNoWay is least
 
   __device__ std::uint32_t weight(std::uint32_t label) const { return value_of(row, label); }
   __device__ void store(std::uint32_t cell, std::uint32_t weight, std::uint32_t best) const {
-    const std::uint32_t v = min(best + weight, kNoWay);
-    put(next, cell, v);
-    largest = max(largest, v - kNoWay);
+    put(next, cell, min(best + weight, kNoWay));
   }
 };
 
@@ -302,9 +299,8 @@ __device__ void walk(const Args& a, std::int32_t T) {
   rows.turn(scale);
   steps.load_gains(view, on_chip<std::uint32_t>(a.at.matrix[kBack]), on_chip<std::uint32_t>(a.at.thin[kBack]));
   __syncthreads();
-  std::uint32_t largest = 0;
   std::uint64_t taken = 0;
-  begin<kBack>(a, view, on_chip<std::uint32_t>(a.at.edges), Emit{rows[0], now, largest}, thread);
+  begin<kBack>(a, view, on_chip<std::uint32_t>(a.at.edges), Emit{rows[0], now}, thread);
   __syncthreads();
   for (std::int32_t n = 1; n <= last; ++n) {
     if (n % kRenewal == 0) taken += take_off(now, view.cells, on_chip<std::uint32_t>(a.at.reduce));
@@ -316,7 +312,7 @@ __device__ void walk(const Args& a, std::int32_t T) {
       rows.turn(scale);
       __syncthreads();
     }
-    const Emit emit{rows[n], next, largest};
+    const Emit emit{rows[n], next};
     const auto loaded = steps.load(now);
     copy_out(kept, now, view.cells, thread);
     kept += view.cells;
@@ -329,11 +325,7 @@ __device__ void walk(const Args& a, std::int32_t T) {
     next = swap;
   }
   copy_out(kept, now, view.cells, thread);
-  largest = kNoWay + ~block_least(~largest, on_chip<std::uint32_t>(a.at.reduce));
-  if (thread == 0) {
-    a.work.taken[2 * b + kBack] = taken;
-    a.work.largest[2 * b + kBack] = largest;
-  }
+  if (thread == 0) a.work.taken[2 * b + kBack] = taken;
 }
 
 // --- and outwards again
@@ -348,7 +340,7 @@ struct Half {
   const std::uint32_t *matrix, *thin_matrix;
   std::uint32_t* ring;
   const std::uint32_t* kept;
-  std::int32_t cells, thin, thin_slots, steps, chunk, chunks;
+  std::int32_t cells, steps, chunk, chunks;
 
   __device__ Half(const Args& a, int back, std::int32_t T)
       : group(on_chip<SweepGroup>(a.at.group[back])),
@@ -359,8 +351,6 @@ struct Half {
         ring(on_chip<std::uint32_t>(a.at.ring) + (back ? a.at.chunks * a.at.chunk * a.sweep[0].cells : 0)),
         kept(a.work.kept[back] + std::int64_t{blockIdx.x} * a.at.steps[back] * a.sweep[back].cells),
         cells(a.sweep[back].cells),
-        thin(a.sweep[back].thin),
-        thin_slots(a.sweep[back].thin_slots),
         steps(Halves(T, a.at.share).steps[back]),
         chunk(a.at.chunk),
         chunks(a.at.chunks) {}
@@ -372,40 +362,65 @@ struct Half {
   // By some threads of the block; `thread`: of those.
   __device__ void bring(std::int32_t j, std::int32_t thread, std::int32_t threads) const {
     if (high(j) < 0) return;
-    const std::int32_t count = (high(j) - low(j) + 1) * cells;
-    const std::uint32_t* from = kept + std::int64_t{low(j)} * cells;
-    std::uint32_t* to = room(j);
-#pragma unroll 4
-    for (std::int32_t i = 4 * thread; i < count; i += 4 * threads) __pipeline_memcpy_async(to + i, from + i, 16);
+    const std::uint32_t *from = kept + std::int64_t{low(j)} * cells + 4 * thread,
+                        *end = kept + std::int64_t{high(j) + 1} * cells;
+    std::uint32_t* to = room(j) + 4 * thread;
+#pragma unroll 1
+    for (; from < end; from += 4 * threads, to += 4 * threads) __pipeline_memcpy_async(to, from, 16);
+  }
+};
+
+// How a lane looks at the sources of a cell (sweep.h): those of a row, two at a distance of 32 and two in the other
+// plane, or one of the two that a thin out has.
+struct Look {
+  std::int32_t lane, group = -1, slots = 0, width = 0, plane = 0;
+  std::int32_t thin_source, thin_cost;  // from the first thin out's to the lane's own
+  bool thin;
+
+  __device__ explicit Look(const DeviceSweep& sweep)
+      : lane(static_cast<std::int32_t>(threadIdx.x % 32)),
+        thin_source(lane * (sweep.thin_slots > 1 ? 2 * sweep.thin : 1)),
+        thin_cost(lane * (sweep.thin_slots > 1 ? sweep.thin : 0)),
+        thin(lane < 2) {}
+  __device__ void take(std::int32_t number, const SweepGroup& of) {
+    group = number;
+    slots = of.slots;
+    width = of.width;
+    plane = of.planes > 1 ? of.states * of.stride : 0;
   }
 };
 
 // The best cell of the step before, `now`, for a cell whose sources are there; a number past all cells where there is
 // none. By a warp.
 template <class Index>
-__device__ std::int32_t predecessor(const Half<Index>& half, const SweepGroup& group, RowOf at,
-                                    const std::uint32_t* now) {
-  const std::int32_t lane = threadIdx.x % 32;
+__device__ std::int32_t predecessor(const Half<Index>& half, Look& look, RowOf at, const std::uint32_t* now) {
   std::uint32_t best = kNoWay;
   std::int32_t from = 0x7fffffff;
   const auto offer = [&](std::uint32_t cost, std::int32_t source) {
-    if (cost < best) best = cost, from = source;
+    from = cost < best ? source : from;
+    best = min(best, cost);
   };
   if (at.group == kThinGroup) {
-    if (lane < half.thin_slots) {
-      const std::int32_t i = lane * half.thin + at.entry;
-      const Pair<Index> source = half.source[i];
-      const std::uint32_t cost = half.thin_matrix[i];
-      if (source.x < half.cells) offer(now[source.x] + cost, source.x);
-      if (source.y < half.cells) offer(now[source.y] + cost, source.y);
+    if (look.thin) {
+      const std::int32_t source = reinterpret_cast<const Index*>(half.source)[2 * at.entry + look.thin_source];
+      const std::uint32_t cost = half.thin_matrix[at.entry + look.thin_cost];
+      if (source < half.cells) offer(now[source] + cost, source);
     }
   } else {
-    const std::int32_t plane = group.planes > 1 ? group.states * group.stride : 0;
-    for (std::int32_t i = lane; i < group.slots; i += 32) {
-      const std::int32_t source = at.row + i;
-      const std::uint32_t cost = half.matrix[at.entry + i * group.width], x = now[source], y = now[source + plane];
-      offer(x + cost, source);
-      offer(y + cost, source + plane);
+    if (at.group != look.group) look.take(at.group, half.group[at.group]);
+    const std::uint32_t *x = now + at.row + look.lane, *y = x + look.plane,
+                        *cost = half.matrix + at.entry + look.lane * look.width;
+#pragma unroll 1
+    for (std::int32_t i = 0; i < look.slots; i += 64) {
+      const bool near = i + look.lane < look.slots, far = i + look.lane + 32 < look.slots;
+      const std::uint32_t c0 = near ? cost[i * look.width] : kNoWay, c1 = far ? cost[(i + 32) * look.width] : kNoWay,
+                          x0 = near ? x[i] : 0, y0 = near ? y[i] : 0, x1 = far ? x[i + 32] : 0,
+                          y1 = far ? y[i + 32] : 0;
+      const std::int32_t source = at.row + look.lane + i;
+      offer(x0 + c0, source);
+      offer(y0 + c0, source + look.plane);
+      offer(x1 + c1, source + 32);
+      offer(y1 + c1, source + 32 + look.plane);
     }
   }
   const std::uint32_t least = __reduce_min_sync(0xffffffffu, best);
@@ -413,36 +428,22 @@ __device__ std::int32_t predecessor(const Half<Index>& half, const SweepGroup& g
 }
 
 // A warp follows the path through chunk j. `n`, `cell`: where it is, and then where it has come to. `path`: of the
-// half's first step, with the others behind or, by `direction`, before it.
+// half's first step, with the others behind or, by `direction`, before it. A lane remembers one step's cell.
 template <class Index>
-__device__ void follow(const Half<Index>& half, std::int32_t j, std::int32_t& n, std::int32_t& cell, std::int32_t* path,
-                       std::int32_t direction) {
-  std::int32_t group_at = -1;
-  SweepGroup group{};
-  const std::int32_t low = half.low(j);
+__device__ void follow(const Half<Index>& half, Look& look, std::int32_t j, std::int32_t& n, std::int32_t& cell,
+                       std::int32_t* path, std::int32_t direction) {
+  const std::int32_t low = half.low(j), step = low + look.lane;
   const std::uint32_t* now = half.room(j) + (n - low) * half.cells;
+  std::int32_t mine = half.cells;
   while (cell < half.cells) {
-    const RowOf at = half.row_of[cell];
-    if (threadIdx.x % 32 == 0) path[direction * n] = at.label;
-    if (n == low) return;
-    if (at.group != group_at && at.group != kThinGroup) group = half.group[group_at = at.group];
+    if (n == step) mine = cell;
+    if (n == low) break;
     --n;
     now -= half.cells;
-    cell = predecessor(half, group, at, now);
+    cell = predecessor(half, look, half.row_of[cell], now);
   }
+  if (mine < half.cells) path[direction * step] = half.row_of[mine].label;
 }
-
-// The arrivals of a thread, asked for before it is known whether they are needed.
-struct Arrivals {
-  JoinArrival mine[kArrivals];
-  __device__ explicit Arrivals(const DeviceJoin& join) {
-#pragma unroll
-    for (std::int32_t i = 0; i < kArrivals; ++i) {
-      const auto k = static_cast<std::int32_t>(threadIdx.x + i * blockDim.x);
-      if (k < 32 * join.rounds) mine[i] = join.arrival[k];
-    }
-  }
-};
 
 // Where the best path is at the middle, and what it costs beside what was taken off. `delta`, `x`: the last steps of
 // the halves. `room`: 64 numbers.
@@ -450,22 +451,40 @@ struct Crossing {
   Meeting at;
   std::uint32_t cost;
 };
-__device__ Crossing meet(const DeviceJoin& join, const Arrivals& arrivals, const std::uint32_t* delta,
-                         const std::uint32_t* x, std::uint32_t* room) {
+__device__ Crossing meet(const DeviceJoin& join, const std::uint32_t* delta, const std::uint32_t* x,
+                         std::uint32_t* room) {
   std::uint32_t best = 0xffffffffu, number = 0xffffffffu;
-  const auto look = [&](std::uint32_t k, const JoinArrival& arrival) {
-    if (arrival.cell == join.backward_cells) return;  // padding
-    std::uint32_t in = kNoWay;
-    each_cell(join, static_cast<std::int32_t>(k), arrival, [&](std::int32_t cell) { in = min(in, delta[cell]); });
-    const std::uint32_t out = x[arrival.cell];
-    if (in < kNoWay && out < kNoWay && in + out < best) best = in + out, number = k;
-  };
-  const std::uint32_t count = 32u * static_cast<std::uint32_t>(join.rounds);
+  const auto count = 32u * static_cast<std::uint32_t>(join.rounds);
+  if (join.arrival_begin) {
+#pragma unroll 1
+    for (std::uint32_t k = threadIdx.x; k < count; k += blockDim.x) {
+      const JoinArrival arrival = join.arrival[k];
+      if (arrival.cell == join.backward_cells) continue;  // padding
+      std::uint32_t in = kNoWay;
+      each_cell(join, static_cast<std::int32_t>(k), arrival, [&](std::int32_t cell) { in = min(in, delta[cell]); });
+      const std::uint32_t out = x[arrival.cell];
+      if (in < kNoWay && out < kNoWay && in + out < best) best = in + out, number = k;
+    }
+  } else {
+    constexpr std::uint32_t together = 4;
+#pragma unroll 1
+    for (std::uint32_t first = threadIdx.x; first < count; first += together * blockDim.x) {
+      JoinArrival arrival[together];
 #pragma unroll
-  for (std::uint32_t i = 0; i < kArrivals; ++i) {
-    if (threadIdx.x + i * blockDim.x < count) look(threadIdx.x + i * blockDim.x, arrivals.mine[i]);
+      for (std::uint32_t i = 0; i < together; ++i)
+        arrival[i] = join.arrival[min(first + i * blockDim.x, count - 1)];  // the last one several times
+#pragma unroll
+      for (std::uint32_t i = 0; i < together; ++i) {
+        const JoinArrival& at = arrival[i];
+        const bool real = at.cell < join.backward_cells;
+        const std::uint32_t in0 = real && at.x < join.forward_cells ? delta[at.x] : kNoWay,
+                            in1 = real && at.y < join.forward_cells ? delta[at.y] : kNoWay,
+                            out = real ? x[at.cell] : kNoWay, in = min(in0, in1);
+        if (in < kNoWay && out < kNoWay && in + out < best)
+          best = in + out, number = min(first + i * blockDim.x, count - 1);
+      }
+    }
   }
-  for (std::uint32_t k = threadIdx.x + kArrivals * blockDim.x; k < count; k += blockDim.x) look(k, join.arrival[k]);
   const std::uint32_t least = block_least(best, room);
   number = block_least(best == least ? number : 0xffffffffu, room + 32);
   if (number == 0xffffffffu) return {{{-1, -1}}, 0};
@@ -476,27 +495,18 @@ __device__ Crossing meet(const DeviceJoin& join, const Arrivals& arrivals, const
   return {{{from, arrival.cell}}, least};
 }
 
-// What the walks have left beside their steps.
-struct Walked {
-  double taken;       // off all costs
-  bool within_limit;  // no cost was more than the numbers say
-  __device__ explicit Walked(const ResidentWork& work) {
-    const std::uint64_t* off = work.taken + 2 * blockIdx.x;
-    const std::uint32_t* largest = work.largest + 2 * blockIdx.x;
-    taken = static_cast<double>(off[0]) + static_cast<double>(off[1]);
-    within_limit = max(largest[0], largest[1]) < kLimit;
-  }
-  // `cost`: of the path found, in all but for what was taken off.
-  __device__ bool trusted(std::int32_t T, std::uint32_t cost, double score, float scale) const {
-    const double all = taken + cost, error = 2.0 * T + 2 + all / (1 << 22);
-    if (!within_limit && all + error >= kLimit) return false;
-    return error <= kTolerance * fmax(1.0, fabs(score)) * static_cast<double>(scale);
-  }
-};
+// The sum of a warp's share of the largest of everything, in every lane.
+__device__ double largest_sum(const Args& a, std::int32_t T) {
+  const double* shift = a.scores.shift + blockIdx.x * a.batch.length;
+  double sum = 0;
+  for (std::int32_t t = threadIdx.x; t < T; t += blockDim.x) sum += shift[t];
+  for (int bit = 16; bit > 0; bit /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+  return sum;
+}
 
 // Both halves of a sequence are there: its answer.
 template <class Index, int kThreads>
-__device__ void answer(const Args& a, std::int32_t T, const Arrivals& arrivals) {
+__device__ void answer(const Args& a, std::int32_t T) {
   const Answer answer(a.best, a.batch, T, a.sweep[0].K);
   const Half<Index> forward(a, 0, T), backward(a, 1, T);
   const auto warp = static_cast<std::int32_t>(threadIdx.x) / 32;
@@ -511,34 +521,40 @@ __device__ void answer(const Args& a, std::int32_t T, const Arrivals& arrivals) 
     __pipeline_commit();
   };
   for (std::int32_t j = 0; j < a.at.chunks - 1; ++j) bring(j);
-  const Walked walked(a.work);
+  __shared__ double largest[kThreads / 32];
+  const double warps_largest = largest_sum(a, T);
+  if (threadIdx.x % 32 == 0) largest[warp] = warps_largest;
   const float scale = units(a.scores, answer.b * a.batch.length, T);
   answer.clear(a.scores.bad);
   if (threadIdx.x == 0) a.redo[answer.b] = 0;
   std::int32_t n = warp ? backward.steps : forward.steps, cell = 0;
-  std::uint32_t cost = 0;
+  Look look(a.sweep[warp != 0]);
+  double cost = static_cast<double>(a.work.taken[2 * answer.b]) + static_cast<double>(a.work.taken[2 * answer.b + 1]);
   for (std::int32_t j = 0; forward.high(j) >= 0 || backward.high(j) >= 0; ++j) {
     __pipeline_wait_prior(a.at.chunks - 2);
     __syncthreads();  // chunk j is there, and nobody reads the one before any more
     if (j == 0) {
-      const Crossing best = meet(a.join, arrivals, forward.room(0) + (forward.steps - forward.low(0)) * forward.cells,
+      const Crossing best = meet(a.join, forward.room(0) + (forward.steps - forward.low(0)) * forward.cells,
                                  backward.room(0) + (backward.steps - backward.low(0)) * backward.cells,
                                  on_chip<std::uint32_t>(a.at.reduce));
       if (best.at.cell[0] < 0) {
         __pipeline_wait_prior(0);
-        if (walked.within_limit) return answer.no_path(a.empty);
-        if (threadIdx.x == 0) a.redo[answer.b] = 1;
-        return;
+        return answer.no_path(a.empty);
       }
       cell = best.at.cell[warp != 0];
-      cost = best.cost;
+      cost += best.cost;
     }
     bring(j + a.at.chunks - 1);
-    if (warp == 0 && forward.high(j) >= 0) follow(forward, j, n, cell, answer.path, 1);
-    if (warp == 1 && backward.high(j) >= 0) follow(backward, j, n, cell, answer.path + T - 1, -1);
+    if (warp == 0 && forward.high(j) >= 0) follow(forward, look, j, n, cell, answer.path, 1);
+    if (warp == 1 && backward.high(j) >= 0) follow(backward, look, j, n, cell, answer.path + T - 1, -1);
   }
   const double score = answer.score<kThreads>(a.scores.row);
-  if (threadIdx.x == 0 && !walked.trusted(T, cost, score, scale)) a.redo[answer.b] = 1;
+  if (threadIdx.x != 0) return;
+  double bound = a.scores.shifts[0] * (T - 1) + a.scores.shifts[1] + a.scores.shifts[2];
+  for (std::int32_t w = 0; w < static_cast<std::int32_t>(blockDim.x) / 32; ++w) bound += largest[w];
+  const double error = T + 1 + cost / (1 << 24);
+  if (bound - (cost - error) / static_cast<double>(scale) - score > kTolerance * fmax(1.0, fabs(score)))
+    a.redo[answer.b] = 1;
 }
 
 template <std::int32_t kKind>
@@ -565,9 +581,8 @@ __global__ void __launch_bounds__(kThreads<kKind>, 1) resident_kernel(const __gr
   } else {
     walk<Steps, false, Index>(a, T);
   }
-  const Arrivals arrivals(a.join);
   __pipeline_wait_prior(0);
-  if (comes_last(a.scores.met + b)) answer<Index, kThreads<kKind>>(a, T, arrivals);
+  if (comes_last(a.scores.met + b)) answer<Index, kThreads<kKind>>(a, T);
 }
 
 }  // namespace
@@ -585,7 +600,6 @@ ResidentWork cut_resident(Cutter& cutter, const DeviceConstraint::Impl& c, const
     w.kept[back] = cutter.take<std::uint32_t>(B * static_cast<std::size_t>(at.steps[back]) * cells);
   }
   w.taken = cutter.take<std::uint64_t>(2 * B);
-  w.largest = cutter.take<std::uint32_t>(2 * B);
   return w;
 }
 
