@@ -120,40 +120,88 @@ Steps walk(const Sweep& sweep, const Schedule& schedule, bool resident, const Mo
   return steps;
 }
 
-// The join, as a device does it: alpha at the arrivals goes to `m`.
-Numbers label_weights(const Join& join, const Model& model, const Numbers& alpha, const Numbers& x, Numbers& m) {
-  Numbers weight(at(model.K), 0);
-  for (std::int32_t a = 0; a < model.K; ++a) {
-    for (std::size_t k = 32 * at(join.round_begin[at(a)]); k < 32 * at(join.round_begin[at(a) + 1]); ++k) {
-      const JoinArrival& arrival = join.arrival[k];
-      double in = alpha[at(arrival.x)] + alpha[at(arrival.y)];
-      for (std::int32_t i = join.arrival_begin.empty() ? 0 : join.arrival_begin[k];
-           !join.arrival_begin.empty() && i < join.arrival_begin[k + 1]; ++i)
-        in += alpha[at(join.arrival_source[at(i)])];
-      m[at(arrival.place)] = in;
-      weight[at(a)] += in * x[at(arrival.cell)];
-    }
-  }
-  EXPECT_EQ(m[at(join.zero_place)], 0);
-  return weight;
+double list_sum(const Numbers& numbers, const std::vector<std::int32_t>& begin, const std::vector<std::int32_t>& list,
+                std::size_t k) {
+  double sum = 0;
+  for (std::int32_t i = begin.empty() ? 0 : begin[k]; !begin.empty() && i < begin[k + 1]; ++i)
+    sum += numbers[at(list[at(i)])];
+  return sum;
 }
 
-Numbers next_at_outs(const Join& join, const Model& model, const Steps& beta, int t) {
+// The join, as a device does it: alpha at the arrivals goes to their places.
+// `zero`: of the backward sweep
+Numbers alpha_at_places(const Join& join, const Numbers& alpha, std::int32_t zero) {
+  Numbers m(at(join.places), 0);
+  for (std::size_t k = 0; k < join.arrival.size(); ++k) {
+    const JoinArrival& arrival = join.arrival[k];
+    if (arrival.cell == zero) continue;  // padding
+    m[at(arrival.place)] =
+        alpha[at(arrival.x)] + alpha[at(arrival.y)] + list_sum(alpha, join.arrival_begin, join.arrival_source, k);
+  }
+  if (join.copied) {
+    for (const Source& pair : join.sparse) {
+      if (pair.y == join.no_out) continue;
+      EXPECT_EQ(m[at(pair.x)], alpha[at(pair.x)]);
+    }
+    for (const JoinGroup& group : join.groups) {
+      for (std::int32_t i = 0; i < group.states * group.slots; ++i)
+        EXPECT_EQ(m[at(group.first_place + i)], alpha[at(group.first_place + i)]);
+    }
+  }
+  return m;
+}
+
+Numbers next_at_outs(const Join& join, const Model& model, const Steps& beta, int t, std::int32_t zero) {
   Numbers y(join.out.size());
   const double* w = model.h.data() + at(t + 1) * at(model.K);
   for (std::size_t o = 0; o < y.size(); ++o) {
     const JoinOut& out = join.out[o];
     const Numbers& x = beta.x[at(t + 1)];
-    y[o] = x[at(out.x)] + x[at(out.y)];
-    for (std::int32_t i = join.out_begin.empty() ? 0 : join.out_begin[o];
-         !join.out_begin.empty() && i < join.out_begin[o + 1]; ++i)
-      y[o] += x[at(join.out_target[at(i)])];
+    y[o] = x[at(out.x)] + x[at(out.y)] + list_sum(x, join.out_begin, join.out_target, o);
     y[o] *= out.label < model.K ? w[out.label] : 0;
+  }
+  for (std::size_t o = 0; o < 4 * join.quad.size(); ++o) {
+    const Numbers& v = beta.v[at(t + 1)];
+    const Source& quad = join.quad[o / 4];
+    const auto in_quad = [&](std::int32_t first) { return first == zero ? 0 : v[at(first) + o % 4]; };
+    EXPECT_DOUBLE_EQ(in_quad(quad.x) + in_quad(quad.y), y[o]);
   }
   return y;
 }
 
-void add_bigrams(const Join& join, const Numbers& m, const Numbers& y, Numbers& sums) {
+// Each entry's sum, and each share, which must be written once.
+struct Bigrams {
+  Numbers sums, shares;
+};
+Bigrams bigrams_at(const Join& join, const Sweep& forward, const Model& model, const Numbers& m, const Numbers& y) {
+  Bigrams all{Numbers(at(join.dense + join.sparse_rounds()), 0), Numbers(join.share_at.size(), -1)};
+  for (const JoinPatch& patch : join.patches) {
+    for (std::int32_t i = 0; i < patch.rows; ++i) {
+      double& share = all.shares[at(join.share_at[at(patch.share + i)])];
+      EXPECT_EQ(share, -1);
+      share = 0;
+      for (std::int32_t o = 0; o < patch.columns; ++o) {
+        const std::size_t entry = at(patch.entry + i * patch.width + o);
+        EXPECT_EQ(all.sums[entry], 0);
+        for (std::int32_t s = 0; s < patch.states; ++s)
+          all.sums[entry] += m[at(patch.place + s * patch.slots + i)] * y[at(patch.out + s * patch.width + o)];
+        share += all.sums[entry] * entry_of(model, forward.entry[entry]);
+      }
+    }
+  }
+  for (std::size_t round = 0; round < join.sparse_gain.size(); ++round) {
+    double sum = 0;
+    for (std::size_t k = 32 * round; k < 32 * round + 32; ++k) sum += m[at(join.sparse[k].x)] * y[at(join.sparse[k].y)];
+    all.sums[at(join.dense) + round] = sum;
+    all.shares[at(join.share_at[at(join.dense_shares) + round])] =
+        sum * entry_of(model, forward.thin_entry[at(join.sparse_gain[round])]);
+  }
+  return all;
+}
+
+// The same by way of the groups.
+Numbers sums_of_groups(const Join& join, const Numbers& m, const Numbers& y) {
+  Numbers sums(at(join.dense), 0);
   for (const JoinGroup& group : join.groups) {
     for (std::int32_t s = 0; s < group.states; ++s) {
       for (std::int32_t i = 0; i < group.rows; ++i) {
@@ -163,8 +211,30 @@ void add_bigrams(const Join& join, const Numbers& m, const Numbers& y, Numbers& 
       }
     }
   }
-  for (std::size_t k = 0; k < join.sparse.size(); ++k)
-    sums[at(join.dense) + k / 32] += m[at(join.sparse[k].x)] * y[at(join.sparse[k].y)];
+  return sums;
+}
+
+Numbers label_weights(const Join& join, const Model& model, const Numbers& shares) {
+  Numbers weight;
+  for (std::size_t a = 0; a < at(model.K); ++a)
+    weight.push_back(
+        std::accumulate(shares.begin() + join.share_begin[a], shares.begin() + join.share_begin[a + 1], 0.0));
+  return weight;
+}
+Numbers last_weights(const Join& join, const Model& model, const Numbers& alpha) {
+  Numbers weight;
+  for (std::size_t a = 0; a < at(model.K); ++a)
+    weight.push_back(model.end[a] * list_sum(alpha, join.end_begin, join.end_cell, a));
+  return weight;
+}
+// What a round's arrivals weigh, by label.
+Numbers arrival_weights(const Join& join, const Model& model, const Numbers& m, const Numbers& x) {
+  Numbers weight(at(model.K), 0);
+  for (std::size_t a = 0; a < at(model.K); ++a) {
+    for (std::size_t k = 32 * at(join.round_begin[a]); k < 32 * at(join.round_begin[a + 1]); ++k)
+      weight[a] += m[at(join.arrival[k].place)] * x[at(join.arrival[k].cell)];
+  }
+  return weight;
 }
 
 Numbers exponentials(const std::vector<double>& scores, std::size_t size) {
@@ -198,11 +268,21 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
       return walk(sweep, resident ? sweep.resident : sweep.general, resident, model, back);
     };
     const Steps alpha = steps(sweeps.forward, false), beta = steps(sweeps.backward, true);
-    std::vector<Numbers> m;  // alpha at arrivals
+    Numbers sums(at(join.dense + join.sparse_rounds()));
     for (int t = 0; t < model.T; ++t) {
-      m.emplace_back(at(join.places));
-      const Numbers weight = label_weights(join, model, alpha.v[at(t)], beta.x[at(t)], m.back());
+      const Numbers m = alpha_at_places(join, alpha.v[at(t)], sweeps.backward.zero());
+      Numbers weight = last_weights(join, model, alpha.v[at(t)]);
+      if (t + 1 < model.T) {
+        const Numbers y = next_at_outs(join, model, beta, t, sweeps.backward.zero()),
+                      groups = sums_of_groups(join, m, y);
+        const Bigrams here = bigrams_at(join, sweeps.forward, model, m, y);
+        weight = label_weights(join, model, here.shares);
+        for (std::size_t e = 0; e < sums.size(); ++e) sums[e] += here.sums[e];
+        for (std::size_t e = 0; e < groups.size(); ++e) EXPECT_DOUBLE_EQ(groups[e], here.sums[e]);
+      }
+      const Numbers arrivals = arrival_weights(join, model, m, beta.x[at(t)]);
       const double total = std::accumulate(weight.begin(), weight.end(), 0.0);
+      for (std::size_t a = 0; a < weight.size(); ++a) EXPECT_NEAR(weight[a], arrivals[a], 1e-9 * total);
       if (z == -inf) {
         EXPECT_EQ(total, 0);
         continue;
@@ -212,8 +292,6 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
         EXPECT_NEAR(weight[at(a)] / total, marginals[at(t) * at(model.K) + at(a)], 1e-9);
     }
     if (z == -inf) continue;
-    Numbers sums(at(join.dense + join.sparse_rounds()));
-    for (int t = 0; t + 1 < model.T; ++t) add_bigrams(join, m[at(t)], next_at_outs(join, model, beta, t), sums);
     for (std::size_t ab = 0; ab < bigrams.size(); ++ab) {
       double sum = 0;
       for (std::int32_t e = join.pair_begin[ab]; e < join.pair_begin[ab + 1]; ++e)
@@ -224,7 +302,7 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
 }
 
 TEST(Sweep, RandomLanguages) {
-  bool resident = false, extras = false, two = false, groups = false;
+  bool resident = false, extras = false, two = false, groups = false, copied = false, patches = false, quads = false;
   for (int i = 0; i < 150; ++i) {
     oracle::Random random(static_cast<std::uint64_t>(i) + 900);
     const int labels = random.between(1, 14);
@@ -236,6 +314,10 @@ TEST(Sweep, RandomLanguages) {
                           oracle::random_scores(random, oracle::ScoreKind::normal, random.between(1, 7), labels, true));
     const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
     EXPECT_EQ(sweeps.forward.kind, sweeps.backward.kind);
+    const Join join = make_join(constraint.topology(), sweeps.forward, sweeps.backward);
+    copied = copied || join.copied;
+    patches = patches || !join.patches.empty();
+    quads = quads || !join.quad.empty();
     for (const Sweep& sweep : {sweeps.forward, sweeps.backward}) {
       resident = resident || sweep.kind >= 0;
       extras = extras || sweep.extras > 0;
@@ -244,7 +326,7 @@ TEST(Sweep, RandomLanguages) {
     }
     if (HasFailure()) return;
   }
-  EXPECT_TRUE(resident && extras && two && groups);
+  EXPECT_TRUE(resident && extras && two && groups && copied && patches && quads);
 }
 
 TEST(Sweep, TheSrlLanguageIsResident) {
@@ -252,6 +334,9 @@ TEST(Sweep, TheSrlLanguageIsResident) {
       Constraint::from_automaton(oracle::algorithm1(oracle::paper_roles()), oracle::role_labels(oracle::paper_roles()));
   const Sweeps sweeps = make_sweeps(srl.topology(), 32);
   EXPECT_EQ(sweeps.forward.kind, 1);
+  const Join join = make_join(srl.topology(), sweeps.forward, sweeps.backward);
+  EXPECT_TRUE(join.copied && !join.quad.empty());
+  EXPECT_EQ(join.places, sweeps.forward.cells);
   for (const Sweep& sweep : {sweeps.forward, sweeps.backward}) {
     for (const std::int32_t out : sweep.out) EXPECT_EQ(sweep.out_of[at(sweep.stored[at(out)])], out);
   }

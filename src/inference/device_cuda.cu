@@ -179,21 +179,25 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
 
   DeviceJoin& j = impl->join;
   j.K = t.K;
-  j.outs = forward.outs;
+  j.outs = static_cast<std::int32_t>(join.out.size());
+  j.dense_outs = join.dense_outs;
   j.forward_cells = forward.cells;
   j.backward_cells = backward.cells;
   j.rounds = join.rounds();
   j.groups = static_cast<std::int32_t>(join.groups.size());
+  j.patches = static_cast<std::int32_t>(join.patches.size());
   j.places = join.places;
-  j.zero_place = join.zero_place;
-  j.group_places = join.group_places;
+  j.copied = join.copied;
   j.dense = join.dense;
   j.sparse_rounds = join.sparse_rounds();
+  j.dense_shares = join.dense_shares;
+  j.shares = static_cast<std::int32_t>(join.share_at.size());
   place(j.arrival, p.add(join.arrival));
   place(j.round_begin, p.add(join.round_begin));
-  place(j.round_label, p.add(join.round_label));
   place(j.out, p.add(join.out));
+  if (!join.quad.empty()) place(j.quad, p.add(join.quad));
   place(j.group, p.add(join.groups));
+  place(j.patch, p.add(join.patches));
   if (!join.arrival_begin.empty()) {
     place(j.arrival_begin, p.add(join.arrival_begin));
     place(j.arrival_source, p.add(join.arrival_source));
@@ -203,8 +207,13 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
     place(j.out_target, p.add(join.out_target));
   }
   place(j.sparse, p.add(join.sparse));
+  place(j.sparse_gain, p.add(join.sparse_gain));
   place(j.pair_begin, p.add(join.pair_begin));
   place(j.pair_entry, p.add(join.pair_entry));
+  place(j.share_begin, p.add(join.share_begin));
+  place(j.share_at, p.add(join.share_at));
+  place(j.end_begin, p.add(join.end_begin));
+  place(j.end_cell, p.add(join.end_cell));
 
   DeviceTopology& d = impl->topology;
   d = {t.K, t.Q, t.A, t.nodes, t.arrivals, t.start, t.accepting[t.start] != 0};

@@ -56,15 +56,17 @@ struct DeviceSweep {
 
 // A Join as kernels take it.
 struct DeviceJoin {
-  std::int32_t K, outs, forward_cells, backward_cells;
-  std::int32_t rounds, groups, places, zero_place, group_places, dense, sparse_rounds;
+  std::int32_t K, outs, dense_outs, forward_cells, backward_cells;
+  std::int32_t rounds, groups, patches, places, copied, dense, sparse_rounds, dense_shares, shares;
   const JoinArrival* arrival;
-  const std::int32_t *round_begin, *round_label;
+  const std::int32_t* round_begin;
   const JoinOut* out;
+  const Source* quad;  // null: there are none
   const JoinGroup* group;
+  const JoinPatch* patch;
   const std::int32_t *arrival_begin, *arrival_source, *out_begin, *out_target;  // null: no such lists
   const Source* sparse;
-  const std::int32_t *pair_begin, *pair_entry;
+  const std::int32_t *sparse_gain, *pair_begin, *pair_entry, *share_begin, *share_at, *end_begin, *end_cell;
 };
 
 // The plain topology, for what goes step by step along one path or in wide numbers.

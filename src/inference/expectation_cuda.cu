@@ -7,8 +7,9 @@
 //
 // Trust. Weights and gains are at most 1, and each step begins from a largest value of about 1, so what a step loses to
 // the end of its range is at most (number of products) · 2^-126. At every position the join knows the whole weight z =
-// Σ alpha · beta / w; where z is so small that a loss of that size in one of them, times the largest that the other can
-// be without w, could reach the tolerance, the sequence is flagged.
+// Σ alpha · g · beta of the next position; where z is so small that a loss of that size in alpha or beta of this
+// position, times the largest that the other can be without w, could reach the tolerance, the sequence is flagged. What
+// beta of the next position has lost is judged there, by that position's z.
 #include "inference/expectation_cuda.h"
 #include "inference/wide_cuda.h"
 
@@ -79,12 +80,13 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b) {
   const std::int64_t pair = (std::int64_t{blockIdx.x} - 1) * together + thread % together, pairs = std::int64_t{K} * K;
   double sum = 0;
   if (pair < pairs && T > 1) {
-    const std::int32_t chunks = (T + a.joined.chunk - 1) / a.joined.chunk;
+    const std::int32_t chunks = (T - 1 + a.joined.chunk - 1) / a.joined.chunk;  // where bigrams begin
+    const double* inverse = a.joined.inverse + b * a.joined.chunks;
     for (std::int32_t e = a.join.pair_begin[pair]; e < a.join.pair_begin[pair + 1]; ++e) {
       const P* from = a.joined.sums + b * a.joined.chunks * a.joined.entries + a.join.pair_entry[e];
 #pragma unroll 16
       for (std::int32_t c = part; c < chunks; c += kParts)
-        sum += static_cast<double>(from[std::int64_t{c} * a.joined.entries]);
+        sum += static_cast<double>(from[std::int64_t{c} * a.joined.entries]) * inverse[c];
     }
     if (sum != 0) sum *= exp(score_at(a.batch.transitions, a.batch.type, pair) - a.kept.scores.shifts[0]);
   }
@@ -139,12 +141,12 @@ void finish(const FinishArgs<P>& args, cudaStream_t stream) {
 }
 
 template <class P>
-Kept<P> cut_kept(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch) {
+Kept<P> cut_kept(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const PassWork<P>& pass) {
   const auto B = static_cast<std::size_t>(batch.size), BT = static_cast<std::size_t>(batch.size * batch.length);
   Kept<P> kept{};
   kept.scores = cut_prepared<P>(cutter, c, batch, true);
   kept.alpha = cutter.take<P>(BT * static_cast<std::size_t>(c.forward.cells));
-  kept.beta = cutter.take<P>(BT * static_cast<std::size_t>(c.backward.cells));
+  kept.beta = cutter.take<P>(BT * static_cast<std::size_t>(pass.at_outs ? c.join.outs : c.backward.cells));
   for (auto*& e : kept.exponent) e = cutter.take<std::int32_t>(BT);
   kept.z = cutter.take<double>(BT);
   kept.flag = cutter.take<std::int32_t>(B);
@@ -163,8 +165,8 @@ struct Work {
 template <class P>
 Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted) {
   Work<P> work{};
-  work.kept = cut_kept<P>(cutter, c, batch);
   work.pass = cut_pass<P>(cutter, c, batch, wanted.gold != nullptr);
+  work.kept = cut_kept<P>(cutter, c, batch, work.pass);
   work.join = cut_join<P>(cutter, c, batch, wanted);
   work.wide = cut_wide(cutter, c, batch, wanted.transitions != nullptr);
   return work;

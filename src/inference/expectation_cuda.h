@@ -12,7 +12,8 @@ inline int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 
 template <class P>
 struct Kept {
   Prepared<P> scores;
-  P *alpha, *beta;            // [B, T, cells] forward, backward; both with the emissions of their own position
+  P* alpha;                   // [B, T, forward cells]
+  P* beta;                    // [B, T, backward cells], or at the join's outs; both with their own position's emissions
   std::int32_t* exponent[2];  // [B, T] of the scale that a step took off
   double* z;                  // [B, T] by the join
   std::int32_t* flag;         // [B] not 0: not to be trusted
@@ -24,6 +25,8 @@ template <class P>
 struct PassWork {
   P* cells;              // where a block has no room for its cells
   std::int32_t* stamps;  // likewise for gold's states (gold_cuda.h)
+  bool whole;            // cells of alpha where nothing is stored are 0
+  bool at_outs;          // beta is left at the join's outs
 };
 template <class P>
 PassWork<P> cut_pass(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, bool gold);
@@ -39,8 +42,9 @@ inline bool gold_beside_pass(const DeviceConstraint::Impl& c, const Batch& batch
 // join_cuda.cu: blocks of some positions each: marginals, and sums for the bigrams.
 template <class P>
 struct JoinWork {
-  std::int32_t chunk, chunks, entries;  // positions of a block, blocks of a sequence, sums of a block
-  P* sums;                              // [B, chunks, entries]
+  std::int32_t chunk, chunks, entries;  // positions of a block, blocks of a sequence, sums of a block (by fours)
+  P* sums;                              // [B, chunks, entries] times the z of the chunk's first position
+  double* inverse;                      // [B, chunks] 1 over that
   P* room;                              // where a block has no room
 };
 template <class P>

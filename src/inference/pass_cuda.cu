@@ -1,5 +1,7 @@
 // Forward and backward on a device: one block a sequence and direction walks the steps with its cells on chip, and
 // leaves each step's in memory: alpha on nodes, and beta on arrivals, both with the emissions of their own position.
+// Where it can, it leaves beta's sums at nodes instead, the outs of the join: half as many numbers, and as the join
+// wants them.
 #include "inference/expectation_cuda.h"
 #include "inference/gold_cuda.h"
 #include "inference/sweep_cuda.h"
@@ -49,6 +51,7 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
 template <class P>
 struct Args {
   DeviceSweep sweep[2];
+  DeviceJoin join;
   DeviceTopology topology;
   Kept<P> kept;
   PassWork<P> work;
@@ -87,6 +90,55 @@ struct Emit {
   }
 };
 
+// A thread's part of what becomes of beta at the outs of the join: four of a group's, and some thin ones.
+constexpr std::int32_t kThinAtOuts = 2;
+
+bool can_be_at_outs(const DeviceJoin& join, std::int32_t threads) {
+  return (join.quad || join.dense_outs == 0) && join.dense_outs <= 4 * threads &&
+         join.outs - join.dense_outs <= kThinAtOuts * threads;
+}
+
+template <class P>
+class AtOuts {
+ public:
+  __device__ AtOuts(const DeviceJoin& join, std::int32_t thread) : join_(join), thread_(thread) {
+    if (join.quad && 4 * thread < join.dense_outs) quad_ = Two<P>::of(join.quad[thread].x, join.quad[thread].y);
+#pragma unroll
+    for (std::int32_t k = 0; k < kThinAtOuts; ++k) {
+      if (thin(k) < join.outs) from_[k] = Two<P>::of(join.out[thin(k)].x, join.out[thin(k)].y);
+    }
+  }
+
+  __device__ void copy(P* kept, const P* now) const {
+    if (4 * thread_ < join_.dense_outs) {
+      P x[4]{}, y[4]{};
+      add4(now, quad_.x(), x);
+      add4(now, quad_.y(), y);
+#pragma unroll
+      for (std::int32_t i = 0; i < 4; ++i) x[i] += y[i];
+      store4(kept + 4 * thread_, x);
+    }
+#pragma unroll
+    for (std::int32_t k = 0; k < kThinAtOuts; ++k) {
+      if (thin(k) < join_.outs) kept[thin(k)] = value_of(now, from_[k].x()) + value_of(now, from_[k].y());
+    }
+  }
+
+ private:
+  __device__ std::int32_t thin(std::int32_t k) const {
+    return join_.dense_outs + thread_ + k * static_cast<std::int32_t>(blockDim.x);
+  }
+  // Behind the zero lies what is none.
+  __device__ void add4(const P* now, std::uint32_t place, P (&to)[4]) const {
+    if (place < bytes_of<P>(join_.backward_cells))
+      load4(reinterpret_cast<const P*>(reinterpret_cast<const char*>(now) + place), to);
+  }
+
+  const DeviceJoin& join_;
+  std::int32_t thread_;
+  Two<P> quad_{}, from_[kThinAtOuts]{};
+};
+
 // `now`, `next`: the cells; `room`: for emissions.
 template <bool kBack, class P, class Index, class Steps>
 __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, P* now, P* next, P* room,
@@ -96,11 +148,21 @@ __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps
   if (T == 0) return;
   constexpr std::int64_t step = kBack ? -1 : 1;
   const std::int64_t first = b * a.T + (kBack ? T - 1 : 0);
-  P* kept = (kBack ? a.kept.beta : a.kept.alpha) + first * view.cells;
+  const bool at_outs = kBack && Steps::kResident && a.work.at_outs;
+  const std::int64_t kept_row = at_outs ? a.join.outs : view.cells;
+  P* kept = (kBack ? a.kept.beta : a.kept.alpha) + first * kept_row;
   std::int32_t* exponent = a.kept.exponent[kBack] + first;
   Rows<P, kBack> rows(room, a.shape.rows, a.kept.scores.emissions + b * a.T * (K + 1), K, T);
   const std::int32_t thread = thread_number();
   Peak<unsigned> peak(peaks, 0, thread);
+  const AtOuts<P> outs(a.join, thread);
+  const auto leave = [&] {
+    if (at_outs) {
+      outs.copy(kept, now);
+    } else {
+      copy_out(kept, now, view.cells, thread);
+    }
+  };
   for (std::int32_t c = threadIdx.x; c <= view.cells + view.extras; c += blockDim.x) now[c] = next[c] = 0;
   rows.stage(0);
   const P* edge = kBack ? a.kept.scores.end : a.kept.scores.start;
@@ -121,8 +183,8 @@ __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps
   for (std::int32_t n = 1; n < T; ++n) {
     const auto loaded = steps.load(now);
     const unsigned seen = peak.of_a_warp(n - 1);
-    if constexpr (Steps::kResident) copy_out(kept, now, view.cells, thread);
-    kept += step * view.cells;
+    if constexpr (Steps::kResident) leave();
+    kept += step * kept_row;
     exponent += step;
     if (!rows.staged(n)) rows.stage(n);
     if constexpr (!Steps::kResident) {
@@ -143,7 +205,7 @@ __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps
     now = next;
     next = swap;
   }
-  if constexpr (Steps::kResident) copy_out(kept, now, view.cells, thread);
+  if constexpr (Steps::kResident) leave();
 }
 
 template <class P, class Index, class Steps>
@@ -211,8 +273,11 @@ template <class P>
 PassWork<P> cut_pass(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, bool gold) {
   const auto B = static_cast<std::size_t>(batch.size);
   const auto most = static_cast<std::size_t>(room_for(std::max(c.forward.all_cells, c.backward.all_cells)));
+  const Shape shape = shape_of<P>(c, batch);
   PassWork<P> work{};
-  work.cells = cutter.take<P>(shape_of<P>(c, batch).cells_on_chip ? 0 : B * 4 * most);
+  work.cells = cutter.take<P>(shape.cells_on_chip ? 0 : B * 4 * most);
+  work.whole = shape.resident;
+  work.at_outs = shape.resident && can_be_at_outs(c.join, shape.threads);
   if (gold && gold_bytes(c) == 0)
     work.stamps = cutter.take<std::int32_t>(B * 2 * static_cast<std::size_t>(c.topology.Q));
   return work;
@@ -221,7 +286,7 @@ PassWork<P> cut_pass(Cutter& cutter, const DeviceConstraint::Impl& c, const Batc
 template <class P>
 void run_pass(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& work,
               bool gold, cudaStream_t stream) {
-  const Args<P> args{{c.forward, c.backward}, c.topology, kept, work, shape_of<P>(c, batch), batch.length};
+  const Args<P> args{{c.forward, c.backward}, c.join, c.topology, kept, work, shape_of<P>(c, batch), batch.length};
   gold = gold && gold_beside_pass(c, batch);
   const auto go = [&](auto* launcher) { launcher(args, batch.size, gold, gold_bytes(c), stream); };
   if (args.shape.resident) {

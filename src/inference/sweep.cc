@@ -465,9 +465,21 @@ Source first_two(std::int32_t begin, std::int32_t end, std::int32_t zero, const 
   return {begin < end ? cell_at(begin) : zero, begin + 1 < end ? cell_at(begin + 1) : zero};
 }
 
-// Where alpha at each arrival is put: a group's slots are found from its matrix (row → label) and its states' arrivals;
-// the rest come behind.
-std::vector<std::int32_t> number_places(const Topology& t, const Sweep& forward, Join& join) {
+// Places for a copied join: an arrival's is its only source.
+std::vector<std::int32_t> cells_as_places(const Topology& t, const Sweep& forward, Join& join) {
+  std::vector<std::int32_t> place;
+  for (std::int32_t m = 0; m < t.arrivals; ++m) place.push_back(forward.cell(t.into_node[t.into_begin[m]]));
+  for (const SweepGroup& group : forward.groups) {
+    join.groups.push_back(
+        {group.states, group.stride, group.width, group.first_cell, group.first_out, group.first_entry, group.slots});
+  }
+  join.places = forward.cells;
+  return place;
+}
+
+// Places of their own: a group's slots are found from its matrix (row → label) and its states' arrivals; the rest come
+// behind.
+std::vector<std::int32_t> own_places(const Topology& t, const Sweep& forward, Join& join) {
   std::vector<std::int32_t> state_of(static_cast<std::size_t>(forward.outs), -1),
       place(static_cast<std::size_t>(t.arrivals), -1);
   for (std::int32_t n = 0; n < t.nodes; ++n)
@@ -487,12 +499,16 @@ std::vector<std::int32_t> number_places(const Topology& t, const Sweep& forward,
     }
     join.places += group.states * slots;
   }
-  join.group_places = join.places;
   for (std::int32_t& p : place) {
     if (p < 0) p = join.places++;
   }
-  join.zero_place = join.places++;
   return place;
+}
+
+// Where alpha at each arrival is put.
+std::vector<std::int32_t> number_places(const Topology& t, const Sweep& forward, Join& join) {
+  join.copied = forward.kind >= 0 && t.A == t.arrivals;  // an arrival has a source at least
+  return join.copied ? cells_as_places(t, forward, join) : own_places(t, forward, join);
 }
 
 void join_arrivals(const Topology& t, const Sweep& forward, const Sweep& backward,
@@ -501,7 +517,6 @@ void join_arrivals(const Topology& t, const Sweep& forward, const Sweep& backwar
   by_key(
       static_cast<std::size_t>(t.K), static_cast<std::size_t>(t.arrivals),
       [&](std::size_t m) { return t.arrival_label[m]; }, begin, order);
-  const std::int32_t padding = join.places++;
   const auto cell_at = [&](std::int32_t i) { return forward.cell(t.into_node[i]); };
   join.round_begin = {0};
   join.arrival_begin = {0};
@@ -514,11 +529,10 @@ void join_arrivals(const Topology& t, const Sweep& forward, const Sweep& backwar
       join.arrival_begin.push_back(static_cast<std::int32_t>(join.arrival_source.size()));
     }
     while (join.arrival.size() % 32 != 0) {
-      join.arrival.push_back({forward.zero(), forward.zero(), backward.zero(), padding});
+      join.arrival.push_back({forward.zero(), forward.zero(), backward.zero(), 0});
       join.arrival_begin.push_back(join.arrival_begin.back());
     }
     join.round_begin.push_back(static_cast<std::int32_t>(join.arrival.size() / 32));
-    join.round_label.resize(join.arrival.size() / 32, static_cast<std::int32_t>(a));
   }
   if (join.arrival_source.empty()) join.arrival_begin.clear();
 }
@@ -534,7 +548,108 @@ void join_outs(const Topology& t, const Sweep& forward, const Sweep& backward, c
     join.out.push_back({first.x, first.y, forward.label[o]});
     join.out_begin.push_back(static_cast<std::int32_t>(join.out_target.size()));
   }
+  join.no_out = static_cast<std::int32_t>(join.out.size());
+  for (std::int32_t i = 0; i < kPatchColumns; ++i) {  // a patch may read past the last out
+    join.out.push_back({backward.zero(), backward.zero(), t.K});
+    join.out_begin.push_back(join.out_begin.back());
+  }
   if (join.out_target.empty()) join.out_begin.clear();
+}
+
+// Where four numbers lie side by side, zeros among them as cells that hold nothing. `cell`: [4]; false: they do not.
+bool side_by_side(const Sweep& backward, const std::int32_t (&cell)[4], std::int32_t& first) {
+  first = backward.zero();
+  for (std::int32_t i = 0; i < 4; ++i) {
+    if (cell[i] != backward.zero()) first = cell[i] - i;
+  }
+  if (first == backward.zero()) return true;
+  if (first < 0 || first % 4 != 0 || first + 4 > backward.cells) return false;
+  for (std::int32_t i = 0; i < 4; ++i) {
+    const bool holds = backward.out_of[static_cast<std::size_t>(first + i)] >= 0;
+    if (cell[i] == backward.zero() ? holds : cell[i] != first + i) return false;
+  }
+  return true;
+}
+
+void find_quads(const Sweep& forward, const Sweep& backward, Join& join) {
+  join.dense_outs = forward.first_thin;
+  if (backward.kind < 0 || !join.out_begin.empty()) return;
+  for (std::int32_t o = 0; o < join.dense_outs; o += 4) {
+    std::int32_t x[4], y[4];
+    for (std::int32_t i = 0; i < 4; ++i) {
+      x[i] = join.out[static_cast<std::size_t>(o + i)].x;
+      y[i] = join.out[static_cast<std::size_t>(o + i)].y;
+    }
+    Source quad{};
+    if (!side_by_side(backward, x, quad.x) || !side_by_side(backward, y, quad.y)) return join.quad.clear();
+    join.quad.push_back(quad);
+  }
+}
+
+// Thin states' bigrams, by (a, b). Returns the label of each round.
+std::vector<std::int32_t> join_pairs(const Topology& t, const Sweep& forward, const std::vector<std::int32_t>& node_of,
+                                     const std::vector<std::int32_t>& place, Join& join) {
+  join.dense = static_cast<std::int32_t>(forward.entry.size());
+  struct Pairs {
+    std::vector<Source> list;
+    std::int32_t gain;
+  };
+  std::map<std::int32_t, Pairs> sparse;
+  for (std::int32_t o = forward.first_thin; o < forward.outs; ++o) {
+    const std::int32_t n = node_of[static_cast<std::size_t>(o)];
+    if (n < 0) continue;  // padding
+    const std::int32_t first = t.arrival_begin[t.node_state[n]], last = t.arrival_begin[t.node_state[n] + 1];
+    for (std::int32_t m = first; m < last; ++m) {
+      Pairs& pairs = sparse[t.arrival_label[m] * t.K + t.node_label[n]];
+      pairs.list.push_back({place[static_cast<std::size_t>(m)], o});
+      pairs.gain = (m - first) * forward.thin + o - forward.first_thin;
+    }
+  }
+  std::vector<std::int32_t> pair(forward.entry), label;
+  for (const auto& [ab, pairs] : sparse) {
+    join.sparse.insert(join.sparse.end(), pairs.list.begin(), pairs.list.end());
+    while (join.sparse.size() % 32 != 0) join.sparse.push_back({0, join.no_out});
+    pair.resize(static_cast<std::size_t>(join.dense + join.sparse_rounds()), ab);
+    join.sparse_gain.resize(static_cast<std::size_t>(join.sparse_rounds()), pairs.gain);
+    label.resize(static_cast<std::size_t>(join.sparse_rounds()), ab / t.K);
+  }
+  by_key(
+      static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K), pair.size(),
+      [&](std::size_t e) { return pair[e]; }, join.pair_begin, join.pair_entry);
+  return label;
+}
+
+// The groups' matrices cut into patches. Returns the label of each share.
+std::vector<std::int32_t> cut_patches(const Sweep& forward, Join& join) {
+  std::vector<std::int32_t> label;
+  for (const JoinGroup& group : join.groups) {
+    for (std::int32_t column = 0; column < group.width; column += kPatchColumns) {
+      for (std::int32_t row = 0; row < group.rows; row += kPatchRows) {
+        const std::int32_t entry = group.first_entry + row * group.width;
+        const JoinPatch patch{group.states,
+                              group.slots,
+                              group.width,
+                              std::min(kPatchRows, group.rows - row),
+                              std::min(kPatchColumns, group.width - column),
+                              group.first_place + row,
+                              group.first_out + column,
+                              entry + column,
+                              static_cast<std::int32_t>(label.size())};
+        join.patches.push_back(patch);
+        for (std::int32_t i = 0; i < patch.rows; ++i)
+          label.push_back(forward.entry[static_cast<std::size_t>(entry + i * group.width)] / forward.K);
+      }
+    }
+  }
+  join.dense_shares = static_cast<std::int32_t>(label.size());
+  return label;
+}
+
+void join_ends(const Topology& t, const Sweep& forward, Join& join) {
+  by_key(
+      static_cast<std::size_t>(t.K), static_cast<std::size_t>(t.nodes),
+      [&](std::size_t n) { return t.node_accepts[n] ? t.node_label[n] : -1; }, join.end_begin, join.end_cell);
+  for (std::int32_t& node : join.end_cell) node = forward.cell(node);
 }
 
 }  // namespace
@@ -547,27 +662,18 @@ Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
   const std::vector<std::int32_t> place = number_places(t, forward, join);
   join_arrivals(t, forward, backward, place, join);
   join_outs(t, forward, backward, node_of, join);
+  find_quads(forward, backward, join);
   join.places = round_up(join.places, 4);
-
-  // Thin states' bigrams, by (a, b).
-  join.dense = static_cast<std::int32_t>(forward.entry.size());
-  std::map<std::int32_t, std::vector<Source>> sparse;
-  for (std::int32_t o = forward.first_thin; o < forward.outs; ++o) {
-    const std::int32_t n = node_of[static_cast<std::size_t>(o)];
-    if (n < 0) continue;  // padding
-    const std::int32_t q = t.node_state[n];
-    for (std::int32_t m = t.arrival_begin[q]; m < t.arrival_begin[q + 1]; ++m)
-      sparse[t.arrival_label[m] * t.K + t.node_label[n]].push_back({place[static_cast<std::size_t>(m)], o});
-  }
-  std::vector<std::int32_t> pair(forward.entry);
-  for (const auto& [ab, list] : sparse) {
-    join.sparse.insert(join.sparse.end(), list.begin(), list.end());
-    while (join.sparse.size() % 32 != 0) join.sparse.push_back({join.zero_place, 0});
-    pair.resize(static_cast<std::size_t>(join.dense + join.sparse_rounds()), ab);
-  }
+  std::vector<std::int32_t> label = cut_patches(forward, join);
+  const std::vector<std::int32_t> rounds = join_pairs(t, forward, node_of, place, join);
+  label.insert(label.end(), rounds.begin(), rounds.end());
+  std::vector<std::int32_t> order;
   by_key(
-      static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K), pair.size(),
-      [&](std::size_t e) { return pair[e]; }, join.pair_begin, join.pair_entry);
+      static_cast<std::size_t>(t.K), label.size(), [&](std::size_t i) { return label[i]; }, join.share_begin, order);
+  join.share_at.resize(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i)
+    join.share_at[static_cast<std::size_t>(order[i])] = static_cast<std::int32_t>(i);
+  join_ends(t, forward, join);
   return join;
 }
 

@@ -128,15 +128,19 @@ struct Sweeps {
 };
 Sweeps make_sweeps(const Topology& topology, std::int32_t most_warps);
 
-// What joins the two: an arrival's weight is alpha (a sum over forward cells) times beta (its backward cell), and a
-// bigram's is alpha at an arrival, g, and y at an out, a sum over the backward cells that a node flows into.
+// What joins the two: a bigram's weight at a position is alpha at an arrival (m, a sum over forward cells), g, and y at
+// an out, a sum over the backward cells that a node flows into; a label's is the sum of its bigrams'. In the last
+// position it is alpha at the nodes where a sequence may end.
 //
-// A warp does a round: 32 arrivals of one label, or 32 pairs (arrival, thin out) of one bigram. A round's sum is a
-// number of its own; round_begin and pair_begin say which of them belong together.
+// Bigrams are sums over pairs (arrival, out) of one state: of a forward group's states all at once, patch by patch of
+// its matrix; of thin states in rounds of up to 32 pairs. Each row of a patch, and each round, has a share in what its
+// label weighs.
+constexpr std::int32_t kPatchRows = 16, kPatchColumns = 24;
+
 struct JoinArrival {
   std::int32_t x, y;   // the first two forward cells that flow into it, or the zero …
   std::int32_t cell;   // backward cell; the zero for padding …
-  std::int32_t place;  // where its alpha is put: one of a group's slots, or behind those; padding shares one
+  std::int32_t place;  // where its alpha is put: one of a group's slots, or behind those
 };
 struct JoinOut {
   std::int32_t x, y;   // the first two backward cells that a node flows into, or the zero
@@ -148,17 +152,28 @@ struct JoinGroup {
   std::int32_t first_out;             // as in SweepGroup
   std::int32_t first_entry, rows;     // as in SweepGroup; rows: slots without padding
 };
+// Some rows and columns of a group's matrix.
+struct JoinPatch {
+  std::int32_t states, slots, width;  // as in JoinGroup
+  std::int32_t rows, columns;         // up to kPatchRows, kPatchColumns
+  std::int32_t place, out, entry;     // of its first row and column, in the first state
+  std::int32_t share;                 // of its first row
+};
 struct Join {
-  std::vector<JoinArrival> arrival;       // [rounds, 32]
+  std::vector<JoinArrival> arrival;       // [rounds, 32] 32 arrivals of one label
   std::vector<std::int32_t> round_begin;  // [K + 1] the rounds of each label
-  std::vector<std::int32_t> round_label;  // [rounds]
   std::int32_t rounds() const { return round_begin.back(); }
 
-  std::vector<JoinOut> out;  // [forward outs]
+  std::vector<JoinOut> out;  // [forward outs, and some where nothing is]
+  std::int32_t no_out = 0;   // the first of those
+  // The groups' outs by fours, as the backward cells from x and from y on, or the zero: where backward rows lie as the
+  // forward groups want them, and cells that hold nothing are zero. Empty where they do not.
+  std::vector<Source> quad;
+  std::int32_t dense_outs = 0;  // of groups; thin ones come behind
   std::vector<JoinGroup> groups;
-  std::int32_t places = 0;        // a multiple of 4
-  std::int32_t zero_place = 0;    // holds no alpha, ever
-  std::int32_t group_places = 0;  // the groups' slots, padding among them, come first
+  std::vector<JoinPatch> patches;
+  std::int32_t places = 0;  // a multiple of 4
+  bool copied = false;      // a place is a forward cell: every arrival has one source, and alpha itself is m
 
   // What does not fit into the first two: lists by arrival and by out, empty if there are none.
   std::vector<std::int32_t> arrival_begin, arrival_source;  // [rounds · 32 + 1]
@@ -166,10 +181,17 @@ struct Join {
 
   // Bigrams: dense in the forward groups' matrices, the rest in rounds.
   std::int32_t dense = 0;      // entries of the forward groups' matrices
-  std::vector<Source> sparse;  // [sparse rounds, 32] x: place, y: forward out
+  std::vector<Source> sparse;  // [sparse rounds, 32] x: place, y: out
   std::int32_t sparse_rounds() const { return static_cast<std::int32_t>(sparse.size() / 32); }
-  std::vector<std::int32_t> pair_begin;  // [K·K + 1] the dense entries, and dense + a sparse round, of each (a, b)
+  std::vector<std::int32_t> sparse_gain;  // [sparse rounds] → the forward sweep's thin entries
+  std::vector<std::int32_t> pair_begin;   // [K·K + 1] the dense entries, and dense + a sparse round, of each (a, b)
   std::vector<std::int32_t> pair_entry;
+
+  std::int32_t dense_shares = 0;          // the patches'; the sparse rounds' come behind
+  std::vector<std::int32_t> share_begin;  // [K + 1] shares by label
+  std::vector<std::int32_t> share_at;     // [shares] where a share lies among those
+  std::vector<std::int32_t> end_begin;    // [K + 1] the nodes of each label where a sequence may end
+  std::vector<std::int32_t> end_cell;     // forward cells
 };
 Join make_join(const Topology& topology, const Sweep& forward, const Sweep& backward);
 

@@ -151,6 +151,11 @@ inline unsigned atomicInc(unsigned* at, unsigned most) {
   *at = before >= most ? 0 : before + 1;
   return before;
 }
+inline int atomicAdd(int* at, int x) {
+  const int before = *at;
+  *at += x;
+  return before;
+}
 inline int atomicCAS(int* at, int expected, int value) {
   const int before = *at;
   if (before == expected) *at = value;

@@ -13,4 +13,10 @@ inline void multiply_tile(double (&sum)[2], double m, double y, emulated::Place 
   }
 }
 
+inline void multiply_two_tiles(double (&upper)[2], double (&lower)[2], double m0, double m1, double y,
+                               emulated::Place place = emulated::Place::current()) {
+  multiply_tile(upper, m0, y, place);
+  multiply_tile(lower, m1, y, place);
+}
+
 }  // namespace regccrf::cuda
