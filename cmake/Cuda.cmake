@@ -10,9 +10,11 @@ option(REGCCRF_CUDA "Build inference on CUDA devices" ${has_cuda})
 set(regccrf_cuda_sources
   src/inference/device_cuda.cu
   src/inference/prepare_cuda.cu
+  src/inference/scan_cuda.cu
   src/inference/pass_cuda.cu
   src/inference/join_cuda.cu
   src/inference/expectation_cuda.cu
+  src/inference/scan_viterbi_cuda.cu
   src/inference/viterbi_cuda.cu
   src/inference/viterbi_resident_cuda.cu
   src/inference/kbest_cuda.cu

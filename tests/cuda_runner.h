@@ -95,19 +95,31 @@ struct DeviceCounts {
   std::vector<cuda::Status> status;  // [B]
 };
 
-template <class Real, class In>
-DeviceCounts<Real> run_expectation(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real, In>& batch,
-                                   std::span<const std::int64_t> gold = {}, bool counts = true) {
+// bytes(wanted), and run(wanted, memory)
+template <class Real, class In, class Bytes, class Run>
+DeviceCounts<Real> run_expectation(const DeviceBatch<Real, In>& batch, std::span<const std::int64_t> gold, bool counts,
+                                   const Bytes& bytes, const Run& run) {
   const OnDevice<double> value(batch.size());
   const OnDevice<Real> emissions(counts ? batch.rows() * batch.K() : 0),
       transitions(counts ? batch.size() * batch.K() * batch.K() : 0);
   const OnDevice<cuda::Status> status(batch.size());
   const OnDevice<std::int64_t> gold_there(gold);
   const cuda::Expectation wanted{value.get(), emissions.get(), transitions.get(), status.get(), gold_there.get()};
-  const OnDevice<char> memory(cuda::expectation_bytes(constraint, batch.view(), wanted));
-  cuda::expectation(constraint, batch.view(), wanted, {memory.get(), memory.host().size()}, nullptr);
+  const std::size_t size = bytes(wanted);
+  const OnDevice<char> memory(size);
+  run(wanted, cuda::Memory{memory.get(), size});
   must(cudaDeviceSynchronize());
   return {value.host(), emissions.host(), transitions.host(), status.host()};
+}
+template <class Real, class In>
+DeviceCounts<Real> run_expectation(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real, In>& batch,
+                                   std::span<const std::int64_t> gold = {}, bool counts = true) {
+  return run_expectation(
+      batch, gold, counts,
+      [&](const cuda::Expectation& wanted) { return cuda::expectation_bytes(constraint, batch.view(), wanted); },
+      [&](const cuda::Expectation& wanted, cuda::Memory memory) {
+        cuda::expectation(constraint, batch.view(), wanted, memory, nullptr);
+      });
 }
 
 struct DevicePaths {
@@ -122,14 +134,15 @@ inline std::vector<Label> until_negative(const std::int32_t* labels, std::int64_
   return path;
 }
 
-template <class Real, class In>
-DevicePaths run_viterbi(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real, In>& batch) {
+// bytes(), and run(best, memory)
+template <class Real, class In, class Bytes, class Run>
+DevicePaths run_viterbi(const DeviceBatch<Real, In>& batch, const Bytes& bytes, const Run& run) {
   const OnDevice<std::int32_t> labels(batch.rows());
   const OnDevice<double> score(batch.size());
   const OnDevice<cuda::Status> status(batch.size());
-  const std::size_t bytes = cuda::viterbi_bytes(constraint, batch.view());
-  const OnDevice<char> memory(bytes);
-  cuda::viterbi(constraint, batch.view(), {labels.get(), score.get(), status.get()}, {memory.get(), bytes}, nullptr);
+  const std::size_t size = bytes();
+  const OnDevice<char> memory(size);
+  run(cuda::Best{labels.get(), score.get(), status.get()}, cuda::Memory{memory.get(), size});
   must(cudaDeviceSynchronize());
   DevicePaths paths{{}, score.host(), status.host()};
   const std::vector<std::int32_t> all = labels.host();
@@ -138,6 +151,14 @@ DevicePaths run_viterbi(const cuda::DeviceConstraint& constraint, const DeviceBa
         until_negative(all.data() + static_cast<std::int64_t>(i) * batch.view().length, batch.view().length));
   }
   return paths;
+}
+template <class Real, class In>
+DevicePaths run_viterbi(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real, In>& batch) {
+  return run_viterbi(
+      batch, [&] { return cuda::viterbi_bytes(constraint, batch.view()); },
+      [&](const cuda::Best& best, cuda::Memory memory) {
+        cuda::viterbi(constraint, batch.view(), best, memory, nullptr);
+      });
 }
 
 template <class Real, class In>

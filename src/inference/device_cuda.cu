@@ -237,6 +237,9 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   std::vector<std::int32_t> node_cell;
   for (std::int32_t n = 0; n < t.nodes; ++n) node_cell.push_back(forward.cell(n));
   place(d.node_cell, p.add(node_cell));
+  std::vector<std::int32_t> arrival_cell;
+  for (std::int32_t m = 0; m < t.arrivals; ++m) arrival_cell.push_back(backward.cell(m));
+  place(d.arrival_cell, p.add(arrival_cell));
   place(d.label_begin, p.add(nodes.begin));
   place(d.label_node, p.add(nodes.node));
 

@@ -24,7 +24,7 @@ inline void check(cudaError_t error, const char* what) {
 template <class Args>
 void launch_kernel(void (*kernel)(Args), dim3 grid, unsigned threads, std::int64_t bytes, cudaStream_t stream,
                    std::type_identity_t<Args> args, const char* what) {
-  constexpr std::int64_t unasked = 48 << 10;  // shared memory that every kernel may have
+  constexpr std::int64_t unasked = 24 << 10;  // every kernel may have 48 KB, with what it declares itself
   if (bytes > unasked)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), what);
   void* list[] = {&args};
@@ -76,7 +76,7 @@ struct DeviceTopology {
   const std::int32_t *into_begin, *into_node, *from_begin, *from_arrival;
   const std::uint8_t *accepting, *node_accepts;
   const std::int32_t *arc_begin, *arc_from, *arc_to;  // arcs by label: [K + 1], states
-  const std::int32_t* node_cell;                      // → forward cell
+  const std::int32_t *node_cell, *arrival_cell;       // → forward cell, backward cell
   const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
 };
 

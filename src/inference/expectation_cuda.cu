@@ -1,6 +1,7 @@
 // log_z and expected counts on a device. Four kernels:
 //   prepare   scores to weights (prepare_cuda.cu)
-//   pass      one block a sequence and direction walks the steps and leaves alpha and beta (pass_cuda.cu)
+//   pass      one block a sequence and direction walks the steps and leaves alpha and beta (pass_cuda.cu); where few
+//             sequences are long and the automaton is small, two kernels before it share out the steps (scan_cuda.cu)
 //   join      blocks of some positions each: marginals, and sums for the bigrams (join_cuda.cu)
 //   finish    one value per sequence; bigrams from the blocks' sums
 // and wide (wide_cuda.cu), which does again the sequences that could not be trusted.
@@ -163,9 +164,10 @@ struct Work {
   WideWork wide;
 };
 template <class P>
-Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted) {
+Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted,
+                 const Pieces& pieces) {
   Work<P> work{};
-  work.pass = cut_pass<P>(cutter, c, batch, wanted.gold != nullptr);
+  work.pass = cut_pass<P>(cutter, c, batch, pieces, wanted.gold != nullptr);
   work.kept = cut_kept<P>(cutter, c, batch, work.pass);
   work.join = cut_join<P>(cutter, c, batch, wanted);
   work.wide = cut_wide(cutter, c, batch, wanted.transitions != nullptr);
@@ -173,45 +175,61 @@ Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& b
 }
 
 template <class P>
-std::size_t bytes_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted) {
+std::size_t bytes_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted,
+                     const Pieces& pieces) {
   Cutter cutter(Memory{});
-  cut_work<P>(cutter, c, batch, wanted);
+  cut_work<P>(cutter, c, batch, wanted, pieces);
   return cutter.used();
 }
 
 template <class P>
-void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted, Memory memory,
-            cudaStream_t stream) {
+void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted, const Pieces& pieces,
+            Memory memory, cudaStream_t stream) {
   Cutter cutter(memory);
-  const Work<P> work = cut_work<P>(cutter, c, batch, wanted);
+  const Work<P> work = cut_work<P>(cutter, c, batch, wanted, pieces);
   prepare<P>(c, batch, work.kept.scores, Scale::probability, true, wanted.status, wanted.gold, stream);
-  run_pass<P>(c, batch, work.kept, work.pass, wanted.gold != nullptr, stream);
+  run_pass<P>(c, batch, work.kept, work.pass, stream);
   run_join<P>(c, batch, work.kept, work.pass, work.join, wanted, stream);
 
   finish<P>({c.join, work.kept, work.join, wanted, batch, c.topology.empty != 0}, stream);
   again_wide(c, batch, wanted, {work.kept.scores.length, work.kept.scores.row, work.kept.flag}, work.wide, stream);
 }
 
-// Float where its errors stay below the tolerance, else double.
-bool in_float(const Batch& batch) { return batch.type == Type::f32 && batch.length <= kLongestFloat; }
+// Float where its errors stay below the tolerance, else double; a scan is in double.
+bool in_float(const Batch& batch, const Pieces& pieces = {}) {
+  return batch.type == Type::f32 && batch.length <= kLongestFloat && pieces.count == 1;
+}
+
+Pieces pieces_for(const DeviceConstraint& constraint, const Batch& batch) {
+  const std::int32_t nodes = constraint.impl().topology.nodes;
+  return choose_pieces(constraint, batch, expectation_costs(nodes, in_float(batch)));
+}
 
 }  // namespace
 
+std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted,
+                              const Pieces& pieces) {
+  return in_float(batch, pieces) ? bytes_as<float>(constraint.impl(), batch, wanted, pieces)
+                                 : bytes_as<double>(constraint.impl(), batch, wanted, pieces);
+}
 std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted) {
-  return in_float(batch) ? bytes_as<float>(constraint.impl(), batch, wanted)
-                         : bytes_as<double>(constraint.impl(), batch, wanted);
+  return expectation_bytes(constraint, batch, wanted, pieces_for(constraint, batch));
 }
 
-void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted, Memory memory,
-                 void* stream) {
+void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted,
+                 const Pieces& pieces, Memory memory, void* stream) {
   check_batch("expectation", batch);
   if (batch.size == 0) return;
   const auto s = static_cast<cudaStream_t>(stream);
-  if (in_float(batch)) {
-    run_as<float>(constraint.impl(), batch, wanted, memory, s);
+  if (in_float(batch, pieces)) {
+    run_as<float>(constraint.impl(), batch, wanted, pieces, memory, s);
   } else {
-    run_as<double>(constraint.impl(), batch, wanted, memory, s);
+    run_as<double>(constraint.impl(), batch, wanted, pieces, memory, s);
   }
+}
+void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted, Memory memory,
+                 void* stream) {
+  expectation(constraint, batch, wanted, pieces_for(constraint, batch), memory, stream);
 }
 
 }  // namespace regccrf::cuda

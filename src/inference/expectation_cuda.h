@@ -2,7 +2,7 @@
 // *_bytes and by the call.
 #pragma once
 
-#include "inference/prepare_cuda.h"
+#include "inference/scan_cuda.h"
 
 namespace regccrf::cuda {
 
@@ -20,24 +20,27 @@ struct Kept {
   std::int32_t* leaves;       // [B] where gold leaves the language; -1: nowhere
 };
 
-// pass_cuda.cu: one block a sequence and direction walks the steps, and leaves each step's cells in memory.
+// Whose blocks have those beside them that follow gold.
+enum class Follows { nobody, pass, join };
+
+// pass_cuda.cu: one block a sequence and direction, or a piece of these, walks the steps, and leaves each step's cells
+// in memory.
 template <class P>
 struct PassWork {
+  Pieces pieces;
+  ScanWork scan;         // in double, with more than one piece
   P* cells;              // where a block has no room for its cells
   std::int32_t* stamps;  // likewise for gold's states (gold_cuda.h)
   bool whole;            // cells of alpha where nothing is stored are 0
   bool at_outs;          // beta is left at the join's outs
+  Follows gold;
 };
 template <class P>
-PassWork<P> cut_pass(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, bool gold);
+PassWork<P> cut_pass(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
+                     bool gold);
 template <class P>
 void run_pass(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& work,
-              bool gold, cudaStream_t stream);
-
-// Gold is followed by blocks beside those of the pass if they find a processor each, else beside those of the join.
-inline bool gold_beside_pass(const DeviceConstraint::Impl& c, const Batch& batch) {
-  return 3 * batch.size <= c.processors;
-}
+              cudaStream_t stream);
 
 // join_cuda.cu: blocks of some positions each: marginals, and sums for the bigrams.
 template <class P>

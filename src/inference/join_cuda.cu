@@ -604,11 +604,12 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
 // z must exceed the largest product of alpha and beta by this much: what is lost, as in the head of this file, stays
 // below a hundredth of the tolerance.
 template <class P>
-double least_trusted(const DeviceConstraint::Impl& c, std::int64_t T) {
+double least_trusted(const DeviceConstraint::Impl& c, std::int64_t T, const Pieces& pieces) {
   const double smallest = static_cast<double>(std::numeric_limits<P>::min()), tolerance = sizeof(P) == 4 ? 1e-7 : 1e-13;
   const double products = static_cast<double>(c.products + c.forward.cells + c.backward.cells) * 4;
-  const double largest = 4.0 * c.topology.K;  // of alpha or beta / w in a step
-  return std::min(1e-3, smallest * products * largest * static_cast<double>(T + 1) / tolerance);
+  const double largest = 4.0 * c.topology.K;                         // of alpha or beta / w in a step
+  const double walks = pieces.count > 1 ? 2 + c.topology.nodes : 1;  // a scan's rows
+  return std::min(1e-3, smallest * products * largest * walks * static_cast<double>(T + 1) / tolerance);
 }
 
 template <class P>
@@ -637,7 +638,7 @@ template <class P>
 void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& pass,
               const JoinWork<P>& work, const Expectation& wanted, cudaStream_t stream) {
   const Shape s = shape_of<P>(c, batch);
-  const bool follows = wanted.gold && !gold_beside_pass(c, batch);
+  const bool follows = pass.gold == Follows::join;
   const std::uint32_t gold_blocks = follows ? static_cast<std::uint32_t>(batch.size) : 0;
   const std::int64_t blocks = gold_blocks + s.blocks;
   if (blocks == 0) return;
@@ -657,7 +658,7 @@ void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>
                          wanted.gold != nullptr,
                          wanted.emissions,
                          batch.type,
-                         least_trusted<P>(c, batch.length)};
+                         least_trusted<P>(c, batch.length, pass.pieces)};
   launch_kernel(kernel_of<P>(s), static_cast<unsigned>(blocks), static_cast<unsigned>(s.threads), bytes, stream, args,
                 "joining forward and backward");
 }

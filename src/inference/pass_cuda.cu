@@ -2,8 +2,10 @@
 // leaves each step's in memory: alpha on nodes, and beta on arrivals, both with the emissions of their own position.
 // Where it can, it leaves beta's sums at nodes instead, the outs of the join: half as many numbers, and as the join
 // wants them.
+// Behind a scan (scan_cuda.h) a block has one piece of a sequence.
 #include "inference/expectation_cuda.h"
 #include "inference/gold_cuda.h"
+#include "inference/scan_cuda.h"
 #include "inference/sweep_cuda.h"
 
 namespace regccrf::cuda {
@@ -57,21 +59,10 @@ struct Args {
   PassWork<P> work;
   Shape shape;
   std::int64_t T;
+  Batch batch;
+  Pieces pieces;
+  Boundaries boundaries;
 };
-
-// The larger word of a number ≥ 0: ordered as the numbers are, and holds the exponent.
-__device__ inline unsigned high_word(float x) { return __float_as_uint(x); }
-__device__ inline unsigned high_word(double x) { return static_cast<unsigned>(__double2hiint(x)); }
-
-// 2^-e for the exponent e of the number with this high word, and e.
-__device__ inline float scale_of(unsigned high, std::int32_t& e, float) {
-  e = high ? min(max(static_cast<std::int32_t>(high >> 23) - 127, -125), 125) : 0;
-  return __uint_as_float(static_cast<unsigned>(127 - e) << 23);
-}
-__device__ inline double scale_of(unsigned high, std::int32_t& e, double) {
-  e = high ? min(max(static_cast<std::int32_t>(high >> 20) - 1023, -1021), 1021) : 0;
-  return __hiloint2double((1023 - e) << 20, 0);
-}
 
 // What becomes of an out in a step. `kept`: null if whole steps are copied.
 template <class P>
@@ -139,20 +130,82 @@ class AtOuts {
   Two<P> quad_{}, from_[kThinAtOuts]{};
 };
 
-// `now`, `next`: the cells; `room`: for emissions.
+// What a walk begins with: the edge of the sequence …
+template <bool kBack, class P, class Index>
+__device__ unsigned begin_at_edge(const Args<P>& a, const SweepView<Index>& view, const P* row, P* now) {
+  const P* edge = kBack ? a.kept.scores.end : a.kept.scores.start;
+  unsigned largest = 0;
+  for (std::int32_t o = threadIdx.x; o < view.outs; o += blockDim.x) {
+    const std::int32_t label = view.label[o];
+    if (label == view.K || !a.sweep[kBack].begins[o]) continue;
+    const P v = edge[label] * row[label];
+    now[view.stored[o]] = v;
+    largest = max(largest, high_word(v));
+  }
+  return largest;
+}
+
+// … or what the scan left where pieces meet: alpha forwards, backwards the step from beta at the meeting to the
+// position before it, since beta there is on nodes, and cells are arrivals.
+template <bool kBack, class P>
+__device__ unsigned begin_at_boundary(const Args<P>& a, std::int64_t piece, const P* row, P* now) {
+  const DeviceTopology& top = a.topology;
+  unsigned largest = 0;
+  if constexpr (kBack) {
+    const double* beta = a.boundaries.beta + piece * a.boundaries.width;
+    for (std::int32_t m = threadIdx.x; m < top.arrivals; m += blockDim.x) {
+      const std::int32_t label = top.arrival_label[m], state = top.arrival_state[m];
+      double sum = 0;
+      for (std::int32_t i = top.node_begin[state]; i < top.node_begin[state + 1]; ++i) {
+        const std::int64_t pair = std::int64_t{label} * top.K + top.node_label[i];
+        sum += beta[i] * exp(score_at(a.batch.transitions, a.batch.type, pair) - a.kept.scores.shifts[0]);
+      }
+      const P v = static_cast<P>(sum) * row[label];
+      now[top.arrival_cell[m]] = v;
+      largest = max(largest, high_word(v));
+    }
+  } else {
+    const double* alpha = a.boundaries.alpha + piece * a.boundaries.width;
+    for (std::int32_t i = threadIdx.x; i < top.nodes; i += blockDim.x) {
+      now[top.node_cell[i]] = static_cast<P>(alpha[i]);
+      largest = max(largest, high_word(static_cast<P>(alpha[i])));
+    }
+  }
+  return largest;
+}
+
+// The exponent at the first position of the piece behind, so that a sequence's exponents are those of one walk: that
+// piece counts from the boundary's exponent, this one from `from` and what its steps took off.
+template <bool kBack, class P>
+__device__ void connect(const Args<P>& a, const Piece& piece, std::int64_t from, std::int64_t taken) {
+  const std::int64_t b = blockIdx.x, at = b * a.T + (kBack ? piece.first - 1 : piece.last + 1);
+  const std::int64_t e =
+      a.boundaries.exponent[kBack][b * a.pieces.count + piece.number + (kBack ? 0 : 1)] - from - taken;
+  constexpr std::int64_t most = 1021;  // as in scale_of
+  a.kept.exponent[kBack][at] = static_cast<std::int32_t>(min(max(e, -most), most));
+  if (e < -most || e > most) a.kept.flag[b] = 1;
+}
+
+// A piece's positions. Where two pieces meet, the position is the earlier one's forwards, and given to the other; it is
+// the later one's backwards. `now`, `next`: the cells; `room`: for emissions.
 template <bool kBack, class P, class Index, class Steps>
 __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, P* now, P* next, P* room,
                      unsigned* peaks) {
   const std::int64_t b = blockIdx.x;
-  const std::int32_t T = a.kept.scores.length[b], K = view.K;
-  if (T == 0) return;
+  const std::int32_t K = view.K;
+  const Piece piece(a.kept.scores.length[b], a.pieces.steps, static_cast<std::int32_t>(blockIdx.z));
+  if (!piece.there()) return;
+  // Whether it begins where pieces meet; a scan is in double.
+  const bool inside = sizeof(P) == 8 && (kBack ? piece.number + 1 < piece.of : piece.number > 0);
+  const std::int64_t boundary = b * a.pieces.count + piece.number + (kBack ? 1 : 0);
+  const std::int32_t T = piece.last - piece.first + (kBack && inside ? 0 : 1), given = !kBack && inside ? 1 : 0;
   constexpr std::int64_t step = kBack ? -1 : 1;
-  const std::int64_t first = b * a.T + (kBack ? T - 1 : 0);
+  const std::int64_t first = b * a.T + piece.first, begin = first + (kBack ? T - 1 : 0);
   const bool at_outs = kBack && Steps::kResident && a.work.at_outs;
   const std::int64_t kept_row = at_outs ? a.join.outs : view.cells;
-  P* kept = (kBack ? a.kept.beta : a.kept.alpha) + first * kept_row;
-  std::int32_t* exponent = a.kept.exponent[kBack] + first;
-  Rows<P, kBack> rows(room, a.shape.rows, a.kept.scores.emissions + b * a.T * (K + 1), K, T);
+  P* kept = (kBack ? a.kept.beta : a.kept.alpha) + begin * kept_row;
+  std::int32_t* exponent = a.kept.exponent[kBack] + begin;
+  Rows<P, kBack> rows(room, a.shape.rows, a.kept.scores.emissions + first * (K + 1), K, T);
   const std::int32_t thread = thread_number();
   Peak<unsigned> peak(peaks, 0, thread);
   const AtOuts<P> outs(a.join, thread);
@@ -165,25 +218,21 @@ __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps
   };
   for (std::int32_t c = threadIdx.x; c <= view.cells + view.extras; c += blockDim.x) now[c] = next[c] = 0;
   rows.stage(0);
-  const P* edge = kBack ? a.kept.scores.end : a.kept.scores.start;
-  unsigned largest = 0;
-  for (std::int32_t o = threadIdx.x; o < view.outs; o += blockDim.x) {
-    const std::int32_t label = view.label[o], cell = view.stored[o];
-    if (label == K) continue;
-    const P v = a.sweep[kBack].begins[o] ? edge[label] * rows[0][label] : P{0};
-    now[cell] = v;
-    if (!Steps::kResident) kept[cell] = v;
-    largest = max(largest, high_word(v));
-  }
+  unsigned largest =
+      inside ? begin_at_boundary<kBack>(a, boundary, rows[0], now) : begin_at_edge<kBack>(a, view, rows[0], now);
   peak.leave(0, largest);
-  if (threadIdx.x == 0) *exponent = 0;
+  if (threadIdx.x == 0 && !inside) *exponent = 0;
   __syncthreads();
+  if (!Steps::kResident && !given) copy_out(kept, now, view.cells, thread);
 
   const bool notes = thread == 0;
+  std::int64_t taken = 0;
   for (std::int32_t n = 1; n < T; ++n) {
     const auto loaded = steps.load(now);
     const unsigned seen = peak.of_a_warp(n - 1);
-    if constexpr (Steps::kResident) leave();
+    if constexpr (Steps::kResident) {
+      if (n > given) leave();
+    }
     kept += step * kept_row;
     exponent += step;
     if (!rows.staged(n)) rows.stage(n);
@@ -199,13 +248,16 @@ __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps
     largest = 0;
     steps.finish(sums, now, Emit<P>{rows[n], next, Steps::kResident ? nullptr : kept, scale, largest});
     peak.leave(n, largest);
-    if (notes) *exponent = e;
+    taken += e;
+    if (notes && n > given) *exponent = e;
     __syncthreads();
     P* swap = now;
     now = next;
     next = swap;
   }
   if constexpr (Steps::kResident) leave();
+  if (sizeof(P) == 8 && thread == 0 && (kBack ? piece.number > 0 : piece.number + 1 < piece.of))
+    connect<kBack>(a, piece, inside ? a.boundaries.exponent[kBack][boundary] : 0, taken);
 }
 
 template <class P, class Index, class Steps>
@@ -235,7 +287,7 @@ __global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(cons
   }
   const int back = blockIdx.y;
   const DeviceSweep& sweep = a.sweep[back];
-  if (threadIdx.x == 0 && back == 0) a.kept.flag[b] = 0;
+  if (threadIdx.x == 0 && back == 0 && a.pieces.count == 1) a.kept.flag[b] = 0;
   char* at = shared;
   const auto take = [&](std::int64_t bytes) {
     char* here = at;
@@ -253,7 +305,9 @@ __global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(cons
     walk_a_way(a, view, Steps(view, matrix, thin), reinterpret_cast<P*>(at), rows, peaks);
   } else {
     const std::int64_t most = room_for(max(a.sweep[0].all_cells, a.sweep[1].all_cells));
-    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(at) : a.work.cells + (b * 2 + back) * 2 * most;
+    P* cells = a.shape.cells_on_chip
+                   ? reinterpret_cast<P*>(at)
+                   : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) * 2 * most;
     with_general_steps<SumProduct<P>, Index, kKeep>(
         sweep, matrix, thin, at, cells,
         [&](const auto& view, const auto& steps, P* there) { walk_a_way(a, view, steps, there, rows, peaks); });
@@ -261,34 +315,49 @@ __global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(cons
 }
 
 template <class P, class Index, Keep kKeep, std::int32_t kKind = 0>
-void launch(const Args<P>& args, std::int64_t B, bool gold, int gold_bytes, cudaStream_t stream) {
+void launch(const Args<P>& args, bool gold, int gold_bytes, cudaStream_t stream) {
   const int bytes = std::max(args.shape.bytes, gold ? gold_bytes : 0);
-  launch_kernel(pass_kernel<P, Index, kKeep, kKind>, dim3(static_cast<unsigned>(B), gold ? 3 : 2),
+  const auto B = static_cast<unsigned>(args.batch.size), pieces = static_cast<unsigned>(args.pieces.count);
+  launch_kernel(pass_kernel<P, Index, kKeep, kKind>, dim3(B, gold ? 3 : 2, pieces),
                 static_cast<unsigned>(args.shape.threads), bytes, stream, args, "forward and backward");
 }
 
 }  // namespace
 
 template <class P>
-PassWork<P> cut_pass(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, bool gold) {
-  const auto B = static_cast<std::size_t>(batch.size);
+PassWork<P> cut_pass(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
+                     bool gold) {
+  const auto blocks = 2 * static_cast<std::size_t>(batch.size) * static_cast<std::size_t>(pieces.count);
   const auto most = static_cast<std::size_t>(room_for(std::max(c.forward.all_cells, c.backward.all_cells)));
   const Shape shape = shape_of<P>(c, batch);
   PassWork<P> work{};
-  work.cells = cutter.take<P>(shape.cells_on_chip ? 0 : B * 4 * most);
+  work.pieces = pieces;
+  work.cells = cutter.take<P>(shape.cells_on_chip ? 0 : blocks * 2 * most);
   work.whole = shape.resident;
   work.at_outs = shape.resident && can_be_at_outs(c.join, shape.threads);
+  if (pieces.count > 1) {
+    if constexpr (sizeof(P) == 8) work.scan = cut_scan(cutter, c, batch, pieces, gold);
+    return work;
+  }
+  // Beside the pass if the blocks find a processor each, else beside the join.
+  if (gold) work.gold = 3 * batch.size <= c.processors ? Follows::pass : Follows::join;
   if (gold && gold_bytes(c) == 0)
-    work.stamps = cutter.take<std::int32_t>(B * 2 * static_cast<std::size_t>(c.topology.Q));
+    work.stamps =
+        cutter.take<std::int32_t>(static_cast<std::size_t>(batch.size) * 2 * static_cast<std::size_t>(c.topology.Q));
   return work;
 }
 
 template <class P>
 void run_pass(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& work,
-              bool gold, cudaStream_t stream) {
-  const Args<P> args{{c.forward, c.backward}, c.join, c.topology, kept, work, shape_of<P>(c, batch), batch.length};
-  gold = gold && gold_beside_pass(c, batch);
-  const auto go = [&](auto* launcher) { launcher(args, batch.size, gold, gold_bytes(c), stream); };
+              cudaStream_t stream) {
+  if constexpr (sizeof(P) == 8) {
+    if (work.pieces.count > 1)
+      run_scan(c, batch, work.pieces, kept.scores, work.scan, {kept.flag, kept.leaves}, stream);
+  }
+  const Args<P> args{{c.forward, c.backward}, c.join,       c.topology, kept,        work,
+                     shape_of<P>(c, batch),   batch.length, batch,      work.pieces, work.scan.boundaries};
+  const bool gold = work.gold == Follows::pass;
+  const auto go = [&](auto* launcher) { launcher(args, gold, gold_bytes(c), stream); };
   if (args.shape.resident) {
     if (sizeof(P) == 8 || c.forward.kind == 0) go(launch<P, std::uint16_t, Keep::registers, 0>);
     if constexpr (sizeof(P) == 4) {
@@ -304,11 +373,11 @@ void run_pass(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>
   }
 }
 
-template PassWork<float> cut_pass(Cutter&, const DeviceConstraint::Impl&, const Batch&, bool);
-template PassWork<double> cut_pass(Cutter&, const DeviceConstraint::Impl&, const Batch&, bool);
-template void run_pass(const DeviceConstraint::Impl&, const Batch&, const Kept<float>&, const PassWork<float>&, bool,
+template PassWork<float> cut_pass(Cutter&, const DeviceConstraint::Impl&, const Batch&, const Pieces&, bool);
+template PassWork<double> cut_pass(Cutter&, const DeviceConstraint::Impl&, const Batch&, const Pieces&, bool);
+template void run_pass(const DeviceConstraint::Impl&, const Batch&, const Kept<float>&, const PassWork<float>&,
                        cudaStream_t);
-template void run_pass(const DeviceConstraint::Impl&, const Batch&, const Kept<double>&, const PassWork<double>&, bool,
+template void run_pass(const DeviceConstraint::Impl&, const Batch&, const Kept<double>&, const PassWork<double>&,
                        cudaStream_t);
 
 }  // namespace regccrf::cuda

@@ -61,7 +61,7 @@ struct Exact {
 
 // The sum of all threads' sums, to all of them. `kThreads`: of the block, at most.
 template <int kThreads>
-__device__ double block_sum(Exact mine) {
+__device__ Exact block_exact(Exact mine) {
   __shared__ double sums[kThreads / 32], rests[kThreads / 32];
   for (int bit = 16; bit > 0; bit /= 2) {
     const double sum = __shfl_xor_sync(0xffffffffu, mine.sum, bit), rest = __shfl_xor_sync(0xffffffffu, mine.rest, bit);
@@ -79,15 +79,20 @@ __device__ double block_sum(Exact mine) {
     all.add(sums[i]);
     all.rest += rests[i];
   }
-  return all.value();
+  return all;
+}
+template <int kThreads>
+__device__ double block_sum(Exact mine) {
+  return block_exact<kThreads>(mine).value();
 }
 
-// This thread's share of a path's score. `label(t)`: of position t; `row`: [T] of its emissions.
+// This thread's share of a path's score, of what positions begin … end - 1 and the transitions to them add. `label(t)`:
+// of position t; `row`: [T] of its emissions.
 template <class LabelAt>
 __device__ Exact path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
-                            const LabelAt& label) {
+                            const LabelAt& label, std::int32_t begin, std::int32_t end) {
   Exact sum;
-  for (std::int32_t t = threadIdx.x; t < T; t += blockDim.x) {
+  for (std::int32_t t = begin + static_cast<std::int32_t>(threadIdx.x); t < end; t += blockDim.x) {
     const std::int64_t a = label(t);
     if (a < 0 || a >= K) continue;
     sum.add(score_at(batch.emissions, batch.emissions_type, row[t] * K + a));
@@ -98,6 +103,11 @@ __device__ Exact path_score(const Batch& batch, std::int32_t K, std::int32_t T, 
     if (before >= 0 && before < K) sum.add(score_at(batch.transitions, batch.type, before * K + a));
   }
   return sum;
+}
+template <class LabelAt>
+__device__ Exact path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
+                            const LabelAt& label) {
+  return path_score(batch, K, T, row, label, 0, T);
 }
 
 }  // namespace regccrf::cuda

@@ -20,6 +20,20 @@ namespace regccrf::cuda {
 // Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers.
 enum class Keep { memory, chip, registers };
 
+// The larger word of a number ≥ 0: ordered as the numbers are, and holds the exponent.
+__device__ inline unsigned high_word(float x) { return __float_as_uint(x); }
+__device__ inline unsigned high_word(double x) { return static_cast<unsigned>(__double2hiint(x)); }
+
+// 2^-e for the exponent e of the number with this high word, and e.
+__device__ inline float scale_of(unsigned high, std::int32_t& e, float) {
+  e = high ? min(max(static_cast<std::int32_t>(high >> 23) - 127, -125), 125) : 0;
+  return __uint_as_float(static_cast<unsigned>(127 - e) << 23);
+}
+__device__ inline double scale_of(unsigned high, std::int32_t& e, double) {
+  e = high ? min(max(static_cast<std::int32_t>(high >> 20) - 1023, -1021), 1021) : 0;
+  return __hiloint2double((1023 - e) << 20, 0);
+}
+
 // From a block's cells to those of the step behind: rows are read four cells at a time.
 __host__ __device__ inline std::int64_t room_for(std::int32_t all_cells) {
   return (std::int64_t{all_cells} + 3) / 4 * 4;

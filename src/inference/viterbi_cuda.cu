@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "inference/scan_cuda.h"
 #include "inference/viterbi_cuda.h"
 
 namespace regccrf::cuda {
@@ -391,12 +392,16 @@ Plan plan_of(Memory memory, const DeviceConstraint::Impl& c, const Batch& batch)
 }  // namespace
 
 std::size_t viterbi_bytes(const DeviceConstraint& constraint, const Batch& batch) {
+  const Pieces pieces = choose_pieces(constraint, batch, viterbi_costs(constraint.impl().topology.nodes));
+  if (pieces.count > 1) return viterbi_bytes(constraint, batch, pieces);
   return plan_of(Memory{}, constraint.impl(), batch).bytes;
 }
 
 void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best& best, Memory memory, void* stream) {
   check_batch("viterbi", batch);
   if (batch.size == 0) return;
+  const Pieces pieces = choose_pieces(constraint, batch, viterbi_costs(constraint.impl().topology.nodes));
+  if (pieces.count > 1) return viterbi(constraint, batch, best, pieces, memory, stream);
   const DeviceConstraint::Impl& c = constraint.impl();
   const Plan plan = plan_of(memory, c, batch);
   const auto s = static_cast<cudaStream_t>(stream);

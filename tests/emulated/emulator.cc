@@ -242,7 +242,7 @@ void ready_fibers(unsigned threads) {
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::runtime_error("[emulator] block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) +
-                           ") of " + std::to_string(blockDim.x) + " threads: " + what);
+                           ", " + std::to_string(blockIdx.z) + ") of " + std::to_string(blockDim.x) + " threads: " + what);
 }
 
 std::string where(const Fiber& fiber) {
@@ -357,10 +357,10 @@ void run(dim3 grid, unsigned threads, std::size_t bytes, const std::function<voi
   gridDim = grid;
   blockDim = threads;
   const bool backwards = random_numbers() % 2 == 0;
-  const unsigned blocks = grid.x * grid.y;
+  const unsigned blocks = grid.x * grid.y * grid.z;
   for (unsigned i = 0; i < blocks; ++i) {
     const unsigned block = backwards ? blocks - 1 - i : i;
-    blockIdx = {block % grid.x, block / grid.x, 0};
+    blockIdx = {block % grid.x, block / grid.x % grid.y, block / grid.x / grid.y};
     run_block(threads, bytes);
   }
   check_allocations();
