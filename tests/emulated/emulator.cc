@@ -242,7 +242,8 @@ void ready_fibers(unsigned threads) {
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::runtime_error("[emulator] block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) +
-                           ", " + std::to_string(blockIdx.z) + ") of " + std::to_string(blockDim.x) + " threads: " + what);
+                           ", " + std::to_string(blockIdx.z) + ") of " + std::to_string(blockDim.x) +
+                           " threads: " + what);
 }
 
 std::string where(const Fiber& fiber) {
