@@ -247,6 +247,9 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   check(cudaGetDevice(&device), "no device");
   check(cudaDeviceGetAttribute(&impl->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "shared memory");
   check(cudaDeviceGetAttribute(&impl->processors, cudaDevAttrMultiProcessorCount, device), "processors");
+  int major = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute capability");
+  impl->early = major >= 9;
   check(cudaMalloc(&impl->memory, p.bytes().size()), "memory for a constraint");
   check(cudaMemcpy(impl->memory, p.bytes().data(), p.bytes().size(), cudaMemcpyHostToDevice), "copying a constraint");
   for (const auto& [pointer, at] : places) *pointer = static_cast<const char*>(impl->memory) + at;

@@ -20,15 +20,42 @@ inline void check(cudaError_t error, const char* what) {
 }
 
 // Launches a kernel of one argument. Sources hold no launch syntax of their own, nor declare dynamic shared memory, so
-// that they are plain C++ to the compiler of tests/emulated.
+// that they are plain C++ to the compiler of tests/emulated. `early`: it may begin while the kernel before it on the
+// stream still runs, and has to call wait_for_kernel_before().
 template <class Args>
 void launch_kernel(void (*kernel)(Args), dim3 grid, unsigned threads, std::int64_t bytes, cudaStream_t stream,
-                   std::type_identity_t<Args> args, const char* what) {
+                   std::type_identity_t<Args> args, const char* what, bool early = false) {
   constexpr std::int64_t unasked = 24 << 10;  // every kernel may have 48 KB, with what it declares itself
   if (bytes > unasked)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), what);
+  if (early) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = static_cast<std::size_t>(bytes);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    return check(cudaLaunchKernelEx(&config, kernel, args), what);
+  }
   void* list[] = {&args};
   check(cudaLaunchKernel(kernel, grid, dim3(threads), list, static_cast<std::size_t>(bytes), stream), what);
+}
+
+// In a kernel that was launched early, by every thread before it reads what kernels before have written.
+__device__ inline void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The kernel behind this one may begin, if it is launched early, once all blocks have come here or ended.
+__device__ inline void let_kernel_behind_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
 }
 
 // A block's dynamic shared memory.
@@ -93,6 +120,7 @@ struct DeviceConstraint::Impl {
   std::int64_t products = 0;
   int shared_bytes = 0;  // what a block may have
   int processors = 0;
+  bool early = false;  // the device lets kernels begin early
 };
 
 // Cuts a call's memory into arrays. With no memory it only adds up sizes, so that *_bytes and the call agree.

@@ -158,6 +158,7 @@ __device__ void transitions(const Args<P>& a) {
 
 template <class P, class In>
 __global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
+  let_kernel_behind_begin();
   const std::int64_t b = blockIdx.y;
   if (b == a.B) {
     if (a.double_scores) {
@@ -188,7 +189,8 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
 
 template <class P, class In>
 void launch(const Args<P>& args, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(std::max<std::int64_t>((args.T + kRows - 1) / kRows, 1));
+  const auto blocks =
+      static_cast<unsigned>(std::max<std::int64_t>((args.T + kRows - 1) / kRows, 8));  // for transitions
   launch_kernel(prepare_kernel<P, In>, dim3(blocks, static_cast<unsigned>(args.B) + 1), kThreads, 0, stream, args,
                 "preparing scores");
 }

@@ -59,9 +59,9 @@ struct Exact {
   __device__ double value() const { return sum + rest; }
 };
 
-// The sum of all threads' sums, to all of them. `kThreads`: of the block, at most.
+// The sum of the first `threads` threads' sums, to all threads. `kThreads`: of the block, at most.
 template <int kThreads>
-__device__ Exact block_exact(Exact mine) {
+__device__ Exact block_exact(Exact mine, std::int32_t threads = kThreads) {
   __shared__ double sums[kThreads / 32], rests[kThreads / 32];
   for (int bit = 16; bit > 0; bit /= 2) {
     const double sum = __shfl_xor_sync(0xffffffffu, mine.sum, bit), rest = __shfl_xor_sync(0xffffffffu, mine.rest, bit);
@@ -75,15 +75,16 @@ __device__ Exact block_exact(Exact mine) {
   }
   __syncthreads();
   Exact all;
-  for (unsigned i = 0; i < blockDim.x / 32; ++i) {
+#pragma unroll 1
+  for (std::int32_t i = 0; 32 * i < min(threads, static_cast<std::int32_t>(blockDim.x)); ++i) {
     all.add(sums[i]);
     all.rest += rests[i];
   }
   return all;
 }
 template <int kThreads>
-__device__ double block_sum(Exact mine) {
-  return block_exact<kThreads>(mine).value();
+__device__ double block_sum(Exact mine, std::int32_t threads = kThreads) {
+  return block_exact<kThreads>(mine, threads).value();
 }
 
 // This thread's share of a path's score, of what positions begin … end - 1 and the transitions to them add. `label(t)`:
@@ -92,6 +93,7 @@ template <class LabelAt>
 __device__ Exact path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
                             const LabelAt& label, std::int32_t begin, std::int32_t end) {
   Exact sum;
+#pragma unroll 1
   for (std::int32_t t = begin + static_cast<std::int32_t>(threadIdx.x); t < end; t += blockDim.x) {
     const std::int64_t a = label(t);
     if (a < 0 || a >= K) continue;

@@ -295,6 +295,7 @@ __device__ void answer(const Args<P, Score>& a, std::int32_t T) {
 
 template <class P, class Score, class Index, Keep kKeep>
 __global__ void __launch_bounds__(kMostThreads, 1) walk_kernel(const __grid_constant__ Args<P, Score> a) {
+  wait_for_kernel_before();
   const std::int64_t b = blockIdx.x;
   if (a.only && !a.only[b]) return;
   const std::int32_t T = a.scores.length[b];
@@ -345,7 +346,7 @@ void run(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, 
   const Args<P, Score> args{{c.forward, c.backward}, c.topology, c.join, batch, scores, work, s, best, only, redo};
   const auto launch = [&](auto* kernel) {
     launch_kernel(kernel, dim3(static_cast<unsigned>(batch.size), 2), static_cast<unsigned>(s.threads), s.bytes, stream,
-                  args, "viterbi");
+                  args, "viterbi", c.early);
   };
   if (s.on_chip) {
     launch(walk_kernel<P, Score, std::uint16_t, Keep::chip>);

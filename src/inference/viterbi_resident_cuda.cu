@@ -26,7 +26,7 @@ namespace {
 constexpr std::uint32_t kMostCost = (1u << 23) - 1, kMostKept = 1u << 29;
 constexpr std::int32_t kRenewal = 32;  // steps until the lowest cost is taken off; before, no cost reaches kNoWay
 static_assert(kMostKept + 2 * (kRenewal + 1) * std::uint64_t{kMostCost} < kNoWay + 2 * std::uint64_t{kMostCost});
-constexpr std::int32_t kMostChunk = 16;  // steps brought at once
+constexpr std::int32_t kMostChunk = 32;  // steps brought at once
 
 // What a block has on chip, in bytes from the beginning of its shared memory; rows and cells of the walk make way for
 // steps of the path.
@@ -75,7 +75,7 @@ Layout layout_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   at.rows = take((at.row_count + 1) * (K + 1), 4);
   at.cells = take(2 * room_for(std::max(c.forward.all_cells, c.backward.all_cells)), 4);
   const std::int64_t room = (c.shared_bytes - begin) / step;
-  at.chunks = static_cast<std::int32_t>(std::clamp<std::int64_t>(room, 2, 4));
+  at.chunks = static_cast<std::int32_t>(std::clamp<std::int64_t>(room, 2, 3));
   at.chunk = static_cast<std::int32_t>(std::clamp<std::int64_t>(room / at.chunks, 1, kMostChunk));
   at.chunk = std::min(at.chunk, std::max({at.steps[0], at.steps[1], 1}));
   bytes = std::max(bytes, begin + at.chunks * at.chunk * step);
@@ -120,21 +120,23 @@ __device__ std::uint32_t cost_of(float score, float largest, float scale) {
 
 // Scores are brought as they are, all at once, and become costs where they lie. A thread turns those that it brought.
 template <class Turn>
-__device__ void each_own(std::int64_t count, const Turn& turn) {
-  for (std::int64_t i = 4 * threadIdx.x; i < count; i += 4 * blockDim.x) turn(i);
+__device__ void each_own(std::int32_t count, const Turn& turn) {
+#pragma unroll 1
+  for (auto i = static_cast<std::int32_t>(4 * threadIdx.x); i < count; i += static_cast<std::int32_t>(4 * blockDim.x))
+    turn(i);
 }
 struct Costs {
   std::uint32_t* here;
   const float* from;
-  std::int64_t count;
+  std::int32_t count;
   const double* largest;
 
   __device__ void bring() const {
-    each_own(count, [&](std::int64_t i) { __pipeline_memcpy_async(here + i, from + i, 16); });
+    each_own(count, [&](std::int32_t i) { __pipeline_memcpy_async(here + i, from + i, 16); });
   }
   __device__ void turn(float scale) const {
     const auto most = static_cast<float>(*largest);
-    each_own(count, [&](std::int64_t i) {
+    each_own(count, [&](std::int32_t i) {
       float four[4];
       load4(reinterpret_cast<const float*>(here + i), four);
       store4(here + i, {cost_of(four[0], most, scale), cost_of(four[1], most, scale), cost_of(four[2], most, scale),
@@ -146,12 +148,12 @@ struct Costs {
 // act for both sweeps' entries of g, and for the scores of the end that a direction begins at.
 template <class Act>
 __device__ void each_matrix(const Args& a, int back, const Act& act) {
+#pragma unroll 1
   for (int s = 0; s < 2; ++s) {
     const DeviceSweep& sweep = a.sweep[s];
     const double* largest = a.scores.shifts;
     act(Costs{on_chip<std::uint32_t>(a.at.matrix[s]), a.scores.matrix[s], sweep.entries, largest});
-    act(Costs{on_chip<std::uint32_t>(a.at.thin[s]), a.scores.thin[s], std::int64_t{sweep.thin} * sweep.thin_slots,
-              largest});
+    act(Costs{on_chip<std::uint32_t>(a.at.thin[s]), a.scores.thin[s], sweep.thin * sweep.thin_slots, largest});
   }
   act(Costs{on_chip<std::uint32_t>(a.at.edges), back ? a.scores.end : a.scores.start, a.sweep[0].K,
             a.scores.shifts + 1 + back});
@@ -180,12 +182,15 @@ class CostRows {
     end_ = n + rows;
     first_ = kBack ? T_ - end_ : n;
     const float* from = emissions_ + std::int64_t{first_} * width_;
+#pragma unroll 1
     for (std::int32_t i = threadIdx.x; i < rows * width_; i += blockDim.x)
       __pipeline_memcpy_async(room_ + i, from + i, 4);
+#pragma unroll 1
     for (std::int32_t r = threadIdx.x; r < rows; r += blockDim.x)
       __pipeline_memcpy_async(largest_here_ + r, largest_ + first_ + r, 8);
   }
   __device__ void turn(float scale) const {
+#pragma unroll 1
     for (std::int32_t i = threadIdx.x; i < rows_ * width_; i += blockDim.x) {
       const auto largest = static_cast<float>(largest_here_[i / width_]);
       room_[i] = cost_of(__uint_as_float(room_[i]), largest, scale);
@@ -219,9 +224,11 @@ __device__ std::uint32_t block_least(std::uint32_t mine, std::uint32_t* room) {
 // Takes the lowest cost off all cells; how much that was. Meets.
 __device__ std::uint32_t take_off(std::uint32_t* cells, std::int32_t count, std::uint32_t* room) {
   std::uint32_t least = kNoWay;
+#pragma unroll 1
   for (std::int32_t c = threadIdx.x; c < count; c += blockDim.x) least = min(least, cells[c]);
   least = block_least(least, room);
   if (least == kNoWay) return 0;
+#pragma unroll 1
   for (std::int32_t c = threadIdx.x; c < count; c += blockDim.x)
     if (cells[c] < kNoWay) cells[c] = min(cells[c] - least, kMostKept);
   __syncthreads();
@@ -244,6 +251,7 @@ __device__ void begin(const Args& a, const SweepView<Index>& view, const std::ui
                       std::int32_t thread) {
   constexpr std::int32_t together = 4;
   const auto threads = static_cast<std::int32_t>(blockDim.x);
+#pragma unroll 1
   for (std::int32_t first = thread; first < view.outs; first += together * threads) {
     std::int32_t label[together], cell[together];
     bool begins[together];
@@ -264,36 +272,44 @@ __device__ void begin(const Args& a, const SweepView<Index>& view, const std::ui
 
 // What the path is followed by, on its way onto the chip while the block walks.
 __device__ void bring_tables(const Args& a) {
-  const auto bring = [&](int to, const char* from, std::int64_t bytes) {
-    for (std::int64_t i = 16 * threadIdx.x; i < bytes; i += 16 * blockDim.x)
+  const auto bring = [&](int to, const char* from, std::int32_t bytes) {
+#pragma unroll 1
+    for (auto i = static_cast<std::int32_t>(16 * threadIdx.x); i < bytes;
+         i += static_cast<std::int32_t>(16 * blockDim.x))
       __pipeline_memcpy_async(on_chip<char>(to) + i, from + i, 16);
   };
+#pragma unroll 1
   for (int back = 0; back < 2; ++back) {
     const DeviceSweep& sweep = a.sweep[back];
-    const std::int64_t sources = std::int64_t{sweep.thin} * sweep.thin_slots;
-    bring(a.at.row_of[back], reinterpret_cast<const char*>(sweep.row_of), sweep.cells * sizeof(RowOf));
-    bring(a.at.source[back], sweep.hot + sweep.thin_source_at, sources * sizeof(Pair<std::uint16_t>));
-    bring(a.at.group[back], sweep.hot + sweep.group_at, sweep.groups * sizeof(SweepGroup));
+    bring(a.at.row_of[back], reinterpret_cast<const char*>(sweep.row_of), sweep.cells * int{sizeof(RowOf)});
+    bring(a.at.source[back], sweep.hot + sweep.thin_source_at,
+          sweep.thin * sweep.thin_slots * int{sizeof(Pair<std::uint16_t>)});
+    bring(a.at.group[back], sweep.hot + sweep.group_at, sweep.groups * int{sizeof(SweepGroup)});
   }
 }
 
+// The length of the sequence.
 template <class Steps, bool kBack, class Index>
-__device__ void walk(const Args& a, std::int32_t T) {
+__device__ std::int32_t walk(const Args& a) {
   const std::int64_t b = blockIdx.x;
   const SweepView<Index> view(a.sweep[kBack], a.sweep[kBack].hot, 1);
-  const std::int32_t last = Halves(T, a.at.share).steps[kBack], thread = thread_number();
+  const std::int32_t thread = thread_number();
+  bring_tables(a);
+  Steps steps(view);
+  auto *now = on_chip<std::uint32_t>(a.at.cells), *next = now + room_for(view.cells + 1);
+#pragma unroll 1
+  for (std::int32_t c = thread; c <= view.cells; c += blockDim.x) now[c] = next[c] = kNoWay;
+  wait_for_kernel_before();  // from here on, scores
   each_matrix(a, kBack, [](const Costs& costs) { costs.bring(); });
+  const std::int32_t T = a.scores.length[b];
+  if (T == 0) return T;
+  const std::int32_t last = Halves(T, a.at.share).steps[kBack];
+  std::uint32_t* kept = a.work.kept[kBack] + b * a.at.steps[kBack] * view.cells;
   CostRows<kBack> rows(a, T);
   rows.bring(0);
   __pipeline_commit();
-  bring_tables(a);
-  __pipeline_commit();
-  Steps steps(view);
-  auto *now = on_chip<std::uint32_t>(a.at.cells), *next = now + room_for(view.cells + 1);
-  std::uint32_t* kept = a.work.kept[kBack] + b * a.at.steps[kBack] * view.cells;
-  for (std::int32_t c = thread; c <= view.cells; c += blockDim.x) now[c] = next[c] = kNoWay;
   const float scale = units(a.scores, b * a.batch.length, T);
-  __pipeline_wait_prior(1);
+  __pipeline_wait_prior(0);
   each_matrix(a, kBack, [&](const Costs& costs) { costs.turn(scale); });
   __syncthreads();
   rows.turn(scale);
@@ -326,47 +342,42 @@ __device__ void walk(const Args& a, std::int32_t T) {
   }
   copy_out(kept, now, view.cells, thread);
   if (thread == 0) a.work.taken[2 * b + kBack] = taken;
+  return T;
 }
 
 // --- and outwards again
 
-// One half of the path: what it is followed by, and the steps that are brought, chunk after chunk from the middle
-// outwards.
+// One half of the path: what it is followed by. Its steps are brought into a ring, chunk after chunk from the middle
+// outwards and from the end of the ring to its begin.
 template <class Index>
 struct Half {
   const SweepGroup* group;
   const RowOf* row_of;
-  const Pair<Index>* source;
-  const std::uint32_t *matrix, *thin_matrix;
+  const Index* source;
+  const std::uint32_t *matrix, *thin_matrix, *kept;
   std::uint32_t* ring;
-  const std::uint32_t* kept;
-  std::int32_t cells, steps, chunk, chunks;
+  std::int32_t cells, steps;
 
   __device__ Half(const Args& a, int back, std::int32_t T)
       : group(on_chip<SweepGroup>(a.at.group[back])),
         row_of(on_chip<RowOf>(a.at.row_of[back])),
-        source(on_chip<Pair<Index>>(a.at.source[back])),
+        source(on_chip<Index>(a.at.source[back])),
         matrix(on_chip<std::uint32_t>(a.at.matrix[back])),
         thin_matrix(on_chip<std::uint32_t>(a.at.thin[back])),
-        ring(on_chip<std::uint32_t>(a.at.ring) + (back ? a.at.chunks * a.at.chunk * a.sweep[0].cells : 0)),
         kept(a.work.kept[back] + std::int64_t{blockIdx.x} * a.at.steps[back] * a.sweep[back].cells),
+        ring(on_chip<std::uint32_t>(a.at.ring) + (back ? a.at.chunks * a.at.chunk * a.sweep[0].cells : 0)),
         cells(a.sweep[back].cells),
-        steps(Halves(T, a.at.share).steps[back]),
-        chunk(a.at.chunk),
-        chunks(a.at.chunks) {}
+        steps(Halves(T, a.at.share).steps[back]) {}
 
-  // Chunk j has the steps from low(j) to high(j), none if that is negative.
-  __device__ std::int32_t high(std::int32_t j) const { return steps - j * chunk; }
-  __device__ std::int32_t low(std::int32_t j) const { return max(high(j) - chunk + 1, 0); }
-  __device__ std::uint32_t* room(std::int32_t j) const { return ring + j % chunks * chunk * cells; }
-  // By some threads of the block; `thread`: of those.
-  __device__ void bring(std::int32_t j, std::int32_t thread, std::int32_t threads) const {
-    if (high(j) < 0) return;
-    const std::uint32_t *from = kept + std::int64_t{low(j)} * cells + 4 * thread,
-                        *end = kept + std::int64_t{high(j) + 1} * cells;
-    std::uint32_t* to = room(j) + 4 * thread;
+  // Chunk j, to place `slot` of the ring, by some threads of the block; `thread`: of those.
+  __device__ void bring(const Layout& at, std::int32_t j, std::int32_t slot, std::int32_t thread,
+                        std::int32_t threads) const {
+    const std::int32_t low = steps - (j + 1) * at.chunk + 1;  // steps before the first are not there
+    const std::uint32_t* from = kept + std::int64_t{low} * cells;
+    std::uint32_t* to = ring + slot * at.chunk * cells;
 #pragma unroll 1
-    for (; from < end; from += 4 * threads, to += 4 * threads) __pipeline_memcpy_async(to, from, 16);
+    for (std::int32_t i = 4 * thread + max(-low, 0) * cells; i < at.chunk * cells; i += 4 * threads)
+      __pipeline_memcpy_async(to + i, from + i, 16);
   }
 };
 
@@ -402,7 +413,7 @@ __device__ std::int32_t predecessor(const Half<Index>& half, Look& look, RowOf a
   };
   if (at.group == kThinGroup) {
     if (look.thin) {
-      const std::int32_t source = reinterpret_cast<const Index*>(half.source)[2 * at.entry + look.thin_source];
+      const std::int32_t source = half.source[2 * at.entry + look.thin_source];
       const std::uint32_t cost = half.thin_matrix[at.entry + look.thin_cost];
       if (source < half.cells) offer(now[source] + cost, source);
     }
@@ -427,22 +438,24 @@ __device__ std::int32_t predecessor(const Half<Index>& half, Look& look, RowOf a
   return __reduce_min_sync(0xffffffffu, best == least ? from : 0x7fffffff);
 }
 
-// A warp follows the path through chunk j. `n`, `cell`: where it is, and then where it has come to. `path`: of the
-// half's first step, with the others behind or, by `direction`, before it. A lane remembers one step's cell.
+// A warp follows the path through a chunk, up to step `low`. `n`, `cell`, `now`: where it is, and then where it has
+// come to. `path`: of the half's first step, with the others behind or, by `direction`, before it. A lane remembers the
+// cell of its own step, of those from `high` on.
 template <class Index>
-__device__ void follow(const Half<Index>& half, Look& look, std::int32_t j, std::int32_t& n, std::int32_t& cell,
+__device__ void follow(const Half<Index>& half, Look& look, std::int32_t ring_steps, std::int32_t high,
+                       std::int32_t low, std::int32_t& n, std::int32_t& cell, const std::uint32_t*& now,
                        std::int32_t* path, std::int32_t direction) {
-  const std::int32_t low = half.low(j), step = low + look.lane;
-  const std::uint32_t* now = half.room(j) + (n - low) * half.cells;
-  std::int32_t mine = half.cells;
-  while (cell < half.cells) {
-    if (n == step) mine = cell;
-    if (n == low) break;
+  const std::int32_t own = high - look.lane;
+  std::int32_t own_cell = n == own ? cell : half.cells;
+#pragma unroll 1
+  while (n > low && cell < half.cells) {
     --n;
     now -= half.cells;
+    if (now < half.ring) now += ring_steps * half.cells;
     cell = predecessor(half, look, half.row_of[cell], now);
+    if (n == own) own_cell = cell;
   }
-  if (mine < half.cells) path[direction * step] = half.row_of[mine].label;
+  if (own_cell < half.cells) path[direction * own] = half.row_of[own_cell].label;
 }
 
 // Where the best path is at the middle, and what it costs beside what was taken off. `delta`, `x`: the last steps of
@@ -499,6 +512,7 @@ __device__ Crossing meet(const DeviceJoin& join, const std::uint32_t* delta, con
 __device__ double largest_sum(const Args& a, std::int32_t T) {
   const double* shift = a.scores.shift + blockIdx.x * a.batch.length;
   double sum = 0;
+#pragma unroll 1
   for (std::int32_t t = threadIdx.x; t < T; t += blockDim.x) sum += shift[t];
   for (int bit = 16; bit > 0; bit /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
   return sum;
@@ -508,49 +522,64 @@ __device__ double largest_sum(const Args& a, std::int32_t T) {
 template <class Index, int kThreads>
 __device__ void answer(const Args& a, std::int32_t T) {
   const Answer answer(a.best, a.batch, T, a.sweep[0].K);
-  const Half<Index> forward(a, 0, T), backward(a, 1, T);
+  answer.clear(a.scores.bad);
+  if (threadIdx.x == 0) a.redo[answer.b] = 0;
+  if (T == 0) return answer.no_path(a.empty);
   const auto warp = static_cast<std::int32_t>(threadIdx.x) / 32;
   // The first two warps follow, and leave bringing to the others if there are any.
   const std::int32_t free = blockDim.x > 64 ? 64 : 0, thread = static_cast<std::int32_t>(threadIdx.x) - free,
                      threads = static_cast<std::int32_t>(blockDim.x) - free;
+  const Half<Index> forward(a, 0, T), backward(a, 1, T), half(a, warp == 1, T);
+  const std::int32_t chunk = a.at.chunk, ring_steps = a.at.chunks * chunk;
+  std::int32_t slot = a.at.chunks - 1;
   const auto bring = [&](std::int32_t j) {
     if (thread >= 0) {
-      forward.bring(j, thread, threads);
-      backward.bring(j, thread, threads);
+      forward.bring(a.at, j, slot, thread, threads);
+      backward.bring(a.at, j, slot, thread, threads);
     }
     __pipeline_commit();
+    slot = slot == 0 ? a.at.chunks - 1 : slot - 1;
   };
+#pragma unroll 1
   for (std::int32_t j = 0; j < a.at.chunks - 1; ++j) bring(j);
   __shared__ double largest[kThreads / 32];
   const double warps_largest = largest_sum(a, T);
   if (threadIdx.x % 32 == 0) largest[warp] = warps_largest;
   const float scale = units(a.scores, answer.b * a.batch.length, T);
-  answer.clear(a.scores.bad);
-  if (threadIdx.x == 0) a.redo[answer.b] = 0;
-  std::int32_t n = warp ? backward.steps : forward.steps, cell = 0;
-  Look look(a.sweep[warp != 0]);
+  std::int32_t n = half.steps, cell = 0;
+  const std::uint32_t* now = half.ring + (ring_steps - 1) * half.cells;
+  Look look(a.sweep[warp == 1]);
   double cost = static_cast<double>(a.work.taken[2 * answer.b]) + static_cast<double>(a.work.taken[2 * answer.b + 1]);
-  for (std::int32_t j = 0; forward.high(j) >= 0 || backward.high(j) >= 0; ++j) {
-    __pipeline_wait_prior(a.at.chunks - 2);
+#pragma unroll 1
+  for (std::int32_t j = 0; j * chunk <= max(forward.steps, backward.steps); ++j) {
+    if (a.at.chunks == 2) {
+      __pipeline_wait_prior(0);
+    } else {
+      __pipeline_wait_prior(1);
+    }
     __syncthreads();  // chunk j is there, and nobody reads the one before any more
     if (j == 0) {
-      const Crossing best = meet(a.join, forward.room(0) + (forward.steps - forward.low(0)) * forward.cells,
-                                 backward.room(0) + (backward.steps - backward.low(0)) * backward.cells,
-                                 on_chip<std::uint32_t>(a.at.reduce));
+      const Crossing best =
+          meet(a.join, forward.ring + (ring_steps - 1) * forward.cells,
+               backward.ring + (ring_steps - 1) * backward.cells, on_chip<std::uint32_t>(a.at.reduce));
       if (best.at.cell[0] < 0) {
         __pipeline_wait_prior(0);
         return answer.no_path(a.empty);
       }
-      cell = best.at.cell[warp != 0];
+      cell = best.at.cell[warp == 1];
       cost += best.cost;
     }
     bring(j + a.at.chunks - 1);
-    if (warp == 0 && forward.high(j) >= 0) follow(forward, look, j, n, cell, answer.path, 1);
-    if (warp == 1 && backward.high(j) >= 0) follow(backward, look, j, n, cell, answer.path + T - 1, -1);
+    if (warp < 2) {
+      const std::int32_t high = half.steps - j * chunk;
+      follow(half, look, ring_steps, high, max(high - chunk + 1, 0), n, cell, now, answer.path + (warp ? T - 1 : 0),
+             warp ? -1 : 1);
+    }
   }
   const double score = answer.score<kThreads>(a.scores.row);
   if (threadIdx.x != 0) return;
   double bound = a.scores.shifts[0] * (T - 1) + a.scores.shifts[1] + a.scores.shifts[2];
+#pragma unroll 1
   for (std::int32_t w = 0; w < static_cast<std::int32_t>(blockDim.x) / 32; ++w) bound += largest[w];
   const double error = T + 1 + cost / (1 << 24);
   if (bound - (cost - error) / static_cast<double>(scale) - score > kTolerance * fmax(1.0, fabs(score)))
@@ -563,26 +592,12 @@ constexpr int kThreads = 32 * kResidentKinds[kKind].warps;
 template <std::int32_t kKind>
 __global__ void __launch_bounds__(kThreads<kKind>, 1) resident_kernel(const __grid_constant__ Args a) {
   using Index = std::uint16_t;
-  const std::int64_t b = blockIdx.x;
-  const int back = blockIdx.y;
-  const std::int32_t T = a.scores.length[b];
-  if (T == 0) {
-    if (back) return;
-    const Answer answer(a.best, a.batch, T, a.sweep[0].K);
-    answer.clear(a.scores.bad);
-    if (threadIdx.x == 0) a.redo[b] = 0;
-    __syncthreads();
-    return answer.no_path(a.empty);
-  }
   constexpr ResidentKind kind = kResidentKinds[kKind];
   using Steps = ResidentSteps<MinPlus, Index, kind.slots, kind.repeats>;
-  if (back) {
-    walk<Steps, true, Index>(a, T);
-  } else {
-    walk<Steps, false, Index>(a, T);
-  }
+  const std::int32_t T = blockIdx.y ? walk<Steps, true, Index>(a) : walk<Steps, false, Index>(a);
+  let_kernel_behind_begin();
   __pipeline_wait_prior(0);
-  if (comes_last(a.scores.met + b)) answer<Index, kThreads<kKind>>(a, T);
+  if (comes_last(a.scores.met + blockIdx.x)) answer<Index, kThreads<kKind>>(a, T);
 }
 
 }  // namespace
@@ -609,7 +624,7 @@ void run_resident(const DeviceConstraint::Impl& c, const Batch& batch, const Bes
   const Args args{{c.forward, c.backward}, c.join, batch, scores, work, at, best, redo, c.topology.empty};
   const auto launch = [&](auto* kernel) {
     launch_kernel(kernel, dim3(static_cast<unsigned>(batch.size), 2), static_cast<unsigned>(at.threads), at.bytes,
-                  stream, args, "viterbi");
+                  stream, args, "viterbi", c.early);
   };
   if (c.forward.kind == 0) launch(resident_kernel<0>);
   if (c.forward.kind == 1) launch(resident_kernel<1>);

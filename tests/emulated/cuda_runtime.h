@@ -186,7 +186,11 @@ inline void do_on(cudaStream_t stream, const std::function<void()>& work) {
 
 enum cudaError_t { cudaSuccess, cudaErrorInvalidValue };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
-enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMultiProcessorCount };
+enum cudaDeviceAttr {
+  cudaDevAttrMaxSharedMemoryPerBlockOptin,
+  cudaDevAttrMultiProcessorCount,
+  cudaDevAttrComputeCapabilityMajor
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 
 inline const char* cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "invalid value"; }
@@ -203,7 +207,9 @@ inline cudaError_t cudaGetDevice(int* number) {
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
   const emulated::Device device = emulated::device();
-  *value = which == cudaDevAttrMultiProcessorCount ? device.processors : device.shared_bytes;
+  *value = which == cudaDevAttrMultiProcessorCount      ? device.processors
+           : which == cudaDevAttrComputeCapabilityMajor ? 9
+                                                        : device.shared_bytes;
   return cudaSuccess;
 }
 
@@ -240,6 +246,26 @@ cudaError_t cudaLaunchKernel(void (*kernel)(Args), dim3 grid, dim3 block, void**
   const Args given = *static_cast<const Args*>(args[0]);
   emulated::do_on(stream, [=] { emulated::run(grid, block.x, bytes, [&] { kernel(given); }); });
   return cudaSuccess;
+}
+
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  struct {
+    int programmaticStreamSerializationAllowed;
+  } val;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  std::size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+template <class Args>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Args), Args args) {
+  void* list[] = {&args};
+  return cudaLaunchKernel(kernel, config->gridDim, config->blockDim, list, config->dynamicSmemBytes, config->stream);
 }
 
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal };
