@@ -55,10 +55,12 @@ __device__ void row_of_emissions(const Args<P>& a, std::int64_t b, std::int64_t 
   const In* h = static_cast<const In*>(a.emissions) + row * a.K;
   P* out = a.out.emissions + (b * a.T + rank) * (a.K + 1);
   double largest = -INFINITY;
+  bool bad = false;
   for (std::int32_t k = lane; k < a.K; k += 32) {
     const double x = as_double(h[k]);
     if (isnan(x) || x == INFINITY) {
-      if (atomicCAS(&a.status[b].outcome, 0, static_cast<std::int32_t>(Outcome::bad_score)) == 0) {
+      bad = true;
+      if (a.status && atomicCAS(&a.status[b].outcome, 0, static_cast<std::int32_t>(Outcome::bad_score)) == 0) {
         a.status[b].position = static_cast<std::int32_t>(rank);
         a.status[b].label = k;
       }
@@ -66,7 +68,8 @@ __device__ void row_of_emissions(const Args<P>& a, std::int64_t b, std::int64_t 
     largest = fmax(largest, x);
   }
   largest = warp_max(largest);
-  const double shift = isfinite(largest) ? largest : 0;
+  bad = __any_sync(0xffffffffu, bad);
+  const double shift = bad && !a.status ? NAN : isfinite(largest) ? largest : 0;
   if (lane == 0) {
     a.out.shift[b * a.T + rank] = shift;
     a.out.row[b * a.T + rank] = row;
@@ -182,7 +185,7 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
     if (threadIdx.x == 0) {
       a.out.length[b] = length;
       a.out.met[b] = 0;
-      a.status[b].length = length;
+      if (a.status) a.status[b].length = length;
     }
   }
 }
@@ -223,8 +226,9 @@ Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constrain
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
              bool both, Status* status, const std::int64_t* gold, cudaStream_t stream) {
-  check(cudaMemsetAsync(status, 0, sizeof(Status) * static_cast<std::size_t>(batch.size), stream),
-        "clearing the status");
+  if (status)
+    check(cudaMemsetAsync(status, 0, sizeof(Status) * static_cast<std::size_t>(batch.size), stream),
+          "clearing the status");
   const Args<P> args{batch.size,
                      batch.length,
                      batch.batch_stride,

@@ -13,7 +13,7 @@ struct Prepared {
   std::int64_t* row;       // [B, T] where a position lies in the caller's arrays
   std::int32_t* gold;      // [B, T] its gold label, -1 for what is none
   P* emissions;            // [B, T, K + 1] exp(h − shift), or h itself; the last is the semiring's zero
-  double* shift;           // [B, T] the row's largest
+  double* shift;           // [B, T] the row's largest; NaN for bad scores where there is no status to say so
   P *matrix[2], *thin[2];  // the sweeps' entries of g, forward and backward
   P *start, *end;          // [K]
   double* shifts;          // [3] the largest of transitions, start, end: taken off with probabilities
@@ -26,7 +26,7 @@ enum class Scale { probability, log };
 template <class P>
 Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both);
 
-// `both`: also the backward sweep's matrices. Clears and sets status.
+// `both`: also the backward sweep's matrices. Clears and sets status, or may leave that to others: null.
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
              bool both, Status* status, const std::int64_t* gold, cudaStream_t stream);

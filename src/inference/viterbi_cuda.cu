@@ -279,7 +279,7 @@ __device__ Meeting meet(const Args<P, Score>& a, std::int32_t T) {
 template <class P, class Score, class Index>
 __device__ void answer(const Args<P, Score>& a, std::int32_t T) {
   const Answer answer(a.best, a.batch, T, a.topology.K);
-  answer.clear(a.scores.bad);
+  answer.clear(a.scores);
   if (threadIdx.x == 0 && a.redo) a.redo[answer.b] = 0;
   __syncthreads();
   const Meeting meeting = T > 0 ? meet(a, T) : Meeting{{-1, -1}};
@@ -407,10 +407,10 @@ void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best&
   const Plan plan = plan_of(memory, c, batch);
   const auto s = static_cast<cudaStream_t>(stream);
   if (plan.in_double) {
-    prepare(c, batch, plan.scores_double, Scale::log, true, best.status, nullptr, s);
+    prepare(c, batch, plan.scores_double, Scale::log, true, nullptr, nullptr, s);
     return run(c, batch, best, plan.scores_double, plan.work_double, nullptr, nullptr, s);
   }
-  prepare(c, batch, plan.scores, Scale::log, true, best.status, nullptr, s);
+  prepare(c, batch, plan.scores, Scale::log, true, nullptr, nullptr, s);
   if (plan.resident) {
     run_resident(c, batch, best, plan.scores, plan.work_resident, plan.redo, s);
   } else {

@@ -58,10 +58,24 @@ struct Answer {
   __device__ Answer(const Best& best_, const Batch& batch_, std::int32_t T_, std::int32_t K_)
       : best(best_), batch(batch_), b(blockIdx.x), T(T_), K(K_), path(best_.labels + blockIdx.x * batch_.length) {}
 
-  // Before anything else. `bad`: as Prepared has it.
-  __device__ void clear(const std::int32_t* bad) const {
+  // Before anything else: no labels, and the status but for Outcome::impossible. Meets.
+  template <class Score>
+  __device__ void clear(const Prepared<Score>& scores) const {
     for (std::int64_t t = threadIdx.x; t < batch.length; t += blockDim.x) path[t] = -1;
-    if (threadIdx.x == 0 && *bad) best.status[b].outcome = static_cast<std::int32_t>(Outcome::bad_transition);
+    const double* shift = scores.shift + b * batch.length;
+    bool bad = false;
+    for (std::int32_t t = threadIdx.x; t < T; t += blockDim.x) bad |= isnan(shift[t]);
+    bad = __syncthreads_or(bad);
+    if (threadIdx.x != 0) return;
+    Status status{static_cast<std::int32_t>(Outcome::fine), 0, 0, T};
+    if (bad) {
+      status.outcome = static_cast<std::int32_t>(Outcome::bad_score);
+      while (!isnan(shift[status.position])) ++status.position;
+      const std::int64_t row = scores.row[b * batch.length + status.position] * K;
+      while (score_at(batch.emissions, batch.emissions_type, row + status.label) < INFINITY) ++status.label;
+    }
+    if (*scores.bad) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
+    best.status[b] = status;
   }
   // `empty`: whether a sequence of no positions is legal.
   __device__ void no_path(std::int32_t empty) const {

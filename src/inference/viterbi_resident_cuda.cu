@@ -522,9 +522,11 @@ __device__ double largest_sum(const Args& a, std::int32_t T) {
 template <class Index, int kThreads>
 __device__ void answer(const Args& a, std::int32_t T) {
   const Answer answer(a.best, a.batch, T, a.sweep[0].K);
-  answer.clear(a.scores.bad);
   if (threadIdx.x == 0) a.redo[answer.b] = 0;
-  if (T == 0) return answer.no_path(a.empty);
+  if (T == 0) {
+    answer.clear(a.scores);
+    return answer.no_path(a.empty);
+  }
   const auto warp = static_cast<std::int32_t>(threadIdx.x) / 32;
   // The first two warps follow, and leave bringing to the others if there are any.
   const std::int32_t free = blockDim.x > 64 ? 64 : 0, thread = static_cast<std::int32_t>(threadIdx.x) - free,
@@ -542,6 +544,7 @@ __device__ void answer(const Args& a, std::int32_t T) {
   };
 #pragma unroll 1
   for (std::int32_t j = 0; j < a.at.chunks - 1; ++j) bring(j);
+  answer.clear(a.scores);
   __shared__ double largest[kThreads / 32];
   const double warps_largest = largest_sum(a, T);
   if (threadIdx.x % 32 == 0) largest[warp] = warps_largest;
