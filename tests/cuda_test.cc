@@ -717,7 +717,11 @@ TYPED_TEST(Cuda, BadScoresAreNamed) {
   EXPECT_EQ(got.status[1].position, 3);
   EXPECT_EQ(got.status[1].label, 2);
   EXPECT_NE(cuda::status_message("nll", srl(), 1, got.status[1]).find("position 3"), std::string::npos);
-  EXPECT_EQ(run_viterbi(there, x.there()).status[1].outcome, 1);
+  const cuda::Status of_viterbi = run_viterbi(there, x.there()).status[1];
+  EXPECT_EQ(of_viterbi.outcome, 1);
+  EXPECT_EQ(of_viterbi.position, 3);
+  EXPECT_EQ(of_viterbi.label, 2);
+  EXPECT_EQ(of_viterbi.length, x.T);
   std::vector<cuda::Status> status;
   EXPECT_EQ(run_k_best(there, x.there(), 2, &status)[1].size(), 0u);
   EXPECT_EQ(status[0].outcome, 0);

@@ -163,51 +163,44 @@ __device__ void each_matrix(const Args& a, int back, const Act& act) {
 template <bool kBack>
 class CostRows {
  public:
-  // `room`: for `count` rows of K + 1 numbers, and one of zeros.
-  __device__ CostRows(const Args& a, std::int32_t T)
-      : room_(on_chip<std::uint32_t>(a.at.rows) + a.sweep[0].K + 1),
-        largest_here_(on_chip<double>(a.at.largest)),
-        emissions_(a.scores.emissions + std::int64_t{blockIdx.x} * a.batch.length * (a.sweep[0].K + 1)),
-        largest_(a.scores.shift + std::int64_t{blockIdx.x} * a.batch.length),
-        count_(a.at.row_count),
-        width_(a.sweep[0].K + 1),
-        T_(T),
-        last_(Halves(T, a.at.share).steps[kBack]) {
-    for (std::int32_t k = threadIdx.x; k < width_; k += blockDim.x) room_[k - width_] = k + 1 < width_ ? 0 : kNoWay;
+  __device__ CostRows(const Args& a, std::int32_t T) : a_(a), T_(T) {
+    for (std::int32_t k = threadIdx.x; k < width(); k += blockDim.x)
+      room()[k - width()] = k + 1 < width() ? 0 : kNoWay;  // a row of zeros
   }
   // The rows of step n and those behind it are asked for; the block must not be reading rows. Once they are there and
   // the block has met, turn() makes them costs, and then it has to meet again.
   __device__ void bring(std::int32_t n) {
-    const std::int32_t rows = rows_ = min(count_, T_ - n);
-    end_ = n + rows;
+    rows_ = min(a_.at.row_count, T_ - n);
+    end_ = n + rows_;
     first_ = kBack ? T_ - end_ : n;
-    const float* from = emissions_ + std::int64_t{first_} * width_;
+    const std::int64_t row = blockIdx.x * a_.batch.length + first_;
+    const float* from = a_.scores.emissions + row * width();
 #pragma unroll 1
-    for (std::int32_t i = threadIdx.x; i < rows * width_; i += blockDim.x)
-      __pipeline_memcpy_async(room_ + i, from + i, 4);
+    for (std::int32_t i = threadIdx.x; i < rows_ * width(); i += blockDim.x)
+      __pipeline_memcpy_async(room() + i, from + i, 4);
 #pragma unroll 1
-    for (std::int32_t r = threadIdx.x; r < rows; r += blockDim.x)
-      __pipeline_memcpy_async(largest_here_ + r, largest_ + first_ + r, 8);
+    for (std::int32_t r = threadIdx.x; r < rows_; r += blockDim.x)
+      __pipeline_memcpy_async(on_chip<double>(a_.at.largest) + r, a_.scores.shift + row + r, 8);
   }
   __device__ void turn(float scale) const {
 #pragma unroll 1
-    for (std::int32_t i = threadIdx.x; i < rows_ * width_; i += blockDim.x) {
-      const auto largest = static_cast<float>(largest_here_[i / width_]);
-      room_[i] = cost_of(__uint_as_float(room_[i]), largest, scale);
+    for (std::int32_t i = threadIdx.x; i < rows_ * width(); i += blockDim.x) {
+      const auto largest = static_cast<float>(on_chip<double>(a_.at.largest)[i / width()]);
+      room()[i] = cost_of(__uint_as_float(room()[i]), largest, scale);
     }
   }
   __device__ bool there(std::int32_t n) const { return n < end_; }
-  // The step in the middle leaves out its emissions in one of the two directions.
-  __device__ const std::uint32_t* operator[](std::int32_t n) const {
-    return kBack && n == last_ ? room_ - width_ : room_ + ((kBack ? T_ - 1 - n : n) - first_) * width_;
+  // The step in the middle leaves out its emissions in one of the two directions. `last`: that step.
+  __device__ const std::uint32_t* at(std::int32_t n, std::int32_t last) const {
+    return kBack && n == last ? room() - width() : room() + ((kBack ? T_ - 1 - n : n) - first_) * width();
   }
 
  private:
-  std::uint32_t* room_;
-  double* largest_here_;
-  const float* emissions_;
-  const double* largest_;
-  std::int32_t count_, width_, T_, last_, first_ = 0, end_ = 0, rows_ = 0;
+  __device__ std::int32_t width() const { return a_.sweep[0].K + 1; }
+  __device__ std::uint32_t* room() const { return on_chip<std::uint32_t>(a_.at.rows) + width(); }
+
+  const Args& a_;
+  std::int32_t T_, first_ = 0, end_ = 0, rows_ = 0;
 };
 
 // --- towards the middle
@@ -316,7 +309,7 @@ __device__ std::int32_t walk(const Args& a) {
   steps.load_gains(view, on_chip<std::uint32_t>(a.at.matrix[kBack]), on_chip<std::uint32_t>(a.at.thin[kBack]));
   __syncthreads();
   std::uint64_t taken = 0;
-  begin<kBack>(a, view, on_chip<std::uint32_t>(a.at.edges), Emit{rows[0], now}, thread);
+  begin<kBack>(a, view, on_chip<std::uint32_t>(a.at.edges), Emit{rows.at(0, last), now}, thread);
   __syncthreads();
   for (std::int32_t n = 1; n <= last; ++n) {
     if (n % kRenewal == 0) taken += take_off(now, view.cells, on_chip<std::uint32_t>(a.at.reduce));
@@ -328,7 +321,7 @@ __device__ std::int32_t walk(const Args& a) {
       rows.turn(scale);
       __syncthreads();
     }
-    const Emit emit{rows[n], next};
+    const Emit emit{rows.at(n, last), next};
     const auto loaded = steps.load(now);
     copy_out(kept, now, view.cells, thread);
     kept += view.cells;
