@@ -10,6 +10,7 @@
 #include <random>
 
 #include "inference_fixture.h"
+#include "regccrf/language.h"
 #include "regccrf/loss.h"
 
 namespace regccrf {
@@ -326,6 +327,35 @@ TEST(Numbers, OrdinaryScoresStayInFloat) {
   label_marginals<float>(spans(), x.view(), out, options);
   EXPECT_EQ(workspace.statistics().doubled, 0);
   EXPECT_EQ(workspace.statistics().wide, 0);
+}
+
+// One of two paths is worst at both ends and best in between, so that it vanishes from both directions.
+TEST(Numbers, APathThatVanishesFromBothEndsIsCounted) {
+  constexpr int T = 14;
+  const Constraint either = compile(Language::parse("A* | B*")),
+                   everything = Constraint::unconstrained(either.labels());
+  constexpr double forbidden = -std::numeric_limits<double>::infinity();
+  const std::vector<double> apart = {0, forbidden, forbidden, 0}, none(4, 0.0);
+  for (const double ends : {-30.0, -110.0, -400.0, -1000.0, -9000.0}) {
+    for (const double surplus : {-1.0, 0.0, 1.0, 500.0}) {
+      std::vector<double> h(2 * T, 0.0);
+      for (std::size_t t = 0; t < T; ++t) h[2 * t] = t == 0 || t + 1 == T ? ends : (surplus - 2 * ends) / (T - 2);
+      const double expected = std::max(surplus, 0.0) + std::log1p(std::exp(-std::abs(surplus)));
+      for (const bool constrained : {true, false}) {
+        SCOPED_TRACE(std::to_string(ends) + ", " + std::to_string(surplus));
+        Scores<double> scores;
+        scores.labels = 2;
+        scores.emissions = h;
+        scores.transitions = constrained ? none : apart;
+        const Constraint& constraint = constrained ? either : everything;
+        EXPECT_NEAR(log_z(constraint, scores).at(0), expected, 1e-9 * std::max(1.0, -20 * ends));
+        std::vector<double> marginals(h.size());
+        label_marginals<double>(constraint, scores, marginals);
+        for (std::size_t t = 0; t < T; ++t)
+          EXPECT_NEAR(marginals[2 * t], 1 / (1 + std::exp(-surplus)), 1e-9 * std::max(1.0, -20 * ends));
+      }
+    }
+  }
 }
 
 TEST(Numbers, AForcedPathFallsBackAndIsRight) {

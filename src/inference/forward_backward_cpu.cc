@@ -24,12 +24,14 @@ struct Range<float> {
   static constexpr double lowest_score = -20;     // e^-20 = 2^-29
   static constexpr double smallest = 0x1p-60;     // 2^-60 · 2^-29 · 2^-29 and some scaling stay normal
   static constexpr double largest_beta = 0x1p80;  // 2^-126 · 2^80 is negligible, over all nodes and steps too
+  static constexpr double largest_growth = 166;   // 2^-126, from many nodes, times 2^166 is not more than that
 };
 template <>
 struct Range<double> {
   static constexpr double lowest_score = -200;
   static constexpr double smallest = 0x1p-400;
   static constexpr double largest_beta = 0x1p900;
+  static constexpr double largest_growth = 1882;
 };
 
 // 2^-e for the exponent e of x > 0, and e.
@@ -74,6 +76,8 @@ class FastPass {
   double log_z() const { return log_z_; }
   // No number came low enough for anything to be lost on the way forward.
   bool lossless() const { return lowest_ >= Range<P>::lowest_score && smallest_ >= Range<P>::smallest; }
+  // Nor could a beta that vanished have become large.
+  bool beta_is_known() const { return most_growth_ <= Range<P>::largest_growth; }
 
   void first(P* alpha) {
     const Topology& topology = gains_.topology;
@@ -99,9 +103,12 @@ class FastPass {
     }
     const auto [factor, exponent] = largest_ > 0 ? scale_of(largest_) : std::pair<P, int>{P{1}, 0};
     exponents_ += exponent;
-    if (factor_) factor_[t] = factor;
+    if (factor_) {
+      factor_[t] = factor;
+      note_growth(w, exponent);
+    }
     largest_ = 0;
-    note(forward_step(plan_, gains_.matrix, gains_.exists, w, factor, before, factor_ == nullptr, alpha));
+    note(forward_step(plan_, gains_.matrix, gains_.exists, w, factor, before, true, alpha));
     done_ = t;
   }
 
@@ -118,7 +125,7 @@ class FastPass {
     peaks_.add(std::log(z));
     log_z_ = peaks_.value();
     inverse_z_ = static_cast<P>(1 / z);
-    return std::isfinite(inverse_z_);
+    return std::isfinite(inverse_z_) && (lossless() || beta_is_known());
   }
 
   // The steps visited so far are about to be overwritten.
@@ -166,6 +173,14 @@ class FastPass {
     smallest_ = std::min(smallest_, extent.smallest);
   }
 
+  // A step back multiplies beta by at most this much: gains are at most 1, and weights add up.
+  void note_growth(const P* w, int exponent) {
+    double sum = 0;
+    for (int a = 0; a < K_; ++a) sum += static_cast<double>(w[a]);
+    growth_ = std::max(0.0, growth_ + std::log2(std::max(sum, 1.0)) - exponent);
+    most_growth_ = std::max(most_growth_, growth_);
+  }
+
   void give_labels(std::int64_t t, double sum) {
     const double weight = counts_.weight / sum;
     if (counts_.emissions) {
@@ -210,6 +225,7 @@ class FastPass {
   P largest_ = 0, smallest_ = std::numeric_limits<P>::max(), inverse_z_ = 0, correction_ = 1;
   std::int64_t done_ = -1;  // the last step that has been computed once
   std::int64_t exponents_ = 0;
+  double growth_ = 0, most_growth_ = 0;  // of beta, in bits: up to this step, and over any steps
   Sum peaks_;
   double log_z_ = kNone;
 

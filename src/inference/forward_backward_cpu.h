@@ -4,9 +4,10 @@
 // be lost at the lower end. Two ways to know that nothing lost matters:
 //   forward alone   no number ever came so low that a product could have vanished; then nothing was lost.
 //   both ways       beta is scaled so that alpha · beta sums to 1 at every step. What vanished from alpha was smaller
-//   than
-//                   the smallest normal number, so its share of the total was below that number times beta. As long as
-//                   no beta (and no h ⊗ beta) is larger than a bound, the share is negligible.
+//                   than the smallest normal number, so its share of the total was below that number times beta. As
+//                   long as no beta (and no h ⊗ beta) is larger than a bound, the share is negligible. A beta may have
+//                   vanished too, and then grown unseen; but a step back can multiply it by a known number at most,
+//                   and if all of those together cannot bring it above the bound, it stayed below.
 // If neither holds the pass says so, and the caller takes one with more range. Rounding errors grow with T where the
 // language remembers (a* | b*), which is why float serves short sequences only.
 #pragma once

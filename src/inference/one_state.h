@@ -3,8 +3,8 @@
 // Here a sequence is one call, a step's numbers are one row in registers, and scales are adjusted every few steps.
 // Double only.
 //
-// It is trusted on the general pass's second ground: beta is scaled so that alpha · beta sums to 1, and no beta is so
-// large that what vanished from alpha could count.
+// It is trusted on the general pass's second ground: beta is scaled so that alpha · beta sums to 1, and no beta is, or
+// could unseen have become, so large that what vanished from alpha could count.
 #pragma once
 
 #include <cstdint>

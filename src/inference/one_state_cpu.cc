@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "inference/arithmetic.h"
 #include "inference/kernels.h"
@@ -34,6 +35,7 @@ constexpr int kRegisters = 32;
 constexpr int kRegisters = 16;
 #endif
 constexpr int kRescale = 4;               // steps from one adjustment of scales to the next
+constexpr double kLargestGrowth = 1882;   // in bits: brings no vanished beta above that bound
 constexpr double kLargestBeta = 0x1p900;  // 2^-1022 times this is negligible, over all labels and steps too
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 
@@ -155,6 +157,18 @@ struct Pass {
     return exponents;
   }
 
+  // Whether a beta that vanished must have stayed small (forward_backward_cpu.h). Weights hold the scales by now.
+  bool beta_is_known(std::int64_t exponents) const {
+    const double most = static_cast<double>(sequence.T) * std::log2(gains.K) - static_cast<double>(exponents);
+    if (most <= kLargestGrowth) return true;
+    double growth = 0;
+    for (std::int64_t t = 1; t < sequence.T && growth <= kLargestGrowth; ++t) {
+      const double* w = weights + t * kStride;
+      growth = std::max(0.0, growth + std::log2(std::accumulate(w, w + gains.K, 0.0)));
+    }
+    return growth <= kLargestGrowth;
+  }
+
   // beta, and with it the labels' counts; `after` is h ⊗ beta. False if it cannot be trusted.
   HWY_INLINE bool backward(double inverse_z) {
     V beta[kVectors];
@@ -259,7 +273,8 @@ HWY_INLINE FastResult run(const OneState& gains, const Sequence<double>& sequenc
   double z = 0;
   for (int a = 0; a < gains.K; ++a) z += pass.alpha[(sequence.T - 1) * P::kStride + a] * gains.end[a];
   const double inverse_z = 1 / z;
-  if (!(z > 0) || !std::isfinite(inverse_z) || !pass.backward(inverse_z)) return {false, kNone};
+  if (!(z > 0) || !std::isfinite(inverse_z) || !pass.beta_is_known(exponents) || !pass.backward(inverse_z))
+    return {false, kNone};
   log_z.add(gains.start_peak);
   log_z.add(gains.end_peak);
   log_z.add(gains.g_peak * static_cast<double>(sequence.T - 1));
@@ -292,9 +307,7 @@ namespace regccrf {
 
 HWY_EXPORT(OneStateCounts);
 
-bool is_one_state(const Topology& topology) {
-  return accepts_everything(topology) && topology.K <= kOneStateLabels;
-}
+bool is_one_state(const Topology& topology) { return accepts_everything(topology) && topology.K <= kOneStateLabels; }
 
 OneState::OneState(const Scores<double>& scores)
     : K(scores.labels), stride((scores.labels + 7) / 8 * 8), g_peak(0), start_peak(0), end_peak(0) {
