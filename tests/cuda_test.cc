@@ -582,20 +582,61 @@ TEST(CudaScan, OnlyWhereStepsAreManyAndSequencesFew) {
 // Steps are shared out in ways that depend on the language (sweep.h): each way, at lengths from the shortest on.
 TYPED_TEST(Cuda, EveryWayToShareOutAStep) {
   std::set<std::int32_t> kinds;
-  bool extras = false;
+  bool extras = false, shares = false;
   for (const std::string name : {"bio", "bioes", "srl", "srl-ewt", "citation", "address", "membrane"}) {
     const Constraint constraint =
         name == "srl" ? srl() : compile(Language::load(REGCCRF_SOURCE_DIR "/languages/" + name + ".lang"));
     const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
     kinds.insert(sweeps.forward.kind);
     extras = extras || sweeps.forward.extras > 0 || sweeps.backward.extras > 0;
+    shares = shares || sweeps.forward.shares.room > 0;
     for (int length : {1, 2, 3, 21}) {
       SCOPED_TRACE(name + ", length " + std::to_string(length));
       expect_like_cpu(constraint, Ragged<TypeParam>(constraint, 2, length, 2.0, 81));
     }
   }
   EXPECT_EQ(kinds, (std::set<std::int32_t>{-1, 0, 1, 2}));
-  EXPECT_TRUE(extras);
+  EXPECT_TRUE(extras && shares);
+}
+
+// Large enough for clusters of blocks, with outs that many shares want and extras among them; as many sequences as
+// leave room for clusters of each size.
+TYPED_TEST(Cuda, Clusters) {
+  bool many = false, extras = false;
+  for (int i = 0; i < cases(60, 8); ++i) {
+    Random random(static_cast<std::uint64_t>(i) + 95000);
+    const int labels = random.between(12, 40);
+    const Constraint constraint = Constraint::from_automaton(
+        oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, random.between(60, 200)),
+        numbered_labels(labels));
+    const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
+    for (const Shares& shares : {sweeps.forward.shares, sweeps.backward.shares}) {
+      many = many || !shares.rest.empty();
+      extras = extras || shares.extra_begin.size() > 1;
+    }
+    SCOPED_TRACE("language " + std::to_string(i));
+    const Ragged<TypeParam> x(constraint, 1 << random.below(4), random.between(1, 12), 3.0,
+                              static_cast<std::uint64_t>(i));
+    expect_like_cpu(constraint, x);
+    if (this->HasFailure()) return;
+  }
+  EXPECT_TRUE(many && extras);
+}
+
+// A position's scores may not find room on chip; then that is said.
+TYPED_TEST(Cuda, ManyLabels) {
+  constexpr int labels = 2600;
+  Automaton ring;
+  for (int q = 0; q < labels; ++q) {
+    ring.accepting.push_back(1);
+    ring.arcs.push_back({q, q, (q + 1) % labels});
+  }
+  const Constraint constraint = Constraint::from_automaton(ring, numbered_labels(labels));
+  try {
+    expect_like_cpu(constraint, Ragged<TypeParam>(constraint, 1, 3, 1.0, 96));
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("2600 labels"), std::string::npos) << error.what();
+  }
 }
 
 // The first of `labels` labels at most `most` times; of even length alone if `even`.

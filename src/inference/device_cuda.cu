@@ -54,6 +54,68 @@ struct At {
   std::size_t hot, entry, thin_entry, begins, row_of;
 };
 
+// Pointers, to be set once the device address is known.
+class Places {
+ public:
+  template <class T>
+  void add(T*& pointer, std::size_t at) {
+    places_.emplace_back(reinterpret_cast<const void**>(&pointer), at);
+  }
+  void set(const void* memory) const {
+    for (const auto& [pointer, at] : places_) *pointer = static_cast<const char*>(memory) + at;
+  }
+
+ private:
+  std::vector<std::pair<const void**, std::size_t>> places_;
+};
+
+void pack_shares(Packer& p, Places& places, const Shares& shares, DeviceShares& d) {
+  d.room = shares.room;
+  if (shares.room == 0) return;
+  d.extras = static_cast<std::int32_t>(shares.extra_begin.size()) - 1;
+  places.add(d.copies, p.add(shares.copies));
+  places.add(d.group, p.add(shares.groups));
+  places.add(d.source, p.add_as<std::uint16_t>(flat(shares.source)));
+  places.add(d.thin_source, p.add_as<std::uint16_t>(flat(shares.thin_source)));
+  places.add(d.outs, p.add(shares.outs));
+  places.add(d.rest, p.add(shares.rest));
+  places.add(d.number, p.add(shares.number));
+  places.add(d.extra_first, p.add(shares.extra_first));
+  places.add(d.extra_begin, p.add(shares.extra_begin));
+  places.add(d.extra_source, p.add_as<std::uint16_t>(shares.extra_source));
+  places.add(d.extra_cell, p.add(shares.extra_cell));
+  for (int k = 0; k < 4; ++k) {
+    d.warps[k] = shares.schedule[k].warps;
+    places.add(d.unit[k], p.add(shares.schedule[k].units));
+    places.add(d.warp_begin[k], p.add(shares.schedule[k].begin));
+  }
+}
+
+// As large a block as there is, for asking how many run at a time.
+__global__ void __launch_bounds__(1024) large_kernel(int) {}
+
+// How many clusters of each size run at a time; 0 where the device has none.
+void count_clusters(DeviceConstraint::Impl& c, int major) {
+  c.clusters[0] = c.processors;
+  if (major < 9) return;
+  const char* what = "clusters";
+  check(cudaFuncSetAttribute(large_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, c.shared_bytes), what);
+  check(cudaFuncSetAttribute(large_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), what);
+  for (int k = 1; k < 5; ++k) {
+    cudaLaunchAttribute together = in_clusters_of(1u << k);
+    cudaLaunchConfig_t how{};
+    how.gridDim = dim3(1u << k);
+    how.blockDim = dim3(1024);
+    how.dynamicSmemBytes = static_cast<std::size_t>(c.shared_bytes);
+    how.attrs = &together;
+    how.numAttrs = 1;
+    if (cudaOccupancyMaxActiveClusters(&c.clusters[k], large_kernel, &how) != cudaSuccess) {
+      cudaGetLastError();
+      c.clusters[k] = 0;
+    }
+  }
+}
+
 template <class Index>
 At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
   d.K = sweep.K;
@@ -68,6 +130,7 @@ At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
   d.entries = static_cast<std::int32_t>(sweep.entry.size());
   d.two = sweep.two;
   d.narrow = sizeof(Index) == 2;
+  d.cost = sweep.cost;
   d.kind = sweep.kind;
   d.trash = sweep.trash;
   d.tensor_warps = sweep.tensor_warps;
@@ -163,10 +226,8 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   const bool narrow = std::max({forward.all_cells(), backward.all_cells(), t.K + 1}) < 65536;
   const auto pack = narrow ? pack_sweep<std::uint16_t> : pack_sweep<std::int32_t>;
   const At f = pack(p, forward, impl->forward), b = pack(p, backward, impl->backward);
-  std::vector<std::pair<const void**, std::size_t>> places;  // pointers to set once the device address is known
-  const auto place = [&](auto*& pointer, std::size_t at) {
-    places.emplace_back(reinterpret_cast<const void**>(&pointer), at);
-  };
+  Places places;
+  const auto place = [&](auto*& pointer, std::size_t at) { places.add(pointer, at); };
   const auto sweep_places = [&](DeviceSweep& d, const At& at) {
     place(d.hot, at.hot);
     place(d.entry, at.entry);
@@ -176,6 +237,8 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   };
   sweep_places(impl->forward, f);
   sweep_places(impl->backward, b);
+  pack_shares(p, places, forward.shares, impl->forward.shares);
+  pack_shares(p, places, backward.shares, impl->backward.shares);
 
   DeviceJoin& j = impl->join;
   j.K = t.K;
@@ -250,9 +313,10 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   int major = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute capability");
   impl->early = major >= 9;
+  count_clusters(*impl, major);
   check(cudaMalloc(&impl->memory, p.bytes().size()), "memory for a constraint");
   check(cudaMemcpy(impl->memory, p.bytes().data(), p.bytes().size(), cudaMemcpyHostToDevice), "copying a constraint");
-  for (const auto& [pointer, at] : places) *pointer = static_cast<const char*>(impl->memory) + at;
+  places.set(impl->memory);
   impl_ = impl;
 }
 

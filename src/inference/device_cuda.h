@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "inference/cluster_cuda.h"
 #include "inference/sweep.h"
 #include "regccrf/cuda.h"
 #include "regccrf/error.h"
@@ -19,30 +20,38 @@ inline void check(cudaError_t error, const char* what) {
   throw Error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(error));
 }
 
+inline cudaLaunchAttribute in_clusters_of(unsigned blocks) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = blocks;
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  return attribute;
+}
+
 // Launches a kernel of one argument. Sources hold no launch syntax of their own, nor declare dynamic shared memory, so
 // that they are plain C++ to the compiler of tests/emulated. `early`: it may begin while the kernel before it on the
-// stream still runs, and has to call wait_for_kernel_before().
+// stream still runs, and has to call wait_for_kernel_before(). `cluster`: so many blocks along x run together.
 template <class Args>
 void launch_kernel(void (*kernel)(Args), dim3 grid, unsigned threads, std::int64_t bytes, cudaStream_t stream,
-                   std::type_identity_t<Args> args, const char* what, bool early = false) {
+                   std::type_identity_t<Args> args, const char* what, bool early = false, unsigned cluster = 1) {
   constexpr std::int64_t unasked = 24 << 10;  // every kernel may have 48 KB, with what it declares itself
   if (bytes > unasked)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), what);
+  if (cluster > 8) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), what);
+  cudaLaunchAttribute attributes[2]{};
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(bytes);
+  config.stream = stream;
+  config.attrs = attributes;
   if (early) {
-    cudaLaunchAttribute attribute{};
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = grid;
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = static_cast<std::size_t>(bytes);
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    return check(cudaLaunchKernelEx(&config, kernel, args), what);
   }
-  void* list[] = {&args};
-  check(cudaLaunchKernel(kernel, grid, dim3(threads), list, static_cast<std::size_t>(bytes), stream), what);
+  if (cluster > 1) attributes[config.numAttrs++] = in_clusters_of(cluster);
+  check(cudaLaunchKernelEx(&config, kernel, args), what);
 }
 
 // In a kernel that was launched early, by every thread before it reads what kernels before have written.
@@ -58,13 +67,23 @@ __device__ inline void let_kernel_behind_begin() {
 #endif
 }
 
-// A block's dynamic shared memory.
-__device__ inline char* shared_memory() {
-  extern __shared__ __align__(16) char shared[];
-  return shared;
-}
-
 void check_batch(const char* operation, const Batch& batch);  // Error where it is more than a launch takes
+
+// Its Shares as kernels take them. `room` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
+struct DeviceShares {
+  std::int32_t room, extras, warps[4];
+  const std::int32_t* copies;
+  const SweepGroup* group;
+  const std::uint16_t *source, *thin_source;  // pairs
+  const SharedOut* outs;
+  const std::uint32_t* rest;
+  const std::int32_t* number;
+  const std::int32_t *extra_first, *extra_begin;
+  const std::uint16_t* extra_source;
+  const std::uint32_t* extra_cell;
+  const Unit* unit[4];
+  const std::int32_t* warp_begin[4];
+};
 
 // A Sweep as kernels take it. What a step reads lies in one piece (`hot`), so that a block can copy it on chip; offsets
 // are bytes into it. Cells and labels are 16-bit numbers there if `narrow`, else 32-bit.
@@ -72,6 +91,7 @@ struct DeviceSweep {
   std::int32_t K, outs, cells, all_cells, extras, thin, first_thin, thin_slots, groups, entries;
   std::int32_t warps[2];  // of the general schedule and the resident one
   std::int32_t two, narrow, kind, trash, tensor_warps, tensor_units;
+  std::int64_t cost;
   const char* hot;
   std::int32_t hot_bytes, group_at, unit_at[2], warp_at[2], label_at, stored_at, out_of_at, tensor_at, source_at,
       thin_source_at, extra_begin_at, extra_source_at;
@@ -79,6 +99,7 @@ struct DeviceSweep {
   const std::int32_t* thin_entry;  // [thin_slots, thin]
   const std::uint8_t* begins;      // [outs]
   const RowOf* row_of;             // [cells] if resident, and a multiple of 16 bytes
+  DeviceShares shares;
 };
 
 // A Join as kernels take it.
@@ -120,7 +141,8 @@ struct DeviceConstraint::Impl {
   std::int64_t products = 0;
   int shared_bytes = 0;  // what a block may have
   int processors = 0;
-  bool early = false;  // the device lets kernels begin early
+  bool early = false;    // the device lets kernels begin early
+  int clusters[5] = {};  // how many of 1, 2, 4, 8, 16 blocks, each with a processor to itself, run at a time
 };
 
 // Cuts a call's memory into arrays. With no memory it only adds up sizes, so that *_bytes and the call agree.

@@ -1,7 +1,7 @@
-// Forward and backward on a device: one block a sequence and direction walks the steps with its cells on chip, and
-// leaves each step's in memory: alpha on nodes, and beta on arrivals, both with the emissions of their own position.
-// Where it can, it leaves beta's sums at nodes instead, the outs of the join: half as many numbers, and as the join
-// wants them.
+// Forward and backward on a device: one block a sequence and direction, or a cluster of them if the automaton is large,
+// walks the steps with its cells on chip, and leaves each step's in memory: alpha on nodes, and beta on arrivals, both
+// with the emissions of their own position. Where it can, it leaves beta's sums at nodes instead, the outs of the join:
+// half as many numbers, and as the join wants them.
 // Behind a scan (scan_cuda.h) a block has one piece of a sequence.
 #include "inference/expectation_cuda.h"
 #include "inference/gold_cuda.h"
@@ -14,7 +14,7 @@ namespace {
 
 struct Shape {
   int bytes, threads;
-  std::int32_t rows;
+  std::int32_t rows, blocks;  // rows of emissions on chip; blocks that do a step together
   bool resident, on_chip, cells_on_chip;
 };
 
@@ -29,11 +29,13 @@ std::int64_t matrix_bytes(const DeviceSweep& s) {
 }
 
 template <class P>
-Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
+Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces) {
   Shape s{};
   s.rows = rows_kept<P>(c.topology.K, batch.length);
-  const std::int64_t rows =
-      Peak<unsigned>::kBytes + aligned(s.rows * (std::int64_t{c.topology.K} + 1) * static_cast<int>(sizeof(P)));
+  const std::int64_t rows = aligned(s.rows * (std::int64_t{c.topology.K} + 1) * static_cast<int>(sizeof(P))),
+                     alone = rows + Alone<P, unsigned>::kBytes,
+                     together = rows + aligned(Together<P, unsigned>::kBytes);
+  check_rows(c, alone);
   const std::int64_t cells = std::max(cells_bytes<P>(c.forward), cells_bytes<P>(c.backward));
   const std::int64_t all = std::max(c.forward.hot_bytes + matrix_bytes<P>(c.forward) + cells_bytes<P>(c.forward),
                                     c.backward.hot_bytes + matrix_bytes<P>(c.backward) + cells_bytes<P>(c.backward));
@@ -42,10 +44,18 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   };
   const std::int32_t warps = sizeof(P) == 4 ? most(c.forward.warps[1], c.backward.warps[1])
                                             : most(c.forward.tensor_warps, c.backward.tensor_warps);
-  s.resident = c.forward.narrow && warps > 0 && rows + cells <= c.shared_bytes;
-  s.on_chip = !s.resident && c.forward.narrow && rows + all <= c.shared_bytes;
-  s.cells_on_chip = s.on_chip || rows + cells <= c.shared_bytes;
-  s.bytes = static_cast<int>(rows + (s.on_chip ? all : s.cells_on_chip ? cells : 0));
+  s.resident = c.forward.narrow && warps > 0 && alone + cells <= c.shared_bytes;
+  s.on_chip = !s.resident && c.forward.narrow && alone + all <= c.shared_bytes;
+  s.blocks =
+      s.resident || pieces.count > 1 ? 1 : blocks_together<P>(c, 2 * batch.size, c.shared_bytes - together, s.on_chip);
+  if (s.blocks > 1) {
+    s.bytes = static_cast<int>(together + shares_bytes<P>(c, s.blocks));
+    s.threads = 32 * warps_together(c, s.blocks);
+    s.cells_on_chip = true;
+    return s;
+  }
+  s.cells_on_chip = s.on_chip || alone + cells <= c.shared_bytes;
+  s.bytes = static_cast<int>(alone + (s.on_chip ? all : s.cells_on_chip ? cells : 0));
   s.threads = 32 * (s.resident ? warps : std::max(c.forward.warps[0], c.backward.warps[0]));
   return s;
 }
@@ -65,19 +75,30 @@ struct Args {
 };
 
 // What becomes of an out in a step. `kept`: null if whole steps are copied.
-template <class P>
+template <class P, class Team>
 struct Emit {
+  const Team& team;
   const P* row;
   P *next, *kept;
   P scale;
   unsigned& largest;
 
   __device__ P weight(std::uint32_t label) const { return value_of(row, label); }
-  __device__ void store(std::uint32_t cell, P weight, P sum) const {
+  // Of a resident step.
+  __device__ void store(std::uint32_t cell, P weight, P sum) const { put(next, cell, weighed(weight, sum)); }
+  // By the general schedule.
+  template <class Place>
+  __device__ void send(const Place& place, P weight, P sum) const {
+    const P v = weighed(weight, sum);
+    team.put(next, place, v);
+    kept[place.cell] = v;
+  }
+
+ private:
+  __device__ P weighed(P weight, P sum) const {
     const P v = sum * scale * weight;
-    put(next, cell, v);
-    if (kept) put(kept, cell, v);
     largest = max(largest, high_word(v));
+    return v;
   }
 };
 
@@ -131,15 +152,16 @@ class AtOuts {
 };
 
 // What a walk begins with: the edge of the sequence …
-template <bool kBack, class P, class Index>
-__device__ unsigned begin_at_edge(const Args<P>& a, const SweepView<Index>& view, const P* row, P* now) {
+template <bool kBack, class P, class View, class Team>
+__device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team& team, const P* row, P* now, P* kept) {
   const P* edge = kBack ? a.kept.scores.end : a.kept.scores.start;
   unsigned largest = 0;
-  for (std::int32_t o = threadIdx.x; o < view.outs; o += blockDim.x) {
-    const std::int32_t label = view.label[o];
-    if (label == view.K || !a.sweep[kBack].begins[o]) continue;
-    const P v = edge[label] * row[label];
-    now[view.stored[o]] = v;
+  for (std::int32_t o = team.first(); o < view.outs; o += team.stride()) {
+    const auto place = view.place(o);
+    if (place.label == view.K) continue;
+    const P v = a.sweep[kBack].begins[place.out] ? edge[place.label] * row[place.label] : P{0};
+    team.put(now, place, v);
+    if (kept) kept[place.cell] = v;
     largest = max(largest, high_word(v));
   }
   return largest;
@@ -187,16 +209,18 @@ __device__ void connect(const Args<P>& a, const Piece& piece, std::int64_t from,
 }
 
 // A piece's positions. Where two pieces meet, the position is the earlier one's forwards, and given to the other; it is
-// the later one's backwards. `now`, `next`: the cells; `room`: for emissions.
-template <bool kBack, class P, class Index, class Steps>
-__device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, P* now, P* next, P* room,
-                     unsigned* peaks) {
-  const std::int64_t b = blockIdx.x;
+// the later one's backwards. `now`, `next`: the cells; `room`: for emissions; `meeting`: for what the
+// team needs to meet.
+template <bool kBack, class P, class View, class Steps>
+__device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* now, P* next, P* room, char* meeting) {
+  using Team = typename View::template Team<P, unsigned>;
+  Team team(meeting, 0, thread_number(), view);
+  const std::int64_t b = team.sequence();
   const std::int32_t K = view.K;
   const Piece piece(a.kept.scores.length[b], a.pieces.steps, static_cast<std::int32_t>(blockIdx.z));
   if (!piece.there()) return;
-  // Whether it begins where pieces meet; a scan is in double.
-  const bool inside = sizeof(P) == 8 && (kBack ? piece.number + 1 < piece.of : piece.number > 0);
+  // Whether it begins where pieces meet; a scan is in double, and by blocks alone.
+  const bool inside = sizeof(P) == 8 && Team::kAlone && (kBack ? piece.number + 1 < piece.of : piece.number > 0);
   const std::int64_t boundary = b * a.pieces.count + piece.number + (kBack ? 1 : 0);
   const std::int32_t T = piece.last - piece.first + (kBack && inside ? 0 : 1), given = !kBack && inside ? 1 : 0;
   constexpr std::int64_t step = kBack ? -1 : 1;
@@ -206,30 +230,28 @@ __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps
   P* kept = (kBack ? a.kept.beta : a.kept.alpha) + begin * kept_row;
   std::int32_t* exponent = a.kept.exponent[kBack] + begin;
   Rows<P, kBack> rows(room, a.shape.rows, a.kept.scores.emissions + first * (K + 1), K, T);
-  const std::int32_t thread = thread_number();
-  Peak<unsigned> peak(peaks, 0, thread);
-  const AtOuts<P> outs(a.join, thread);
+  const AtOuts<P> outs(a.join, team.thread());
   const auto leave = [&] {
     if (at_outs) {
       outs.copy(kept, now);
     } else {
-      copy_out(kept, now, view.cells, thread);
+      copy_out(kept, now, view.cells, team.thread());
     }
   };
-  for (std::int32_t c = threadIdx.x; c <= view.cells + view.extras; c += blockDim.x) now[c] = next[c] = 0;
+  for (std::int32_t c = threadIdx.x; c < view.room(); c += blockDim.x) now[c] = next[c] = 0;
   rows.stage(0);
-  unsigned largest =
-      inside ? begin_at_boundary<kBack>(a, boundary, rows[0], now) : begin_at_edge<kBack>(a, view, rows[0], now);
-  peak.leave(0, largest);
-  if (threadIdx.x == 0 && !inside) *exponent = 0;
-  __syncthreads();
-  if (!Steps::kResident && !given) copy_out(kept, now, view.cells, thread);
+  team.begin();
+  unsigned largest = inside ? begin_at_boundary<kBack>(a, boundary, rows[0], now)
+                            : begin_at_edge<kBack>(a, view, team, rows[0], now, Steps::kResident ? nullptr : kept);
+  team.meet(0, largest);
+  if (team.first() == 0 && !inside) *exponent = 0;
+  if (!Steps::kResident && inside && !given) copy_out(kept, now, view.cells, team.thread());
 
-  const bool notes = thread == 0;
+  const bool notes = team.leads();
   std::int64_t taken = 0;
   for (std::int32_t n = 1; n < T; ++n) {
     const auto loaded = steps.load(now);
-    const unsigned seen = peak.of_a_warp(n - 1);
+    const unsigned seen = team.look(n - 1);
     if constexpr (Steps::kResident) {
       if (n > given) leave();
     }
@@ -244,43 +266,44 @@ __device__ void walk(const Args<P>& a, const SweepView<Index>& view, const Steps
     }
     auto sums = steps.multiply(loaded);
     std::int32_t e;
-    const P scale = scale_of(peak.of_all(seen), e, P{});
+    const P scale = scale_of(team.peak(seen), e, P{});
     largest = 0;
-    steps.finish(sums, now, Emit<P>{rows[n], next, Steps::kResident ? nullptr : kept, scale, largest});
-    peak.leave(n, largest);
+    steps.finish(sums, now, Emit<P, Team>{team, rows[n], next, Steps::kResident ? nullptr : kept, scale, largest});
+    team.meet(n, largest);
     taken += e;
     if (notes && n > given) *exponent = e;
-    __syncthreads();
     P* swap = now;
     now = next;
     next = swap;
   }
   if constexpr (Steps::kResident) leave();
-  if (sizeof(P) == 8 && thread == 0 && (kBack ? piece.number > 0 : piece.number + 1 < piece.of))
+  if (sizeof(P) == 8 && notes && (kBack ? piece.number > 0 : piece.number + 1 < piece.of))
     connect<kBack>(a, piece, inside ? a.boundaries.exponent[kBack][boundary] : 0, taken);
 }
 
-template <class P, class Index, class Steps>
-__device__ void walk_a_way(const Args<P>& a, const SweepView<Index>& view, const Steps& steps, P* cells, P* room,
-                           unsigned* peaks) {
-  P* next = cells + room_for(view.cells + 1 + view.extras);
+template <class P, class View, class Steps>
+__device__ void walk_a_way(const Args<P>& a, const View& view, const Steps& steps, P* cells, P* room, char* meeting) {
+  P* next = cells + room_for(view.room());
   if (blockIdx.y) {
-    walk<true>(a, view, steps, cells, next, room, peaks);
+    walk<true>(a, view, steps, cells, next, room, meeting);
   } else {
-    walk<false>(a, view, steps, cells, next, room, peaks);
+    walk<false>(a, view, steps, cells, next, room, meeting);
   }
 }
 
 template <class P, Keep kKeep, std::int32_t kKind>
-constexpr int kThreads = kKeep != Keep::registers ? 1024
-                         : sizeof(P) == 4         ? 32 * kResidentKinds[kKind].warps
-                                                  : 32 * kTensorWarps;
+constexpr int kThreads = kKeep == Keep::cluster     ? 32 * kSharedWarps
+                         : kKeep != Keep::registers ? 1024
+                         : sizeof(P) == 4           ? 32 * kResidentKinds[kKind].warps
+                                                    : 32 * kTensorWarps;
 
 template <class P, class Index, Keep kKeep, std::int32_t kKind>
 __global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(const __grid_constant__ Args<P> a) {
   char* shared = shared_memory();
-  const std::int64_t b = blockIdx.x;
+  const std::int32_t blocks = kKeep == Keep::cluster ? a.shape.blocks : 1;
+  const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;
   if (blockIdx.y == 2) {
+    if (static_cast<std::int32_t>(blockIdx.x) % blocks != 0) return;
     std::int32_t* stamps = a.work.stamps ? a.work.stamps + b * 2 * a.topology.Q : nullptr;
     follow_gold(a.topology, a.kept.scores.gold + b * a.T, a.kept.scores.length[b], shared, stamps, a.kept.leaves + b);
     return;
@@ -294,7 +317,7 @@ __global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(cons
     at += (bytes + 15) / 16 * 16;
     return here;
   };
-  auto* peaks = reinterpret_cast<unsigned*>(take(Peak<unsigned>::kBytes));
+  char* meeting = take(kKeep == Keep::cluster ? Together<P, unsigned>::kBytes : Alone<P, unsigned>::kBytes);
   P* rows = reinterpret_cast<P*>(take(a.shape.rows * (std::int64_t{sweep.K} + 1) * std::int64_t{sizeof(P)}));
   const P *matrix = a.kept.scores.matrix[back], *thin = a.kept.scores.thin[back];
   if constexpr (kKeep == Keep::registers) {
@@ -302,15 +325,15 @@ __global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(cons
     constexpr ResidentKind kind = kResidentKinds[kKind];
     using Steps = std::conditional_t<sizeof(P) == 4, ResidentSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
                                      TensorSteps<P, Index>>;
-    walk_a_way(a, view, Steps(view, matrix, thin), reinterpret_cast<P*>(at), rows, peaks);
+    walk_a_way(a, view, Steps(view, matrix, thin), reinterpret_cast<P*>(at), rows, meeting);
   } else {
     const std::int64_t most = room_for(max(a.sweep[0].all_cells, a.sweep[1].all_cells));
     P* cells = a.shape.cells_on_chip
                    ? reinterpret_cast<P*>(at)
                    : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) * 2 * most;
     with_general_steps<SumProduct<P>, Index, kKeep>(
-        sweep, matrix, thin, at, cells,
-        [&](const auto& view, const auto& steps, P* there) { walk_a_way(a, view, steps, there, rows, peaks); });
+        sweep, blocks, matrix, thin, at, cells,
+        [&](const auto& view, const auto& steps, P* there) { walk_a_way(a, view, steps, there, rows, meeting); });
   }
 }
 
@@ -318,8 +341,9 @@ template <class P, class Index, Keep kKeep, std::int32_t kKind = 0>
 void launch(const Args<P>& args, bool gold, int gold_bytes, cudaStream_t stream) {
   const int bytes = std::max(args.shape.bytes, gold ? gold_bytes : 0);
   const auto B = static_cast<unsigned>(args.batch.size), pieces = static_cast<unsigned>(args.pieces.count);
-  launch_kernel(pass_kernel<P, Index, kKeep, kKind>, dim3(B, gold ? 3 : 2, pieces),
-                static_cast<unsigned>(args.shape.threads), bytes, stream, args, "forward and backward");
+  const auto blocks = static_cast<unsigned>(args.shape.blocks);
+  launch_kernel(pass_kernel<P, Index, kKeep, kKind>, dim3(B * blocks, gold ? 3 : 2, pieces),
+                static_cast<unsigned>(args.shape.threads), bytes, stream, args, "forward and backward", false, blocks);
 }
 
 }  // namespace
@@ -329,7 +353,7 @@ PassWork<P> cut_pass(Cutter& cutter, const DeviceConstraint::Impl& c, const Batc
                      bool gold) {
   const auto blocks = 2 * static_cast<std::size_t>(batch.size) * static_cast<std::size_t>(pieces.count);
   const auto most = static_cast<std::size_t>(room_for(std::max(c.forward.all_cells, c.backward.all_cells)));
-  const Shape shape = shape_of<P>(c, batch);
+  const Shape shape = shape_of<P>(c, batch, pieces);
   PassWork<P> work{};
   work.pieces = pieces;
   work.cells = cutter.take<P>(shape.cells_on_chip ? 0 : blocks * 2 * most);
@@ -354,8 +378,16 @@ void run_pass(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>
     if (work.pieces.count > 1)
       run_scan(c, batch, work.pieces, kept.scores, work.scan, {kept.flag, kept.leaves}, stream);
   }
-  const Args<P> args{{c.forward, c.backward}, c.join,       c.topology, kept,        work,
-                     shape_of<P>(c, batch),   batch.length, batch,      work.pieces, work.scan.boundaries};
+  const Args<P> args{{c.forward, c.backward},
+                     c.join,
+                     c.topology,
+                     kept,
+                     work,
+                     shape_of<P>(c, batch, work.pieces),
+                     batch.length,
+                     batch,
+                     work.pieces,
+                     work.scan.boundaries};
   const bool gold = work.gold == Follows::pass;
   const auto go = [&](auto* launcher) { launcher(args, gold, gold_bytes(c), stream); };
   if (args.shape.resident) {
@@ -364,6 +396,10 @@ void run_pass(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>
       if (c.forward.kind == 1) go(launch<P, std::uint16_t, Keep::registers, 1>);
       if (c.forward.kind == 2) go(launch<P, std::uint16_t, Keep::registers, 2>);
     }
+  } else if (args.shape.blocks > 1 && c.forward.narrow) {
+    go(launch<P, std::uint16_t, Keep::cluster>);
+  } else if (args.shape.blocks > 1) {
+    go(launch<P, std::int32_t, Keep::cluster>);
   } else if (args.shape.on_chip) {
     go(launch<P, std::uint16_t, Keep::chip>);
   } else if (c.forward.narrow) {

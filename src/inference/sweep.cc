@@ -133,6 +133,7 @@ class Builder {
     sweep_.extras = static_cast<std::int32_t>(sweep_.extra_begin.size()) - 1;
     begin_outs();
     make_general(most_warps);
+    if (kind < 0 && topology_.products >= kSharedProducts) make_shares();
     return std::move(sweep_);
   }
 
@@ -373,47 +374,208 @@ class Builder {
     return tiles;
   }
 
-  // More lanes a tile where warps would idle.
-  std::int32_t general_lanes(const SweepGroup& group, std::int32_t most_warps) const {
+  // More lanes a tile where there would be too few units of tiles.
+  std::int32_t general_lanes(const SweepGroup& group, std::int32_t wanted) const {
     std::int32_t lanes = 1;
-    while (lanes < 8 && group.slots >= 6 * lanes && tiles() * lanes / 32 + sweep_.thin / 128 < most_warps) lanes *= 2;
+    while (lanes < 8 && group.slots >= 6 * lanes && tiles() * lanes / 32 < wanted) lanes *= 2;
     return lanes;
   }
 
-  // Units to warps, the longest first, each to the warp with the least to do.
-  void make_general(std::int32_t most_warps) {
-    struct Costed {
-      Unit unit;
-      std::int64_t cost;
-    };
-    std::vector<Costed> all;
-    for (std::size_t g = 0; g < sweep_.groups.size(); ++g) {
-      const SweepGroup& group = sweep_.groups[g];
-      const std::int32_t lanes = general_lanes(group, most_warps);
+  struct Costed {
+    Unit unit;
+    std::int64_t cost;
+  };
+  // All units. `wanted`: how many of tiles there should be at least.
+  std::vector<Costed> units_of(const std::vector<SweepGroup>& groups, std::int32_t wanted) const {
+    std::vector<Costed> units;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const SweepGroup& group = groups[g];
+      const std::int32_t lanes = general_lanes(group, wanted);
       for (std::int32_t first = 0; first < group.states * group.tiles; first += 32 / lanes) {
-        all.push_back({{static_cast<std::int32_t>(g), first, lanes}, 60 + 14 * ((group.slots + lanes - 1) / lanes)});
+        units.push_back({{static_cast<std::int32_t>(g), first, lanes}, 60 + 14 * ((group.slots + lanes - 1) / lanes)});
       }
     }
     for (std::int32_t first = 0; first < sweep_.thin; first += 32)
-      all.push_back({{-1, first, 1}, 20 + 6 * sweep_.thin_slots});
-    std::stable_sort(all.begin(), all.end(), [](const Costed& x, const Costed& y) { return x.cost > y.cost; });
-    Schedule& schedule = sweep_.general;
-    schedule.warps =
-        static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(all.size()), 1, most_warps));
-    std::vector<std::vector<Unit>> of(static_cast<std::size_t>(schedule.warps));
+      units.push_back({{-1, first, 1}, 30 + 10 * sweep_.thin_slots});
+    return units;
+  }
+
+  // Appends units for `warps` warps, the longest first, each to the warp with the least to do.
+  static void share_out(std::vector<Costed> units, std::int32_t warps, Schedule& schedule) {
+    std::stable_sort(units.begin(), units.end(), [](const Costed& x, const Costed& y) { return x.cost > y.cost; });
+    std::vector<std::vector<Unit>> of(static_cast<std::size_t>(warps));
     std::multimap<std::int64_t, std::size_t> load;
     for (std::size_t w = 0; w < of.size(); ++w) load.emplace(0, w);
-    for (const Costed& next : all) {
+    for (const Costed& next : units) {
       const auto least = load.begin();
       const auto [cost, w] = *least;
       load.erase(least);
       of[w].push_back(next.unit);
       load.emplace(cost + next.cost, w);
     }
-    schedule.begin = {0};
-    for (const auto& units : of) {
-      schedule.units.insert(schedule.units.end(), units.begin(), units.end());
+    for (const auto& own : of) {
+      schedule.units.insert(schedule.units.end(), own.begin(), own.end());
       schedule.begin.push_back(static_cast<std::int32_t>(schedule.units.size()));
+    }
+  }
+
+  void make_general(std::int32_t most_warps) {
+    const std::vector<Costed> units = units_of(sweep_.groups, most_warps - sweep_.thin / 128);
+    for (const Costed& unit : units) sweep_.cost += unit.cost;
+    Schedule& schedule = sweep_.general;
+    schedule.warps =
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(units.size()), 1, most_warps));
+    schedule.begin = {0};
+    share_out(units, schedule.warps, schedule);
+  }
+
+  // --- shares
+
+  // Which share has a state of a group, and which 32 thin outs: neighbours, as much work for each.
+  struct Cut {
+    std::vector<std::int32_t> of_group, of_thin;  // [pieces] [thin units]
+  };
+  Cut cut_groups() {
+    Shares& shares = sweep_.shares;
+    Cut cut;
+    std::int64_t all = 0, done = 0;
+    const auto cost = [](const SweepGroup& group) { return std::int64_t{group.tiles} * (4 + group.slots); };
+    for (const SweepGroup& group : sweep_.groups) all += group.states * cost(group);
+    for (const SweepGroup& group : sweep_.groups) {
+      for (std::int32_t state = 0; state < group.states; ++state) {
+        const auto share = static_cast<std::int32_t>(done * kShares / all);
+        done += cost(group);
+        if (state > 0 && cut.of_group.back() == share) {
+          ++shares.groups.back().states;
+          continue;
+        }
+        SweepGroup piece = group;
+        piece.states = 1;
+        piece.first_out += state * group.width;
+        piece.first_source += state * group.slots;
+        shares.groups.push_back(piece);
+        cut.of_group.push_back(share);
+      }
+    }
+    const std::int32_t units = (sweep_.thin + 31) / 32;
+    for (std::int32_t u = 0; u < units; ++u)
+      cut.of_thin.push_back(static_cast<std::int32_t>(std::int64_t{u} * kShares / units));
+    return cut;
+  }
+
+  // act(slot's source in the sweep, in the shares) for the slots of one share.
+  template <class Act>
+  void each_source(const Cut& cut, std::int32_t share, const Act& act) {
+    Shares& shares = sweep_.shares;
+    for (std::size_t g = 0; g < shares.groups.size(); ++g) {
+      const SweepGroup& piece = shares.groups[g];
+      if (cut.of_group[g] != share) continue;
+      for (std::int32_t state = 0; state < piece.states; ++state) {
+        for (std::int32_t i = 0; i < piece.slots; ++i)
+          act(sweep_.source[static_cast<std::size_t>(piece.first_source + state * piece.slots + i)],
+              shares.source[static_cast<std::size_t>(piece.first_source + i * piece.states + state)]);
+      }
+    }
+    for (std::int32_t i = 0; i < sweep_.thin; ++i) {
+      if (cut.of_thin[static_cast<std::size_t>(i / 32)] != share) continue;
+      for (std::int32_t s = 0; s < sweep_.thin_slots; ++s) {
+        const auto at = static_cast<std::size_t>(s * sweep_.thin + i);
+        act(sweep_.thin_source[at], shares.thin_source[at]);
+      }
+    }
+  }
+
+  // Numbers for what the slots of a share want; where each out goes.
+  void number_copies(const Cut& cut, std::int32_t share, std::vector<std::vector<std::uint32_t>>& to) {
+    Shares& shares = sweep_.shares;
+    std::vector<std::int32_t> cells, extras;
+    const auto want = [&](std::int32_t cell) {
+      if (cell > sweep_.zero()) extras.push_back(cell - sweep_.zero() - 1);
+      if (cell < sweep_.zero()) cells.push_back(cell);
+    };
+    const auto sort = [](std::vector<std::int32_t>& numbers) {
+      std::sort(numbers.begin(), numbers.end());
+      numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    };
+    each_source(cut, share, [&](const Source& from, const Source&) {
+      want(from.x);
+      want(from.y);
+    });
+    sort(extras);
+    const auto extra_sources = [&](std::int32_t extra, const auto& act) {
+      for (std::int32_t j = sweep_.extra_begin[static_cast<std::size_t>(extra)];
+           j < sweep_.extra_begin[static_cast<std::size_t>(extra) + 1]; ++j)
+        act(sweep_.extra_source[static_cast<std::size_t>(j)]);
+    };
+    for (const std::int32_t extra : extras) extra_sources(extra, [&](std::int32_t cell) { cells.push_back(cell); });
+    sort(cells);
+    const auto count = static_cast<std::int32_t>(cells.size());
+    const auto number = [&](std::int32_t cell) {
+      if (cell == sweep_.zero()) return 0;
+      if (cell < sweep_.zero()) return 1 + index_of(cells, cell);
+      return 1 + count + index_of(extras, cell - sweep_.zero() - 1);
+    };
+    for (const std::int32_t cell : cells)
+      to[static_cast<std::size_t>(cell)].push_back(shared_cell(share, number(cell)));
+    each_source(cut, share, [&](const Source& from, Source& here) { here = {number(from.x), number(from.y)}; });
+    for (const std::int32_t extra : extras) {
+      extra_sources(extra, [&](std::int32_t cell) { shares.extra_source.push_back(number(cell)); });
+      shares.extra_begin.push_back(static_cast<std::int32_t>(shares.extra_source.size()));
+      shares.extra_cell.push_back(shared_cell(share, number(sweep_.zero() + 1 + extra)));
+    }
+    shares.extra_first.push_back(static_cast<std::int32_t>(shares.extra_begin.size()) - 1);
+    shares.copies.push_back(count);
+    shares.room = std::max(shares.room, round_up(1 + count + static_cast<std::int32_t>(extras.size()), 4));
+  }
+
+  // A cell is its out here, since nothing is resident.
+  void make_shares() {
+    Shares& shares = sweep_.shares;
+    const Cut cut = cut_groups();
+    shares.source.resize(sweep_.source.size());
+    shares.thin_source.resize(sweep_.thin_source.size());
+    shares.extra_first = {0};
+    std::vector<std::vector<std::uint32_t>> to(static_cast<std::size_t>(sweep_.outs));
+    for (std::int32_t share = 0; share < kShares; ++share) number_copies(cut, share, to);
+    if (shares.room > 65536) {  // more than 16 bits count
+      shares = {};
+      return;
+    }
+    shares.number.resize(to.size());
+    std::iota(shares.number.begin(), shares.number.end(), 0);
+    for (const SweepGroup& piece : shares.groups) {
+      for (std::int32_t i = 0; i < piece.states * piece.width; ++i)
+        shares.number[static_cast<std::size_t>(piece.first_out + i)] =
+            piece.first_out + i % piece.states * piece.width + i / piece.states;
+    }
+    for (const std::int32_t number : shares.number) {
+      const std::vector<std::uint32_t>& cells = to[static_cast<std::size_t>(number)];
+      SharedOut out{sweep_.label[static_cast<std::size_t>(number)], kNoCell, kNoCell, -1};
+      if (!cells.empty()) out.x = cells[0];
+      if (cells.size() > 1) out.y = cells[1];
+      if (cells.size() > 2) {
+        out.rest = static_cast<std::int32_t>(shares.rest.size());
+        shares.rest.insert(shares.rest.end(), cells.begin() + 2, cells.end());
+        shares.rest.push_back(kNoCell);
+      }
+      shares.outs.push_back(out);
+    }
+    for (std::int32_t k = 0; k < 4; ++k) {
+      const std::int32_t blocks = 2 << k;
+      std::vector<std::vector<Costed>> of_block(static_cast<std::size_t>(blocks));
+      // Few lanes a tile, so that the threads of a warp read the same entries of a matrix.
+      for (Costed& next : units_of(shares.groups, 6 * blocks)) {
+        Unit& unit = next.unit;
+        unit.share = unit.group < 0 ? cut.of_thin[static_cast<std::size_t>(unit.first / 32)]
+                                    : cut.of_group[static_cast<std::size_t>(unit.group)];
+        of_block[static_cast<std::size_t>(unit.share * blocks / kShares)].push_back(next);
+      }
+      Schedule& schedule = shares.schedule[k];
+      std::size_t most = 1;
+      for (const auto& units : of_block) most = std::max(most, units.size());
+      schedule.warps = static_cast<std::int32_t>(std::min(most, static_cast<std::size_t>(kSharedWarps)));
+      schedule.begin = {0};
+      for (const auto& units : of_block) share_out(units, schedule.warps, schedule);
     }
   }
 

@@ -21,8 +21,12 @@
 //   resident  a thread has one tile and `slots` of its rows, for `repeats` states, and reads its slots as a vector;
 //             for floats
 //   tensor    a warp has 8 or 16 columns of a group's matrix, for 8 or 16 states, as the tensor cores multiply them;
-//   for
-//             sums of products in double
+//             for sums of products in double
+//
+// A large one is cut into kShares shares, each some states of the groups and some thin outs, so that a cluster of
+// blocks can do a step together: a block does some of the shares. A share has copies of the cells that its slots want,
+// with numbers of its own, and an out is sent to each share that wants it. The cut is the same for every size of
+// cluster.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +45,9 @@ constexpr std::int32_t kResidentCells = 16000;                 // 16 bits hold t
 struct ResidentKind {
   std::int32_t slots, repeats, warps;
 };
+constexpr std::int32_t kShares = 16;            // a power of two; also the largest cluster
+constexpr std::int32_t kSharedWarps = 16;       // of a block of a cluster: registers for twice as many as fit otherwise
+constexpr std::int32_t kSharedProducts = 4000;  // a step with fewer is not worth a cluster
 constexpr std::int32_t kTensorSlots = 64, kTensorWarps = 16;
 constexpr ResidentKind kResidentKinds[] = {{4, 1, 20}, {12, 1, 12}, {8, 2, 16}};
 
@@ -64,6 +71,7 @@ struct Unit {
   std::int32_t group;  // -1: thin outs
   std::int32_t first;  // first tile (tile-major: tile · states + state, or tile · band + state), or first thin out
   std::int32_t lanes;  // threads a tile: a power of two, 1 to 8; 2 to 16 if resident
+  std::int32_t share = 0;
 };
 
 // 8 · columns outs of 8 · tiles states, from these on; a warp each.
@@ -83,6 +91,37 @@ struct Schedule {
 constexpr std::uint16_t kThinGroup = 0xffff;
 struct RowOf {
   std::uint16_t row, entry, label, group;
+};
+
+// A cell of a share, in one number.
+constexpr std::uint32_t kNoCell = 0xffffffff;
+constexpr std::uint32_t shared_cell(std::int32_t share, std::int32_t cell) {
+  return static_cast<std::uint32_t>(share) << 16 | static_cast<std::uint32_t>(cell);
+}
+
+// An out and where it goes: its label, two shared cells or kNoCell, and the others from `rest` on in a list, up to
+// kNoCell.
+struct alignas(16) SharedOut {
+  std::int32_t label;
+  std::uint32_t x, y;
+  std::int32_t rest;  // -1: no others
+};
+
+struct Shares {
+  std::int32_t room = 0;  // for a share's cells: 0 stays at the semiring's zero, copies, extras; 0: no shares
+  std::vector<std::int32_t> copies;  // [kShares] how many
+  std::vector<SweepGroup> groups;    // pieces of the sweep's: states of one share
+  // As in the sweep, in the numbers of the share that has the state or out; but neighbouring states of a piece lie side
+  // by side: its source = first_source + i · states + state, and its out = first_out + o · states + state.
+  std::vector<Source> source, thin_source;
+  std::vector<SharedOut> outs;
+  std::vector<std::int32_t> number;  // [outs] the sweep's number
+  std::vector<std::uint32_t> rest;
+  std::vector<std::int32_t> extra_first;     // [kShares + 1] the extras of each share
+  std::vector<std::int32_t> extra_begin{0};  // [extras + 1]
+  std::vector<std::int32_t> extra_source;
+  std::vector<std::uint32_t> extra_cell;  // [extras] a shared cell
+  Schedule schedule[4];  // for clusters of 2, 4, 8, 16: `warps` for each block, one block after the other
 };
 
 struct Sweep {
@@ -113,12 +152,14 @@ struct Sweep {
   std::vector<std::int32_t> extra_source;
 
   Schedule general;
+  std::int64_t cost = 0;           // of all units of the general schedule, about one for an instruction of a warp
   std::int32_t kind = -1;          // of kResidentKinds; -1: not resident
   std::int32_t trash = -1;         // if resident: a cell that nobody reads, behind the others; padding is stored there
   Schedule resident;               // a group's unit for each of the first warps
   std::vector<RowOf> row_of;       // [cells] if resident
   std::int32_t tensor_warps = 0;   // 0: not with tensor cores
   std::vector<TensorUnit> tensor;  // for each of the first warps
+  Shares shares;                   // none if resident, or small
 };
 
 // Both directions; both are resident, in the same kind, or none is. `most_warps`: of the block that will run the

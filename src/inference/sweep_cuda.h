@@ -1,9 +1,13 @@
-// One step of a sweep, by one block. Written once: the semiring says what sums and products are, and `emit` what
-// becomes of an out.
+// One step of a sweep, by one block or by a cluster of them. Written once: the semiring says what sums and products
+// are, and `emit` what becomes of an out.
 //
 // A small automaton's step is short, and a block's steps follow one another, so what counts is how many instructions
 // stand one behind the other. ResidentSteps is one straight line of them: nobody is left out, threads with nothing to
 // do read a zero and write to a cell that nobody reads.
+//
+// A large automaton's step is bound by what one processor reads, so a cluster shares it out (Shares in sweep.h): a
+// block has on chip the cells that its shares want, and sends an out to the blocks that want it. Alone and Together are
+// the two ways for blocks to end a step.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,8 +21,9 @@
 
 namespace regccrf::cuda {
 
-// Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers.
-enum class Keep { memory, chip, registers };
+// Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers; or the cells
+// that it wants on chip and the rest in memory, as one of a cluster.
+enum class Keep { memory, chip, registers, cluster };
 
 // The larger word of a number ≥ 0: ordered as the numbers are, and holds the exponent.
 __device__ inline unsigned high_word(float x) { return __float_as_uint(x); }
@@ -39,14 +44,27 @@ __host__ __device__ inline std::int64_t room_for(std::int32_t all_cells) {
   return (std::int64_t{all_cells} + 3) / 4 * 4;
 }
 
+// The power of two that a number of blocks or shares is.
+__host__ __device__ constexpr std::int32_t power_of(std::int32_t count) {
+  return count >= 16 ? 4 : count >= 8 ? 3 : count >= 4 ? 2 : count >= 2 ? 1 : 0;
+}
+
 template <class Index>
-struct Pair {
+struct alignas(2 * sizeof(Index)) Pair {
   Index x, y;
 };
+
+// How blocks do the steps of a walk: alone, or with others in a cluster.
+template <class P, class Bits>
+class Alone;
+template <class P, class Bits>
+class Together;
 
 // The hot part of a DeviceSweep, on chip or not.
 template <class Index>
 struct SweepView {
+  template <class P, class Bits>
+  using Team = Alone<P, Bits>;
   const SweepGroup* group;
   const Unit* unit;
   const TensorUnit* tensor;
@@ -82,6 +100,96 @@ struct SweepView {
         trash(sweep.trash),
         tensor_units(sweep.tensor_units),
         two(sweep.two != 0) {}
+
+  __device__ std::int32_t room() const { return cells + 1 + extras; }  // a step's numbers
+  __device__ std::int32_t first_cell(const Unit&) const { return 0; }  // from here on a unit's sources count
+
+  // Where an out goes: one of all, a group's, a thin one.
+  struct Place {
+    std::int32_t label, out, cell;
+  };
+  __device__ Place place(std::int32_t out) const { return {label[out], out, stored[out]}; }
+  __device__ Place place(const SweepGroup& group, std::int32_t state, std::int32_t o) const {
+    return place(group.first_out + state * group.width + o);
+  }
+  __device__ Place thin_place(std::int32_t out) const { return place(out); }
+
+  // The sources of a state's slots, and from one to the next.
+  static constexpr int kTogether = 4;
+  __device__ const Pair<Index>* sources(const SweepGroup& group, std::int32_t state) const {
+    return source + group.first_source + state * group.slots;
+  }
+  static __device__ std::int32_t stride(const SweepGroup&) { return 1; }
+
+  // act(first source, last source, where the cells begin that they count, cell) for the thread's extras.
+  template <class Act>
+  __device__ void each_extra(const Act& act) const {
+    for (std::int32_t i = threadIdx.x; i < extras; i += blockDim.x)
+      act(extra_begin[i], extra_begin[i + 1], 0, cells + 1 + i);
+  }
+};
+
+// The same for a block of a cluster: its shares, whose cells lie one share's behind the other's.
+template <class Index>
+struct SharesView : SweepView<Index> {
+  template <class P, class Bits>
+  using Team = Together<P, Bits>;
+  const DeviceShares& shares;
+  const SweepGroup* group;
+  const Unit* unit;
+  const std::int32_t* warp_begin;
+  const Pair<std::uint16_t>*source, *thin_source;
+  const std::uint16_t* extra_source;
+  std::int32_t extras, warps, blocks, rank, own;  // own: shares of a block
+  std::int32_t own_bits;
+
+  __device__ SharesView(const DeviceSweep& sweep, std::int32_t blocks)
+      : SweepView<Index>(sweep, sweep.hot, 0),
+        shares(sweep.shares),
+        group(sweep.shares.group),
+        source(reinterpret_cast<const Pair<std::uint16_t>*>(sweep.shares.source)),
+        thin_source(reinterpret_cast<const Pair<std::uint16_t>*>(sweep.shares.thin_source)),
+        extra_source(sweep.shares.extra_source),
+        extras(sweep.shares.extras),
+        blocks(blocks),
+        rank(static_cast<std::int32_t>(blockIdx.x) & (blocks - 1)),
+        own(kShares / blocks),
+        own_bits(power_of(own)) {
+    const std::int32_t kind = power_of(blocks) - 1;
+    warps = shares.warps[kind];
+    unit = shares.unit[kind];
+    warp_begin = shares.warp_begin[kind] + rank * warps;
+  }
+
+  __device__ std::int32_t room() const { return own * shares.room; }
+  __device__ std::int32_t first_cell(const Unit& unit) const { return (unit.share & (own - 1)) * shares.room; }
+
+  struct Place : SharedOut {
+    std::int32_t out, cell;
+    __device__ Place(const SharedOut& at, std::int32_t number) : SharedOut(at), out(number), cell(number) {}
+  };
+  __device__ Place place(std::int32_t out) const { return {shares.outs[out], shares.number[out]}; }
+  __device__ Place place(const SweepGroup& group, std::int32_t state, std::int32_t o) const {
+    return {shares.outs[group.first_out + o * group.states + state], group.first_out + state * group.width + o};
+  }
+  __device__ Place thin_place(std::int32_t out) const { return {shares.outs[out], out}; }
+
+  static constexpr int kTogether = 8;
+  __device__ const Pair<std::uint16_t>* sources(const SweepGroup& group, std::int32_t state) const {
+    return source + group.first_source + state;
+  }
+  static __device__ std::int32_t stride(const SweepGroup& group) { return group.states; }
+
+  template <class Act>
+  __device__ void each_extra(const Act& act) const {
+    const std::int32_t last = shares.extra_first[(rank + 1) * own];
+    for (std::int32_t i = shares.extra_first[rank * own] + static_cast<std::int32_t>(threadIdx.x); i < last;
+         i += blockDim.x) {
+      const std::uint32_t to = shares.extra_cell[i];
+      const std::int32_t from = static_cast<std::int32_t>(to >> 16 & (own - 1)) * shares.room;
+      act(shares.extra_begin[i], shares.extra_begin[i + 1], from, from + static_cast<std::int32_t>(to & 0xffff));
+    }
+  }
 };
 
 // Sums of products.
@@ -212,21 +320,23 @@ __device__ void own_outs(std::int32_t lanes, const Act& act) {
 }
 
 // Some tiles of a group, each by `lanes` threads that take its slots in turn.
-template <class S, bool kTwo, class Index, class Gain, class Emit>
-__device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group, const Unit& unit,
-                           const Gain* __restrict__ matrix, const typename S::Value* now, const Emit& emit) {
+template <class S, bool kTwo, class View, class Gain, class Emit>
+__device__ void thick_unit(const View& view, const SweepGroup& group, const Unit& unit, const Gain* __restrict__ matrix,
+                           const typename S::Value* now, const Emit& emit) {
   using P = typename S::Value;
   const std::int32_t lanes = unit.lanes;
   const TileOf at(group.states, group.tiles, unit.first, lanes);
-  const Pair<Index>* source = view.source + group.first_source + at.state * group.slots;
+  const auto* source = view.sources(group, at.state);
+  const std::int32_t stride = view.stride(group);
   const auto* row = matrix + group.first_entry + at.tile * kTile;
   P sum[kTile];
 #pragma unroll
   for (std::int32_t k = 0; k < kTile; ++k) sum[k] = S::zero();
-#pragma unroll 4
+#pragma unroll View::kTogether
   for (std::int32_t i = at.part; i < group.slots; i += lanes) {
-    auto x = now[source[i].x];
-    if constexpr (kTwo) x = S::plus(x, now[source[i].y]);
+    const auto from = source[i * stride];
+    auto x = now[from.x];
+    if constexpr (kTwo) x = S::plus(x, now[from.y]);
     P gain[kTile];
     load4(row + i * group.width, gain);
     load4(row + i * group.width + 4, gain + 4);
@@ -239,29 +349,28 @@ __device__ void thick_unit(const SweepView<Index>& view, const SweepGroup& group
 #pragma unroll
     for (std::int32_t k = 0; k < decltype(own)::value; ++k) {
       if (!at.real || at.part >= kTile || first + k >= group.width) continue;
-      const std::int32_t out = group.first_out + at.state * group.width + first + k;
-      if (view.label[out] != view.K)
-        emit.store(bytes_of<P>(view.stored[out]), emit.weight(bytes_of<P>(view.label[out])), sum[k]);
+      const auto place = view.place(group, at.state, first + k);
+      if (place.label != view.K) emit.send(place, emit.weight(bytes_of<P>(place.label)), sum[k]);
     }
   });
 }
 
-template <class S, class Index, class Gain, class Emit>
-__device__ void thin_unit(const SweepView<Index>& view, std::int32_t first, const Gain* __restrict__ thin_matrix,
+template <class S, class View, class Gain, class Emit>
+__device__ void thin_unit(const View& view, std::int32_t first, const Gain* __restrict__ thin_matrix,
                           const typename S::Value* now, const Emit& emit) {
   using P = typename S::Value;
   const std::int32_t i = first + static_cast<std::int32_t>(threadIdx.x % 32);
   if (i >= view.thin) return;
   auto sum = S::zero();
   for (std::int32_t s = 0; s < view.thin_slots; ++s) {
-    const Pair<Index> from = view.thin_source[s * view.thin + i];
+    const auto from = view.thin_source[s * view.thin + i];
     auto x = now[from.x];
     if (view.two) x = S::plus(x, now[from.y]);
     sum = S::plus_times(sum, x, static_cast<P>(thin_matrix[s * view.thin + i]));
   }
   const std::int32_t out = view.first_thin + i;
-  if (view.label[out] == view.K) return;  // padding
-  emit.store(bytes_of<P>(view.stored[out]), emit.weight(bytes_of<P>(view.label[out])), sum);
+  const auto place = view.thin_place(out);
+  if (place.label != view.K) emit.send(place, emit.weight(bytes_of<P>(place.label)), sum);  // else padding
 }
 
 // Steps come in three parts, so that their user can do other things where they would wait:
@@ -271,13 +380,13 @@ __device__ void thin_unit(const SweepView<Index>& view, std::int32_t first, cons
 // These do all in the last.
 struct Nothing {};
 
-// Steps by a general schedule, which reads everything anew. emit.store(cell, emit.weight(label), sum) takes each out's
-// sum over its slots; the cell and the label are places in arrays of P, in bytes. Gain: as the matrices are stored.
-template <class S, class Index, class Gain = typename S::Value>
+// Steps by a general schedule, which reads everything anew. emit.send(view.place(out), emit.weight(label), sum) takes
+// each out's sum over its slots; the label is a place in an array of P, in bytes. Gain: as the matrices are stored.
+template <class S, class View, class Gain = typename S::Value>
 struct GeneralSteps {
   using P = typename S::Value;
   static constexpr bool kResident = false;
-  const SweepView<Index>& view;
+  const View& view;
   const Gain *matrix, *thin_matrix;
 
   __device__ Nothing load(const P*) const { return {}; }
@@ -289,24 +398,24 @@ struct GeneralSteps {
     if (warp >= view.warps) return;
     for (std::int32_t u = view.warp_begin[warp]; u < view.warp_begin[warp + 1]; ++u) {
       const Unit unit = view.unit[u];
+      const P* from = now + view.first_cell(unit);
       if (unit.group < 0) {
-        thin_unit<S>(view, unit.first, thin_matrix, now, emit);
+        thin_unit<S>(view, unit.first, thin_matrix, from, emit);
       } else if (view.two) {
-        thick_unit<S, true>(view, view.group[unit.group], unit, matrix, now, emit);
+        thick_unit<S, true>(view, view.group[unit.group], unit, matrix, from, emit);
       } else {
-        thick_unit<S, false>(view, view.group[unit.group], unit, matrix, now, emit);
+        thick_unit<S, false>(view, view.group[unit.group], unit, matrix, from, emit);
       }
     }
   }
 
   // Sums of more than two cells, in cells of their own.
   __device__ void fill_extras(P* now) const {
-    for (std::int32_t i = threadIdx.x; i < view.extras; i += blockDim.x) {
+    view.each_extra([&](std::int32_t first, std::int32_t last, std::int32_t from, std::int32_t cell) {
       P sum = S::zero();
-      for (std::int32_t j = view.extra_begin[i]; j < view.extra_begin[i + 1]; ++j)
-        sum = S::plus(sum, now[view.extra_source[j]]);
-      now[view.cells + 1 + i] = sum;
-    }
+      for (std::int32_t j = first; j < last; ++j) sum = S::plus(sum, now[from + view.extra_source[j]]);
+      now[cell] = sum;
+    });
   }
 };
 
@@ -670,6 +779,14 @@ std::int32_t rows_kept(std::int64_t K, std::int64_t T) {
       std::clamp<std::int64_t>(bytes / ((K + 1) * std::int64_t{sizeof(P)}), 1, std::max<std::int64_t>(T, 1)));
 }
 
+// Error where not even the rows that a block must have find room: `bytes` on chip, for scores of K labels.
+inline void check_rows(const DeviceConstraint::Impl& c, std::int64_t bytes) {
+  if (bytes <= c.shared_bytes) return;
+  throw Error("[cuda] " + std::to_string(c.topology.K) + " labels: their scores at a position take " +
+              std::to_string(bytes) + " bytes on chip, and a block of this device has " +
+              std::to_string(c.shared_bytes) + ": use the CPU");
+}
+
 // The largest of a block's numbers in the step before: every warp leaves its own, and reads them all once the block has
 // met. Bits: unsigned, or signed numbers.
 template <class Bits>
@@ -692,6 +809,144 @@ class Peak {
   Bits *mine_, *all_;
   bool leaves_;
 };
+
+// A block that does every step alone. How walks see it: which sequence is its own, which outs a thread begins with,
+// where an out is put, and how a step ends.
+template <class P, class Bits>
+class Alone {
+ public:
+  static constexpr bool kAlone = true;
+  static constexpr int kBytes = Peak<Bits>::kBytes;
+  // Before the block first meets. `room`: kBytes on chip. `least`: the peak of nothing.
+  template <class View>
+  __device__ Alone(char* room, Bits least, std::int32_t thread, const View&)
+      : peak_(reinterpret_cast<Bits*>(room), least, thread), thread_(thread) {}
+  __device__ std::int32_t thread() const { return thread_; }
+  __device__ std::int64_t sequence() const { return blockIdx.x; }
+  __device__ std::int32_t first() const { return static_cast<std::int32_t>(threadIdx.x); }
+  __device__ std::int32_t stride() const { return static_cast<std::int32_t>(blockDim.x); }
+  __device__ bool leads() const { return thread_ == 0; }
+  __device__ void begin() {}
+  template <class Place>
+  __device__ void put(P* next, const Place& place, P value) const {
+    next[place.cell] = value;
+  }
+  __device__ void meet(std::int32_t n, Bits mine) {
+    peak_.leave(n, mine);
+    __syncthreads();
+  }
+  // What peak() then needs, asked for beforehand.
+  __device__ Bits look(std::int32_t n) const { return peak_.of_a_warp(n); }
+  __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
+
+ private:
+  Peak<Bits> peak_;
+  std::int32_t thread_;
+};
+
+// The blocks of a cluster, each with cells of its own for two steps, and a mailbox for each: into the one it reads, and
+// into the other all send. A block sends its peak when all of its threads have read what they read in this step, and
+// goes on when it has everybody's: so nobody sends to cells that are still read.
+template <class P, class Bits>
+class Together {
+ public:
+  static constexpr bool kAlone = false;
+  static constexpr int kBytes = Peak<Bits>::kBytes + 2 * kShares * sizeof(Bits) + 2 * sizeof(Mailbox);
+  template <class View>
+  __device__ Together(char* room, Bits least, std::int32_t thread, const View& view)
+      : peak_(reinterpret_cast<Bits*>(room), least, thread),
+        peaks_(reinterpret_cast<Bits*>(room + Peak<Bits>::kBytes)),
+        boxes_(reinterpret_cast<Mailbox*>(room + Peak<Bits>::kBytes + 2 * kShares * sizeof(Bits))),
+        box_(boxes_),
+        rest_(view.shares.rest),
+        thread_(thread),
+        room_(view.shares.room),
+        blocks_(view.blocks),
+        rank_(view.rank),
+        own_bits_(view.own_bits) {
+    for (std::int32_t k = 0; k < view.own; ++k) bytes_ += view.shares.copies[rank_ * view.own + k] * sizeof(P);
+    bytes_ += blocks_ * sizeof(Bits);
+    if (thread == 0) {
+      open_mailbox(boxes_);
+      open_mailbox(boxes_ + 1);
+    }
+  }
+  __device__ std::int32_t thread() const { return thread_; }
+  __device__ std::int64_t sequence() const { return static_cast<std::int32_t>(blockIdx.x) / blocks_; }
+  __device__ std::int32_t first() const { return rank_ * static_cast<std::int32_t>(blockDim.x) + thread_; }
+  __device__ std::int32_t stride() const { return blocks_ * static_cast<std::int32_t>(blockDim.x); }
+  __device__ bool leads() const { return rank_ == 0 && thread_ == 0; }
+  // Cells are cleared.
+  __device__ void begin() { meet_cluster(); }
+
+  __device__ void put(P* next, const SharedOut& to, P value) const {
+    if (to.x != kNoCell) deliver(next, to.x, value);
+    if (to.y != kNoCell) deliver(next, to.y, value);
+    if (to.rest < 0) return;
+    for (std::int32_t i = to.rest; rest_[i] != kNoCell; ++i) deliver(next, rest_[i], value);
+  }
+
+  __device__ void meet(std::int32_t n, Bits mine) {
+    peak_.leave(n, mine);
+    __syncthreads();
+    if (thread_ < 32) {
+      const Bits most = peak_.of_all(peak_.of_a_warp(n));
+      if (thread_ < blocks_) send(peaks_ + n % 2 * kShares + rank_, static_cast<std::uint32_t>(thread_), most, box_);
+      if (thread_ == 0) expect(box_, bytes_);
+    }
+    wait_for(box_, static_cast<std::uint32_t>(n / 2));
+    box_ = boxes_ + (n + 1) % 2;
+  }
+  __device__ Bits look(std::int32_t n) const { return peaks_[n % 2 * kShares + (thread_ & (blocks_ - 1))]; }
+  __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
+
+ private:
+  __device__ void deliver(P* next, std::uint32_t to, P value) const {
+    const std::uint32_t share = to >> 16;
+    const std::uint32_t here = share & ((1u << own_bits_) - 1);
+    send(next + here * room_ + (to & 0xffff), share >> own_bits_, value, box_);
+  }
+
+  Peak<Bits> peak_;
+  Bits* peaks_;            // [2, kShares] of the blocks, in a step
+  Mailbox *boxes_, *box_;  // [2], and the one of this step
+  const std::uint32_t* rest_;
+  std::int32_t thread_, room_, blocks_, rank_, own_bits_;  // a block has 2^own_bits_ shares
+  std::uint32_t bytes_ = 0;                                // that come to the block in a step
+};
+
+// What the cells of a block of a cluster take on chip; the warps that it has.
+template <class P>
+std::int64_t shares_bytes(const DeviceConstraint::Impl& c, std::int32_t blocks) {
+  const std::int64_t room = std::max(c.forward.shares.room, c.backward.shares.room);
+  return 2 * room * (kShares / blocks) * static_cast<int>(sizeof(P));
+}
+inline std::int32_t warps_together(const DeviceConstraint::Impl& c, std::int32_t blocks) {
+  const std::int32_t kind = power_of(blocks) - 1;
+  return std::max(c.forward.shares.warps[kind], c.backward.shares.warps[kind]);
+}
+
+// How many blocks do a step together, of `walks` walks with `room` on chip for cells: what ends first, by microseconds
+// a step as an H200 takes them, times how often the device must be filled. `on_chip`: a block alone would have all
+// there.
+template <class P>
+std::int32_t blocks_together(const DeviceConstraint::Impl& c, std::int64_t walks, std::int64_t room, bool on_chip) {
+  if (c.forward.shares.room == 0 || c.backward.shares.room == 0) return 1;
+  const auto cost = static_cast<double>(std::max(c.forward.cost, c.backward.cost));
+  const auto rounds = [&](int power) {
+    return static_cast<double>((walks + c.clusters[power] - 1) / c.clusters[power]);
+  };
+  double least = 0.85 * rounds(0) * cost * (on_chip ? 0.0005 : 0.0014);
+  std::int32_t best = 1;
+  for (int power = 1; power < 5 && c.clusters[power] > 0; ++power) {
+    const std::int32_t blocks = 1 << power;
+    const double time = rounds(power) * (1 + 0.0016 * cost / blocks);
+    if (time >= least || shares_bytes<P>(c, blocks) > room) continue;
+    least = time;
+    best = blocks;
+  }
+  return best;
+}
 
 // A step's cells go to memory, four at a time; `count` is a multiple of four. Two at once, for that is mostly all.
 template <class P>
@@ -735,20 +990,23 @@ __device__ OnChip<P> bring(char* at, const DeviceSweep& sweep, const Gain* matri
   return {matrix_here, thin_here, hot};
 }
 
-// Calls act(view, steps, cells) for a block that goes by the general schedule: with everything on chip from `at` on, or
-// with its cells in `cells` and the rest where it is.
+// Calls act(view, steps, cells) for a block that goes by the general schedule: with everything on chip from `at` on,
+// with its cells in `cells` and the rest where it is, or with cells at `at` as one of `blocks` in a cluster.
 template <class S, class Index, Keep kKeep, class Gain, class Act>
-__device__ void with_general_steps(const DeviceSweep& sweep, const Gain* matrix, const Gain* thin, char* at,
-                                   typename S::Value* cells, const Act& act) {
+__device__ void with_general_steps(const DeviceSweep& sweep, std::int32_t blocks, const Gain* matrix, const Gain* thin,
+                                   char* at, typename S::Value* cells, const Act& act) {
   using P = typename S::Value;
-  if constexpr (kKeep == Keep::chip) {
+  if constexpr (kKeep == Keep::cluster) {
+    const SharesView<Index> view(sweep, blocks);
+    act(view, GeneralSteps<S, SharesView<Index>, Gain>{view, matrix, thin}, reinterpret_cast<P*>(at));
+  } else if constexpr (kKeep == Keep::chip) {
     cells = reinterpret_cast<P*>(at);
     const OnChip<P> here = bring<P>(at + 2 * room_for(sweep.all_cells) * std::int64_t{sizeof(P)}, sweep, matrix, thin);
     const SweepView<Index> view(sweep, here.hot, 0);
-    act(view, GeneralSteps<S, Index>{view, here.matrix, here.thin}, cells);
+    act(view, GeneralSteps<S, SweepView<Index>>{view, here.matrix, here.thin}, cells);
   } else {
     const SweepView<Index> view(sweep, sweep.hot, 0);
-    act(view, GeneralSteps<S, Index, Gain>{view, matrix, thin}, cells);
+    act(view, GeneralSteps<S, SweepView<Index>, Gain>{view, matrix, thin}, cells);
   }
 }
 

@@ -47,6 +47,7 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   s.steps = static_cast<std::int32_t>(batch.length / 2 + 1);
   const std::int64_t rows =
       Peak<std::int32_t>::kBytes + aligned((s.rows + 1) * (std::int64_t{c.topology.K} + 1) * p);  // one more, of zeros
+  check_rows(c, rows);
   const std::int64_t cells = std::max(cells_of(c.forward), cells_of(c.backward)),
                      all = std::max(all_of(c.forward), all_of(c.backward));
   s.on_chip = c.forward.narrow && rows + all <= c.shared_bytes;
@@ -95,6 +96,10 @@ struct Emit {
     if constexpr (sizeof(P) == 4) {
       if (v != -P{INFINITY}) largest = max(max(largest, abs(v)), max(abs(best), abs(relative)));
     }
+  }
+  template <class Place>
+  __device__ void send(const Place& place, P weight, P best) const {
+    store(bytes_of<P>(place.cell), weight, best);
   }
 };
 
@@ -312,7 +317,7 @@ __global__ void __launch_bounds__(kMostThreads, 1) walk_kernel(const __grid_cons
     P* rows = reinterpret_cast<P*>(take((a.shape.rows + 1) * (std::int64_t{sweep.K} + 1) * std::int64_t{sizeof(P)}));
     const std::int64_t most = room_for(max(a.sweep[0].all_cells, a.sweep[1].all_cells));
     P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(at) : a.work.cells + (b * 2 + back) * 2 * most;
-    with_general_steps<MaxPlus<P>, Index, kKeep>(sweep, a.scores.matrix[back], a.scores.thin[back], at, cells,
+    with_general_steps<MaxPlus<P>, Index, kKeep>(sweep, 1, a.scores.matrix[back], a.scores.thin[back], at, cells,
                                                  [&](const auto& view, const auto& steps, P* there) {
                                                    P* next = there + room_for(view.cells + 1 + view.extras);
                                                    if (back) {

@@ -191,7 +191,25 @@ enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount,
   cudaDevAttrComputeCapabilityMajor
 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributeNonPortableClusterSizeAllowed };
+enum cudaLaunchAttributeID { cudaLaunchAttributeClusterDimension, cudaLaunchAttributeProgrammaticStreamSerialization };
+union cudaLaunchAttributeValue {
+  struct {
+    unsigned x, y, z;
+  } clusterDim;
+  int programmaticStreamSerializationAllowed;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  std::size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
 
 inline const char* cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "invalid value"; }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
@@ -208,7 +226,7 @@ inline cudaError_t cudaGetDevice(int* number) {
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
   const emulated::Device device = emulated::device();
   *value = which == cudaDevAttrMultiProcessorCount      ? device.processors
-           : which == cudaDevAttrComputeCapabilityMajor ? 9
+           : which == cudaDevAttrComputeCapabilityMajor ? (device.most_together > 1 ? 9 : 8)
                                                         : device.shared_bytes;
   return cudaSuccess;
 }
@@ -236,36 +254,30 @@ inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cud
 }
 
 template <class Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
-  return bytes <= emulated::device().shared_bytes ? cudaSuccess : cudaErrorInvalidValue;
+cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute which, int value) {
+  if (which == cudaFuncAttributeNonPortableClusterSizeAllowed) return cudaSuccess;
+  return value <= emulated::device().shared_bytes ? cudaSuccess : cudaErrorInvalidValue;
 }
 template <class Args>
-cudaError_t cudaLaunchKernel(void (*kernel)(Args), dim3 grid, dim3 block, void** args, std::size_t bytes,
-                             cudaStream_t stream) {
-  if (bytes > static_cast<std::size_t>(emulated::device().shared_bytes)) return cudaErrorInvalidValue;
-  const Args given = *static_cast<const Args*>(args[0]);
-  emulated::do_on(stream, [=] { emulated::run(grid, block.x, bytes, [&] { kernel(given); }); });
+cudaError_t cudaOccupancyMaxActiveClusters(int* count, void (*)(Args), const cudaLaunchConfig_t* how) {
+  const auto together = static_cast<int>(how->attrs->val.clusterDim.x);
+  *count = together <= emulated::device().most_together ? emulated::device().processors / together : 0;
   return cudaSuccess;
 }
-
-enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
-struct cudaLaunchAttribute {
-  cudaLaunchAttributeID id;
-  struct {
-    int programmaticStreamSerializationAllowed;
-  } val;
-};
-struct cudaLaunchConfig_t {
-  dim3 gridDim, blockDim;
-  std::size_t dynamicSmemBytes;
-  cudaStream_t stream;
-  cudaLaunchAttribute* attrs;
-  unsigned numAttrs;
-};
 template <class Args>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Args), Args args) {
-  void* list[] = {&args};
-  return cudaLaunchKernel(kernel, config->gridDim, config->blockDim, list, config->dynamicSmemBytes, config->stream);
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* how, void (*kernel)(Args), const Args& given) {
+  const emulated::Device device = emulated::device();
+  unsigned together = 1;
+  for (unsigned i = 0; i < how->numAttrs; ++i) {
+    if (how->attrs[i].id == cudaLaunchAttributeClusterDimension) together = how->attrs[i].val.clusterDim.x;
+  }
+  if (how->dynamicSmemBytes > static_cast<std::size_t>(device.shared_bytes) || how->gridDim.x % together != 0 ||
+      together > static_cast<unsigned>(device.most_together))
+    return cudaErrorInvalidValue;
+  const dim3 grid = how->gridDim, block = how->blockDim;
+  const std::size_t bytes = how->dynamicSmemBytes;
+  emulated::do_on(how->stream, [=] { emulated::run(grid, block.x, bytes, together, [&] { kernel(given); }); });
+  return cudaSuccess;
 }
 
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal };

@@ -1,23 +1,26 @@
 // Runs CUDA kernels on the host, for tests on machines without a device.
 //
-// A kernel is compiled as plain C++ against the stand-ins for CUDA's headers in this folder. Blocks run one after
-// another, from the first on or from the last. Each thread of a block is a fiber, with a stack of its own, that runs
-// until it waits: for its block (meet) or for the lanes of its warp (exchange). When all that it waits for have come,
-// they go on. In which order they run is drawn anew each time, so that a missing barrier shows sooner or later.
+// A kernel is compiled as plain C++ against the stand-ins for CUDA's headers in this folder. Clusters of blocks, mostly
+// of one, run one after another, from the first on or from the last. Each thread is a fiber, with a stack of its own,
+// that runs until it waits: for its cluster (meet_cluster), for its block (meet), for the lanes of its warp (exchange)
+// or for something that was sent (wait_until). When all that it waits for has come, it goes on. In which order they
+// run, and when what was sent arrives, is drawn anew each time, so that a missing barrier shows sooner or later.
 //
 // Slower than a device by far, and stricter:
 // - threads that wait for their block at different places, lanes at different exchanges, or some that wait while others
-//   have ended, are errors;
+//   have ended, are errors; so is to send to a block that has ended, or to wait for what nobody will send;
 // - shared memory is garbage when a block begins, of exactly the size asked for, and a write past its end is an error;
 // - so is one past the end of device memory.
-// Not seen: static shared memory is what the block before left; reads past an end, but by AddressSanitizer; and how
-// fast or how precise the device's own exp and log are.
+// Not seen: static shared memory is what the block before left, and one for all blocks of a cluster; reads past an end,
+// but by AddressSanitizer; and how fast or how precise the device's own exp and log are.
 #include "emulator.h"
 
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -41,15 +44,11 @@ dim3 blockDim, gridDim;
 
 namespace {
 
-constexpr std::size_t kMostShared = 256 << 10, kGuard = 4096, kStack = 256 << 10;
+constexpr std::size_t kGuard = 4096, kStack = 256 << 10;
 constexpr unsigned kLanes = 32, kAllLanes = 0xffffffffu, kMostThreads = 1024;
 constexpr char kGuardByte = 0x3c;
 
 }  // namespace
-
-namespace regccrf::cuda {
-alignas(16) thread_local char shared[kMostShared + kGuard];  // shared_memory() of device_cuda.h
-}
 
 // --- stacks
 
@@ -129,7 +128,7 @@ std::string described(const Place& place) {
 
 // --- fibers
 
-enum class State { ready, meeting, exchanging, done };
+enum class State { ready, meeting, gathering, awaiting, exchanging, done };
 
 struct Copy {
   void* to;
@@ -154,16 +153,33 @@ struct Fiber {
   int kind = 0;        // of an exchange …
   unsigned lanes = 0;  // … and between which lanes
   Brought brought{};
+  const std::function<bool()>* awaited = nullptr;
   std::vector<Copy> copies;
   unsigned groups = 0;  // of copies, committed
 };
 
+// A block of the cluster that runs: its fibers are the threads from `first` on.
+struct Block {
+  uint3 index;
+  unsigned first, threads;
+  char* shared;
+  bool done;
+  int met;
+};
+
+struct Message {
+  Block* to;
+  std::function<void()> act;
+};
+
 std::vector<Fiber> fibers;
+std::vector<Block> blocks;  // of the cluster that runs
+std::vector<Message> messages;
 Fiber* current = nullptr;
+Block* current_block = nullptr;
 Stack scheduler;
 const std::function<void()>* body = nullptr;
-Brought exchanged[kMostThreads / kLanes][kLanes];
-int met = 0;
+std::vector<std::array<Brought, kLanes>> exchanged;  // by warp of the cluster
 
 // AddressSanitizer wants to know of stacks, and can be told of bytes that nobody may touch.
 #if defined(__SANITIZE_ADDRESS__)
@@ -207,24 +223,28 @@ void fiber_main() {
 
 void resume(Fiber& fiber) {
   current = &fiber;
-  threadIdx = {static_cast<unsigned>(&fiber - fibers.data()), 0, 0};
+  threadIdx = {static_cast<unsigned>(&fiber - fibers.data()) - current_block->first, 0, 0};
   switch_stack(scheduler, fiber.stack);
 }
 
-void make_fibers() {
+void make_fibers(std::size_t count) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  fibers.resize(kMostThreads);
-  for (Fiber& fiber : fibers) {
-    void* memory = mmap(nullptr, page + kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const std::size_t before = fibers.size();
+  if (before >= count) return;
+  fibers.resize(count);
+  exchanged.resize(count / kLanes);
+  for (std::size_t i = before; i < count; ++i) {
+    void* memory =
+        mmap(nullptr, page + kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::runtime_error("[emulator] no memory for stacks");
     mprotect(memory, page, PROT_NONE);  // to overflow is to crash
-    fiber.stack = {static_cast<char*>(memory) + page, kStack};
+    fibers[i].stack = {static_cast<char*>(memory) + page, kStack};
   }
 }
 
 // Fibers that an error left in the middle of a kernel, and those that never ran, begin anew.
 void ready_fibers(unsigned threads) {
-  if (fibers.empty()) make_fibers();
+  make_fibers(threads);
   for (unsigned i = 0; i < threads; ++i) {
     Fiber& fiber = fibers[i];
     if (fiber.state != State::done) fiber.begun = false;
@@ -247,17 +267,20 @@ void ready_fibers(unsigned threads) {
 }
 
 std::string where(const Fiber& fiber) {
-  const std::string name = "thread " + std::to_string(&fiber - fibers.data());
+  const std::string name = "thread " + std::to_string(&fiber - fibers.data() - current_block->first);
   if (fiber.state == State::done) return name + " has ended";
-  return name + (fiber.state == State::meeting ? " waits for its block at " : " waits for its warp at ") +
-         described(fiber.place);
+  const char* what = fiber.state == State::meeting     ? "its block"
+                     : fiber.state == State::gathering ? "its cluster"
+                     : fiber.state == State::awaiting  ? "what is sent to it"
+                                                       : "its warp";
+  return name + " waits for " + what + " at " + described(fiber.place);
 }
 
 bool same(const Fiber& x, const Fiber& y) {
   if (x.state != y.state) return false;
   if (x.state == State::done) return true;
   if (x.place.line != y.place.line || std::strcmp(x.place.file, y.place.file) != 0) return false;
-  return x.state == State::meeting || (x.kind == y.kind && x.lanes == y.lanes);
+  return x.state != State::exchanging || (x.kind == y.kind && x.lanes == y.lanes);
 }
 
 void must_agree(unsigned first, unsigned count) {
@@ -266,7 +289,12 @@ void must_agree(unsigned first, unsigned count) {
   }
 }
 
-// Runs a warp until its lanes wait for one another or for more than the warp; whether it can go on at once.
+void set_state(unsigned first, unsigned count, State state) {
+  for (unsigned i = first; i < first + count; ++i) fibers[i].state = state;
+}
+
+// Runs a warp (of the cluster) until its lanes wait for one another or for more than the warp; whether it can go on at
+// once.
 bool run_warp(unsigned warp) {
   const unsigned stride = 2 * (random_numbers() % 16) + 1, offset = random_numbers() % kLanes;  // odd: meets each lane
   Fiber* lanes = fibers.data() + warp * kLanes;
@@ -282,14 +310,36 @@ bool run_warp(unsigned warp) {
   }
   for (unsigned i = 0; i < kLanes; ++i) {
     if (lanes[i].state == State::exchanging) fail(where(lanes[0]) + ", and " + where(lanes[i]));
+    if (lanes[i].state == State::awaiting || lanes[0].state == State::awaiting) must_agree(warp * kLanes, kLanes);
   }
   return false;
 }
 
-// All warps, until every thread waits for the block or has ended; whether they have ended.
-bool run_to_meeting(unsigned threads) {
-  std::vector<unsigned> ready(threads / kLanes);
-  for (unsigned warp = 0; warp < ready.size(); ++warp) ready[warp] = warp;
+// Whether what a warp's lanes await has happened to all of them; then they are ready.
+bool has_come(unsigned warp) {
+  const Fiber* lanes = fibers.data() + warp * kLanes;
+  if (lanes[0].state != State::awaiting) return false;
+  for (unsigned i = 0; i < kLanes; ++i) {
+    if (!(*lanes[i].awaited)()) return false;
+  }
+  set_state(warp * kLanes, kLanes, State::ready);
+  return true;
+}
+
+// A warp of a cluster that does not run as long as anything else can happen.
+unsigned sleeper = 0;
+
+// The warps of a block, until every thread waits for more than its warp or has ended; whether any could run. Threads
+// that wait for the block are ready again if all do.
+bool run_block(Block& block, bool wake = false) {
+  current_block = &block;
+  blockIdx = block.index;
+  std::vector<unsigned> ready;
+  for (unsigned warp = block.first / kLanes; warp < (block.first + block.threads) / kLanes; ++warp) {
+    const bool sleeps = blocks.size() > 1 && warp == sleeper && !wake;
+    if (!sleeps && (fibers[warp * kLanes].state == State::ready || has_come(warp))) ready.push_back(warp);
+  }
+  if (ready.empty()) return false;
   while (!ready.empty()) {
     const std::size_t at = random_numbers() % ready.size();
     bool more = true;
@@ -298,14 +348,75 @@ bool run_to_meeting(unsigned threads) {
     ready[at] = ready.back();
     ready.pop_back();
   }
-  must_agree(0, threads);
-  if (fibers[0].state == State::done) return true;
-  met = 0;
-  for (unsigned i = 0; i < threads; ++i) {
-    met += fibers[i].brought.words[0] != 0;
-    fibers[i].state = State::ready;
+  for (unsigned i = 0; i < block.threads; ++i) {
+    const State state = fibers[block.first + i].state;
+    if (state == State::awaiting || state == State::ready) return true;  // not all have come
   }
-  return false;
+  must_agree(block.first, block.threads);
+  block.done = fibers[block.first].state == State::done;
+  if (fibers[block.first].state != State::meeting) return true;
+  block.met = 0;
+  for (unsigned i = 0; i < block.threads; ++i) block.met += fibers[block.first + i].brought.words[0] != 0;
+  set_state(block.first, block.threads, State::ready);
+  return true;
+}
+
+// Some of what was sent arrives, in any order: all of it if `all`. Whether there was anything.
+bool deliver(bool all) {
+  bool any = false;
+  for (std::size_t i = 0; i < messages.size();) {
+    std::swap(messages[i], messages[i + random_numbers() % (messages.size() - i)]);
+    if (!all && random_numbers() % 2) {
+      ++i;
+      continue;
+    }
+    const Message message = std::move(messages[i]);
+    messages[i] = std::move(messages.back());
+    messages.pop_back();
+    if (message.to->done) {
+      blockIdx = message.to->index;
+      fail("something was sent to it, and it has ended");
+    }
+    message.act();
+    any = true;
+  }
+  return any;
+}
+
+// The blocks of a cluster, in any order, until all have ended.
+void run_blocks() {
+  const auto all_are = [](const auto& is) { return std::all_of(blocks.begin(), blocks.end(), is); };
+  const auto at_barrier = [](const Block& block) {
+    return std::all_of(fibers.begin() + block.first, fibers.begin() + block.first + block.threads,
+                       [](const Fiber& fiber) { return fiber.state == State::gathering; });
+  };
+  while (!all_are([](const Block& block) { return block.done; })) {
+    bool progress = false;
+    const std::size_t first = random_numbers() % blocks.size();
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+      Block& block = blocks[(first + i) % blocks.size()];
+      if (!block.done && random_numbers() % 4 != 0) progress |= run_block(block);
+    }
+    progress |= deliver(false);
+    if (progress) continue;
+    for (Block& block : blocks) progress |= !block.done && run_block(block);
+    if (progress || deliver(true)) continue;
+    for (Block& block : blocks) progress |= !block.done && run_block(block, true);
+    sleeper = random_numbers() % static_cast<unsigned>(blocks.size() * blocks[0].threads / kLanes);
+    if (progress) continue;
+    const unsigned threads = static_cast<unsigned>(blocks.size()) * blocks[0].threads;
+    if (all_are(at_barrier)) {
+      must_agree(0, threads);
+      set_state(0, threads, State::ready);
+      continue;
+    }
+    for (Block& block : blocks) {
+      current_block = &block;
+      blockIdx = block.index;
+      if (!block.done) fail(where(fibers[block.first]) + ", for ever");
+    }
+  }
+  if (!messages.empty()) fail("something was sent, and all have ended");
 }
 
 // --- memory
@@ -334,35 +445,55 @@ void check_allocations() {
   }
 }
 
-std::size_t last_shared = 0;
-
-void run_block(unsigned threads, std::size_t bytes) {
-  char* shared = regccrf::cuda::shared;
-  allow(shared + last_shared, kGuard);
-  last_shared = bytes;
-  std::memset(shared, garbage(), bytes);
-  guard(shared + bytes);
-  ready_fibers(threads);
-  while (!run_to_meeting(threads)) {
+// A block's memory on chip lies between others', and is guarded.
+class Shared {
+ public:
+  Shared(std::size_t blocks, std::size_t bytes) : bytes_(bytes), memory_(blocks * stride() + 16) {
+    for (std::size_t i = 0; i < blocks; ++i) {
+      std::memset(of(i), garbage(), bytes);
+      guard(of(i) + bytes);
+    }
   }
-  if (!intact(shared + bytes))
-    fail("something was written past its " + std::to_string(bytes) + " bytes of shared memory");
+  ~Shared() { allow(memory_.data(), memory_.size()); }
+  std::size_t stride() const { return (bytes_ + kGuard + 15) / 16 * 16; }
+  char* of(std::size_t block) {
+    char* aligned = memory_.data() + (16 - reinterpret_cast<std::uintptr_t>(memory_.data()) % 16) % 16;
+    return aligned + block * stride();
+  }
+
+ private:
+  std::size_t bytes_;
+  std::vector<char> memory_;
+};
+
+void run_cluster(uint3 index, unsigned together, unsigned threads, std::size_t bytes) {
+  Shared shared(together, bytes);
+  blocks.clear();
+  messages.clear();
+  for (unsigned i = 0; i < together; ++i)
+    blocks.push_back({{index.x + i, index.y, index.z}, i * threads, threads, shared.of(i), false, 0});
+  ready_fibers(together * threads);
+  run_blocks();
+  for (const Block& block : blocks) {
+    blockIdx = block.index;
+    if (!intact(block.shared + bytes))
+      fail("something was written past its " + std::to_string(bytes) + " bytes of shared memory");
+  }
 }
 
 }  // namespace
 
-void run(dim3 grid, unsigned threads, std::size_t bytes, const std::function<void()>& kernel) {
+void run(dim3 grid, unsigned threads, std::size_t bytes, unsigned together, const std::function<void()>& kernel) {
   if (threads == 0 || threads > kMostThreads || threads % kLanes != 0)
     throw std::runtime_error("[emulator] a block of " + std::to_string(threads) + " threads");
   body = &kernel;
   gridDim = grid;
   blockDim = threads;
   const bool backwards = random_numbers() % 2 == 0;
-  const unsigned blocks = grid.x * grid.y * grid.z;
-  for (unsigned i = 0; i < blocks; ++i) {
-    const unsigned block = backwards ? blocks - 1 - i : i;
-    blockIdx = {block % grid.x, block / grid.x % grid.y, block / grid.x / grid.y};
-    run_block(threads, bytes);
+  const unsigned clusters = grid.x / together * grid.y * grid.z;
+  for (unsigned i = 0; i < clusters; ++i) {
+    const unsigned first = (backwards ? clusters - 1 - i : i) * together;
+    run_cluster({first % grid.x, first / grid.x % grid.y, first / grid.x / grid.y}, together, threads, bytes);
   }
   check_allocations();
 }
@@ -371,7 +502,27 @@ int meet(bool mine, const Place& place) {
   current->place = place;
   current->brought = {mine, 0};
   wait_as(State::meeting);
-  return met;
+  return current_block->met;
+}
+
+void meet_cluster(const Place& place) {
+  current->place = place;
+  wait_as(State::gathering);
+}
+
+char* shared_memory() { return current_block->shared; }
+
+void* shared_of(void* at, unsigned rank) {
+  if (rank >= blocks.size()) fail("there is no block " + std::to_string(rank) + " in its cluster");
+  return blocks[rank].shared + (static_cast<char*>(at) - current_block->shared);
+}
+
+void later(unsigned rank, std::function<void()> act) { messages.push_back({&blocks.at(rank), std::move(act)}); }
+
+void wait_until(const std::function<bool()>& done, const Place& place) {
+  current->place = place;
+  current->awaited = &done;
+  wait_as(State::awaiting);
 }
 
 const Brought* exchange(unsigned lanes, const Brought& mine, int kind, const Place& place) {
@@ -379,9 +530,9 @@ const Brought* exchange(unsigned lanes, const Brought& mine, int kind, const Pla
   current->kind = kind;
   current->lanes = lanes;
   current->brought = mine;
-  const unsigned warp = threadIdx.x / kLanes;
+  const unsigned warp = (current_block->first + threadIdx.x) / kLanes;
   wait_as(State::exchanging);
-  return exchanged[warp];
+  return exchanged[warp].data();
 }
 
 void copy_later(void* to, const void* from, std::size_t bytes) {
@@ -422,8 +573,9 @@ void release(void* memory) {
 
 namespace {
 
-// From a large one to one so small that almost nothing finds room on chip.
-constexpr Device devices[] = {{0, 232448, 132}, {1, 20480, 2}, {2, 101376, 28}, {3, 20480, 84}, {4, 49152, 6}};
+// From a large one to one so small that almost nothing finds room on chip; some without clusters.
+constexpr Device devices[] = {
+    {0, 232448, 132, 16}, {1, 20480, 2, 1}, {2, 101376, 28, 8}, {3, 20480, 84, 16}, {4, 49152, 6, 2}};
 std::size_t turn = 0;
 
 }  // namespace

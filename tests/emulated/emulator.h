@@ -27,16 +27,29 @@ struct Place {
 };
 
 struct Device {
-  int number, shared_bytes, processors;
+  int number, shared_bytes, processors, most_together;  // blocks in a cluster
 };
 Device device();          // the one in force
 void take_next_device();  // they take turns; REGCCRF_EMULATED_DEVICE=n for the n-th alone
 
-// Runs the blocks of a grid one after another. Throws std::runtime_error where a kernel breaks a rule.
-void run(dim3 grid, unsigned threads, std::size_t bytes, const std::function<void()>& kernel);
+// Runs the blocks of a grid, each `together` along x at a time, one cluster after another. Throws std::runtime_error
+// where a kernel breaks a rule.
+void run(dim3 grid, unsigned threads, std::size_t bytes, unsigned together, const std::function<void()>& kernel);
 
 // From a thread of a kernel: waits for all threads of its block; how many of them brought true.
 int meet(bool mine, const Place& place);
+
+// From a thread of a kernel: waits for all threads of its cluster.
+void meet_cluster(const Place& place);
+
+// From a thread of a kernel: its block's shared memory, and where another block of its cluster has `at`.
+char* shared_memory();
+void* shared_of(void* at, unsigned rank);
+
+// From a thread of a kernel: something is done to another block of its cluster, at some later time, at which that block
+// must be there; a warp waits until something is so.
+void later(unsigned rank, std::function<void()> act);
+void wait_until(const std::function<bool()>& done, const Place& place);
 
 // From a thread of a kernel: waits for all lanes of its warp; what each brought. `kind` must be the same for all.
 struct Brought {
