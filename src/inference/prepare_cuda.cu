@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
   std::int32_t rank = static_cast<std::int32_t>(t);
   bool present = t < a.T;
   if (a.mask) {
-    rank = present_before(a, b, first);
+    rank = present_before(a, b, min(first, a.T));  // there may be more blocks than rows
     for (std::int64_t i = first; i < t && i < a.T; ++i) rank += a.mask[b * a.batch_stride + i * a.time_stride] != 0;
     present = present && a.mask[b * a.batch_stride + t * a.time_stride] != 0;
   }
