@@ -5,8 +5,10 @@
 // Behind a scan (scan_cuda.h) a block has one piece of a sequence.
 #include "inference/expectation_cuda.h"
 #include "inference/gold_cuda.h"
+#include "inference/resident_cuda.h"
 #include "inference/scan_cuda.h"
 #include "inference/sweep_cuda.h"
+#include "inference/team_cuda.h"
 
 namespace regccrf::cuda {
 

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "inference/scan_cuda.h"
+#include "inference/team_cuda.h"
 #include "inference/viterbi_cuda.h"
 
 namespace regccrf::cuda {

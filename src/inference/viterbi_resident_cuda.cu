@@ -17,6 +17,7 @@
 
 #include <algorithm>
 
+#include "inference/resident_cuda.h"
 #include "inference/viterbi_cuda.h"
 
 namespace regccrf::cuda {
