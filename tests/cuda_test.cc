@@ -523,6 +523,54 @@ TYPED_TEST(Cuda, ExtremeScoresInPieces) {
   }
 }
 
+// Paths that are worth most although they look hopeless from both ends: they vanish from alpha at the beginning and from
+// beta at the end.
+TYPED_TEST(Cuda, PathsThatVanishFromBothEnds) {
+  const auto check = [](const Automaton& automaton, const oracle::Scores& scores, int steps) {
+    const cuda::DeviceConstraint there(Constraint::from_automaton(automaton, numbered_labels(scores.labels)));
+    const oracle::DenseResult expected = oracle::dense(automaton, scores);
+    const auto batch = one<TypeParam>(scores);
+    const auto got = steps > 0 && cuda::can_scan(there) ? expectation_in_pieces(there, batch, {}, steps)
+                                                        : run_expectation(there, batch);
+    expect_value(expected.log_z, got.value.at(0), tolerance<TypeParam>, "log_z");
+    if (expected.log_z == -inf) return;
+    expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "marginals");
+    oracle::Scores even = scores;  // what is possible at all
+    for (auto* numbers : {&even.emissions, &even.transitions, &even.start, &even.end}) {
+      for (double& x : *numbers) x = x == -inf ? x : 0;
+    }
+    const oracle::DenseResult possible = oracle::dense(automaton, even);
+    for (std::size_t i = 0; i < expected.labels.size(); ++i) {
+      if (possible.labels[i] == 0) {
+        EXPECT_LT(std::fabs(got.emissions[i]), steps > 0 ? 1e-50 : 1e-300);
+      }
+    }
+    expect_all_sums(expected.bigrams, expected.bigrams, got.transitions, tolerance<TypeParam>, "bigrams");
+  };
+  for (int i = 0; i < cases(600, 80); ++i) {
+    Random random(static_cast<std::uint64_t>(i) + 60000);
+    const int labels = random.between(2, 5), T = random.between(3, 40);
+    const Constraint apart = compile(Language::parse("A* | B*"));
+    const Automaton automaton =
+        i % 2 ? oracle::random_automaton(random, oracle::automaton_kinds[i / 2 % 3], labels, random.between(1, 8))
+              : apart.automaton();
+    const int K = i % 2 ? labels : 2;
+    oracle::Scores scores = oracle::random_scores(random, oracle::score_kinds[i / 6 % 5], T, K, random.chance(0.5));
+    const double depths[] = {30, 60, 110, 400, 1000, 9000};
+    const double depth = depths[random.below(6)], surplus = random.normal() * 3;
+    const int a = random.below(K), edge = random.between(1, std::max(1, T / 3));
+    for (int t = 0; t < T; ++t) {
+      const bool at_end = t < edge || t >= T - edge;
+      double& h = scores.emissions[static_cast<std::size_t>(t * K + a)];
+      h = static_cast<float>(h + (at_end ? -depth / edge : (2 * depth + surplus) / std::max(1, T - 2 * edge)));
+    }
+    SCOPED_TRACE("case " + std::to_string(i));
+    check(automaton, scores, 0);
+    check(automaton, scores, random.between(1, T - 1));
+    if (this->HasFailure()) return;
+  }
+}
+
 // As long as to leave no room on chip for backpointers, on a small device: two pieces, and as many as there are steps.
 TYPED_TEST(Cuda, LongPiecesAndMany) {
   const Constraint bio = compile(Language::parse("(O | B-A I-A* | B-B I-B*)*"));

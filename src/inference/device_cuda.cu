@@ -303,6 +303,16 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   std::vector<std::int32_t> arrival_cell;
   for (std::int32_t m = 0; m < t.arrivals; ++m) arrival_cell.push_back(backward.cell(m));
   place(d.arrival_cell, p.add(arrival_cell));
+  std::vector<std::int32_t> start_cell, start_label;
+  for (std::int32_t n = t.node_begin[t.start]; n < t.node_begin[t.start + 1]; ++n) {
+    for (std::int32_t i = t.from_begin[n]; i < t.from_begin[n + 1]; ++i) {
+      start_cell.push_back(arrival_cell[static_cast<std::size_t>(t.from_arrival[i])]);
+      start_label.push_back(t.node_label[n]);
+    }
+  }
+  d.starts = static_cast<std::int32_t>(start_cell.size());
+  place(d.start_cell, p.add(start_cell));
+  place(d.start_label, p.add(start_label));
   place(d.label_begin, p.add(nodes.begin));
   place(d.label_node, p.add(nodes.node));
 

@@ -125,7 +125,9 @@ struct DeviceTopology {
   const std::uint8_t *accepting, *node_accepts;
   const std::int32_t *arc_begin, *arc_from, *arc_to;  // arcs by label: [K + 1], states
   const std::int32_t *node_cell, *arrival_cell;       // → forward cell, backward cell
-  const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
+  std::int32_t starts;
+  const std::int32_t *start_cell, *start_label;  // [starts] arcs from the start state: backward cells, labels
+  const std::int32_t *label_begin, *label_node;  // nodes by label: [K + 1], [nodes]
 };
 
 struct DeviceConstraint::Impl {

@@ -6,11 +6,8 @@
 //   finish    one value per sequence; bigrams from the blocks' sums
 // and wide (wide_cuda.cu), which does again the sequences that could not be trusted.
 //
-// Trust. Weights and gains are at most 1, and each step begins from a largest value of about 1, so what a step loses to
-// the end of its range is at most (number of products) · 2^-126. At every position the join knows the whole weight z =
-// Σ alpha · g · beta of the next position; where z is so small that a loss of that size in alpha or beta of this
-// position, times the largest that the other can be without w, could reach the tolerance, the sequence is flagged. What
-// beta of the next position has lost is judged there, by that position's z.
+// A sequence is trusted where alpha and beta find the same sum over all paths, each from its own end (bounds_cuda.h).
+#include "inference/bounds_cuda.h"
 #include "inference/expectation_cuda.h"
 #include "inference/wide_cuda.h"
 
@@ -24,49 +21,75 @@ constexpr std::int64_t kShort = 512;         // positions up to which a small bl
 template <class P>
 struct FinishArgs {
   DeviceJoin join;
+  DeviceTopology topology;
   Kept<P> kept;
   JoinWork<P> joined;
   Expectation wanted;
   Batch batch;
-  bool empty;
+  bool at_outs;  // of beta, as in PassWork
 };
+
+// The thread's share of the sum over all paths as beta has it.
+template <class P, int kThreads>
+__device__ Exact from_beta(const FinishArgs<P>& a, std::int64_t b) {
+  const DeviceTopology& top = a.topology;
+  const P* beta = a.at_outs ? a.kept.first + b * top.starts
+                            : a.kept.beta + b * a.batch.length * std::int64_t{a.join.backward_cells};
+  Exact sum;
+  for (std::int32_t i = threadIdx.x; i < top.starts; i += kThreads) {
+    const P cell = Downwards::weight(beta[a.at_outs ? i : top.start_cell[i]]),
+            start = Downwards::weight(a.kept.scores.start[top.start_label[i]]);
+    sum.add(static_cast<double>(cell) * static_cast<double>(start));
+  }
+  return sum;
+}
 
 template <class P, int kThreads>
 __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   const std::int32_t T = a.kept.scores.length[b], K = a.join.K;
   const std::int64_t at = b * a.batch.length;
-  Exact sum;
+  enum { of_alpha, of_beta, of_gold, count };  // sums over all paths, in their own units, and gold's score
+  Exact sum[count + 1];
+  Exact& apart = sum[count];  // the exponents of their units
+  const double z = T > 0 ? a.kept.z[at + T - 1] : 0;
   for (std::int32_t t = threadIdx.x; t < T; t += kThreads) {
-    sum.add(a.kept.scores.shift[at + t]);
-    sum.add(a.kept.exponent[0][at + t] * 0.693147180559945309417232121458);
+    const std::int32_t alpha = a.kept.exponent[0][at + t], beta = a.kept.exponent[1][at + t];
+    sum[of_alpha].add(a.kept.scores.shift[at + t]);
+    sum[of_alpha].add(alpha * 0.693147180559945309417232121458);
+    apart.add(alpha - beta);
   }
   if (threadIdx.x == 0 && T > 0) {
-    for (int n = 0; n < 2; ++n) sum.add(a.kept.scores.shifts[1 + n]);
-    sum.add(a.kept.scores.shifts[0] * (T - 1));
-    sum.add(::log(a.kept.z[at + T - 1]));
+    for (int n = 0; n < 2; ++n) sum[of_alpha].add(a.kept.scores.shifts[1 + n]);
+    sum[of_alpha].add(a.kept.scores.shifts[0] * (T - 1));
+    sum[of_alpha].add(::log(z));
   }
-  double value = T > 0 ? block_sum<kThreads>(sum) : a.empty ? 0.0 : -INFINITY;
+  if (T > 0) sum[of_beta] = from_beta<P, kThreads>(a, b);
+  if (a.wanted.gold)
+    sum[of_gold] =
+        path_score(a.batch, K, T, a.kept.scores.row + at, [&](std::int32_t t) { return a.kept.scores.gold[at + t]; });
+  block_sums<kThreads>(sum);
+  if (threadIdx.x != 0) return;
+
+  const double ratio = z / sum[of_beta].value() * exp2(apart.value());
+  if (T > 0 && !(fabs(ratio - 1) < Bounds<P>::agree)) a.kept.flag[b] = 1;
+  double value = T > 0 ? sum[of_alpha].value() : a.topology.empty ? 0.0 : -INFINITY;
+  Status& status = a.wanted.status[b];
   if (a.wanted.gold) {
-    const std::int64_t* row = a.kept.scores.row + at;
-    const double gold =
-        block_sum<kThreads>(path_score(a.batch, K, T, row, [&](std::int32_t t) { return a.kept.scores.gold[at + t]; }));
+    const double gold = sum[of_gold].value();
     const bool outside = a.kept.leaves[b] >= 0 || gold == -INFINITY;
     value = outside ? INFINITY : value - gold;
-    if (threadIdx.x == 0 && outside && a.wanted.status[b].outcome == 0) {
-      a.wanted.status[b].outcome = static_cast<std::int32_t>(Outcome::outside);
-      a.wanted.status[b].position = a.kept.leaves[b];
+    if (outside && status.outcome == 0) {
+      status.outcome = static_cast<std::int32_t>(Outcome::outside);
+      status.position = a.kept.leaves[b];
     }
-  } else if (threadIdx.x == 0 && T == 0 && !a.empty) {
-    a.wanted.status[b].outcome = static_cast<std::int32_t>(Outcome::impossible);
+  } else if (T == 0 && !a.topology.empty) {
+    status.outcome = static_cast<std::int32_t>(Outcome::impossible);
   }
-  if (threadIdx.x == 0) {
-    if (*a.kept.scores.bad) a.wanted.status[b].outcome = static_cast<std::int32_t>(Outcome::bad_transition);
-    const std::int32_t outcome = a.wanted.status[b].outcome;
-    const bool bad = outcome == static_cast<std::int32_t>(Outcome::bad_score) ||
-                     outcome == static_cast<std::int32_t>(Outcome::bad_transition);
-    a.wanted.value[b] = bad ? NAN : value;
-    if (bad || (a.wanted.gold && value == INFINITY)) a.kept.flag[b] = 2;  // nothing to do again; counts are zeros
-  }
+  if (*a.kept.scores.bad) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
+  const bool bad = status.outcome == static_cast<std::int32_t>(Outcome::bad_score) ||
+                   status.outcome == static_cast<std::int32_t>(Outcome::bad_transition);
+  a.wanted.value[b] = bad ? NAN : value;
+  if (bad || (a.wanted.gold && value == INFINITY)) a.kept.flag[b] = 2;  // nothing to do again; counts are zeros
 }
 
 // A thread has a bigram; where sequences are long, a lane has one, and the block's warps (parts) share the chunks of
@@ -147,6 +170,7 @@ Kept<P> cut_kept(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& b
   Kept<P> kept{};
   kept.scores = cut_prepared<P>(cutter, c, batch, true);
   kept.alpha = cutter.take<P>(BT * static_cast<std::size_t>(c.forward.cells));
+  kept.first = cutter.take<P>(pass.at_outs ? B * static_cast<std::size_t>(c.topology.starts) : 0);
   kept.beta = cutter.take<P>(BT * static_cast<std::size_t>(pass.at_outs ? c.join.outs : c.backward.cells));
   for (auto*& e : kept.exponent) e = cutter.take<std::int32_t>(BT);
   kept.z = cutter.take<double>(BT);
@@ -191,7 +215,7 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
   run_pass<P>(c, batch, work.kept, work.pass, stream);
   run_join<P>(c, batch, work.kept, work.pass, work.join, wanted, stream);
 
-  finish<P>({c.join, work.kept, work.join, wanted, batch, c.topology.empty != 0}, stream);
+  finish<P>({c.join, c.topology, work.kept, work.join, wanted, batch, work.pass.at_outs}, stream);
   again_wide(c, batch, wanted, {work.kept.scores.length, work.kept.scores.row, work.kept.flag}, work.wide, stream);
 }
 

@@ -9,7 +9,7 @@
 //   bring     m and y on chip
 //   multiply  tasks, whichever is next to the warp that is free: a patch of a group's matrix on the tensor cores in
 //             double, some rounds of thin states' pairs, or, in the last position, where no bigram begins, some labels
-//   total     z, the weight of a position; whether it can be trusted; marginals
+//   total     z, the weight of a position, and marginals
 // Positions behind the end have some numbers and a scale of 0, so that few ask which are there. Where a block has no
 // room on chip, it does one position at a time from memory.
 //
@@ -18,8 +18,6 @@
 //
 // z times the scales that the pass took off is the same at all positions but for rounding. So the positions of a chunk
 // are added up in units of the first one's z, by the exponents alone, and the z itself is left for `finish`.
-//
-// Trust: see expectation_cuda.cu.
 #include <cuda_pipeline.h>
 
 #include <algorithm>
@@ -88,7 +86,6 @@ struct JoinArgs {
   bool gold;
   void* emissions;  // [rows, K] or null
   Type type;        // of the caller's arrays
-  double least;     // z below this, in units of a step's largest, is not to be trusted
 };
 
 // A chunk's arrays.
@@ -519,9 +516,7 @@ __device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnC
   if (lane_of() == 0) {
     a.kept.z[at] = z;
     if (j == 0) a.work.inverse[chunk.b * a.work.chunks + chunk.first / kChunk] = 1 / z;
-    // A step's own numbers count from a largest of less than 2 in the step before, and alpha has been scaled since.
-    const double scale = last ? 1 : static_cast<double>(step_scale(a.kept.exponent[0][at + 1], P{}));
-    if (!(z > 0 && z >= fmax(2.0, scale) * a.least && isfinite(z))) a.kept.flag[chunk.b] = 1;
+    if (!(z > 0 && isfinite(z))) a.kept.flag[chunk.b] = 1;
   }
   if (!a.emissions) return;
   const std::int64_t row = a.kept.scores.row[at];
@@ -601,17 +596,6 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   return s;
 }
 
-// z must exceed the largest product of alpha and beta by this much: what is lost, as in the head of this file, stays
-// below a hundredth of the tolerance.
-template <class P>
-double least_trusted(const DeviceConstraint::Impl& c, std::int64_t T, const Pieces& pieces) {
-  const double smallest = static_cast<double>(std::numeric_limits<P>::min()), tolerance = sizeof(P) == 4 ? 1e-7 : 1e-13;
-  const double products = static_cast<double>(c.products + c.forward.cells + c.backward.cells) * 4;
-  const double largest = 4.0 * c.topology.K;                         // of alpha or beta / w in a step
-  const double walks = pieces.count > 1 ? 2 + c.topology.nodes : 1;  // a scan's rows
-  return std::min(1e-3, smallest * products * largest * walks * static_cast<double>(T + 1) / tolerance);
-}
-
 template <class P>
 auto* kernel_of(const Shape& s) {
   if (!s.on_chip) return join_kernel<P, 1, false>;
@@ -657,8 +641,7 @@ void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>
                          pass.at_outs,
                          wanted.gold != nullptr,
                          wanted.emissions,
-                         batch.type,
-                         least_trusted<P>(c, batch.length, pass.pieces)};
+                         batch.type};
   launch_kernel(kernel_of<P>(s), static_cast<unsigned>(blocks), static_cast<unsigned>(s.threads), bytes, stream, args,
                 "joining forward and backward");
 }

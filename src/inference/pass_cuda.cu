@@ -1,8 +1,9 @@
 // Forward and backward on a device: one block a sequence and direction, or a cluster of them if the automaton is large,
 // walks the steps with its cells on chip, and leaves each step's in memory: alpha on nodes, and beta on arrivals, both
 // with the emissions of their own position. Where it can, it leaves beta's sums at nodes instead, the outs of the join:
-// half as many numbers, and as the join wants them.
+// half as many numbers, and as the join wants them. How they keep to one side of the truth: bounds_cuda.h.
 // Behind a scan (scan_cuda.h) a block has one piece of a sequence.
+#include "inference/bounds_cuda.h"
 #include "inference/expectation_cuda.h"
 #include "inference/gold_cuda.h"
 #include "inference/resident_cuda.h"
@@ -77,7 +78,7 @@ struct Args {
 };
 
 // What becomes of an out in a step. `kept`: null if whole steps are copied.
-template <class P, class Team>
+template <class P, class Team, class Side>
 struct Emit {
   const Team& team;
   const P* row;
@@ -98,7 +99,7 @@ struct Emit {
 
  private:
   __device__ P weighed(P weight, P sum) const {
-    const P v = sum * scale * weight;
+    const P v = Side::product(weight, sum, scale);
     largest = max(largest, high_word(v));
     return v;
   }
@@ -153,15 +154,21 @@ class AtOuts {
   Two<P> quad_{}, from_[kThinAtOuts]{};
 };
 
+template <bool kBack>
+using SideOf = std::conditional_t<kBack, Downwards, Upwards>;
+template <bool kBack, class P>
+constexpr std::int32_t kPeak = kBack ? 0 : Bounds<P>::peak;  // the exponent that a step's largest number is brought to
+
 // What a walk begins with: the edge of the sequence …
 template <bool kBack, class P, class View, class Team>
 __device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team& team, const P* row, P* now, P* kept) {
-  const P* edge = kBack ? a.kept.scores.end : a.kept.scores.start;
+  const P *edge = kBack ? a.kept.scores.end : a.kept.scores.start, scale = kBack ? P{1} : Bounds<P>::top;
   unsigned largest = 0;
   for (std::int32_t o = team.first(); o < view.outs; o += team.stride()) {
     const auto place = view.place(o);
     if (place.label == view.K) continue;
-    const P v = a.sweep[kBack].begins[place.out] ? edge[place.label] * row[place.label] : P{0};
+    const P sum = a.sweep[kBack].begins[place.out] ? SideOf<kBack>::weight(edge[place.label]) * scale : P{0};
+    const P v = SideOf<kBack>::product(row[place.label], sum, P{1});
     team.put(now, place, v);
     if (kept) kept[place.cell] = v;
     largest = max(largest, high_word(v));
@@ -169,8 +176,14 @@ __device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team
   return largest;
 }
 
-// … or what the scan left where pieces meet: alpha forwards, backwards the step from beta at the meeting to the
-// position before it, since beta there is on nodes, and cells are arrivals.
+// … or what the scan left where pieces meet: alpha forwards, and at least a floor, since it may have lost numbers as
+// small as that; backwards the step from beta at the meeting to the position before it, since beta there is on nodes,
+// and cells are arrivals.
+template <class P>
+__device__ P at_boundary(const Args<P>& a, const double* alpha, std::int32_t node, const P* row) {
+  if (!(row[a.topology.node_label[node]] > P{0})) return 0;
+  return max(static_cast<P>(alpha[node]) * Bounds<P>::top, Bounds<P>::floor);
+}
 template <bool kBack, class P>
 __device__ unsigned begin_at_boundary(const Args<P>& a, std::int64_t piece, const P* row, P* now) {
   const DeviceTopology& top = a.topology;
@@ -184,27 +197,46 @@ __device__ unsigned begin_at_boundary(const Args<P>& a, std::int64_t piece, cons
         const std::int64_t pair = std::int64_t{label} * top.K + top.node_label[i];
         sum += beta[i] * exp(score_at(a.batch.transitions, a.batch.type, pair) - a.kept.scores.shifts[0]);
       }
-      const P v = static_cast<P>(sum) * row[label];
+      const P v = Downwards::product(row[label], static_cast<P>(sum), P{1});
       now[top.arrival_cell[m]] = v;
       largest = max(largest, high_word(v));
     }
   } else {
     const double* alpha = a.boundaries.alpha + piece * a.boundaries.width;
     for (std::int32_t i = threadIdx.x; i < top.nodes; i += blockDim.x) {
-      now[top.node_cell[i]] = static_cast<P>(alpha[i]);
-      largest = max(largest, high_word(static_cast<P>(alpha[i])));
+      const P v = at_boundary(a, alpha, i, row);
+      now[top.node_cell[i]] = v;
+      largest = max(largest, high_word(v));
     }
   }
   return largest;
 }
 
+// Whether a piece's alpha at its end is no more than what the next begins with: `shift` brings it to that one's scale.
+template <class P>
+__device__ void check_boundary(const Args<P>& a, std::int64_t boundary, const P* row, const P* now,
+                               std::int64_t shift) {
+  constexpr double rounding = 1e-12;
+  constexpr std::int64_t most = 4096;  // more than exponents differ by
+  const double* alpha = a.boundaries.alpha + boundary * a.boundaries.width;
+  for (std::int32_t i = threadIdx.x; i < a.topology.nodes; i += blockDim.x) {
+    const auto mine = static_cast<double>(now[a.topology.node_cell[i]]);
+    const auto next = static_cast<double>(at_boundary(a, alpha, i, row));
+    if (scalbn(mine, static_cast<int>(min(max(shift, -most), most))) > next * (1 + rounding))
+      a.kept.flag[blockIdx.x] = 1;
+  }
+}
+
 // The exponent at the first position of the piece behind, so that a sequence's exponents are those of one walk: that
 // piece counts from the boundary's exponent, this one from `from` and what its steps took off.
 template <bool kBack, class P>
-__device__ void connect(const Args<P>& a, const Piece& piece, std::int64_t from, std::int64_t taken) {
-  const std::int64_t b = blockIdx.x, at = b * a.T + (kBack ? piece.first - 1 : piece.last + 1);
-  const std::int64_t e =
-      a.boundaries.exponent[kBack][b * a.pieces.count + piece.number + (kBack ? 0 : 1)] - from - taken;
+__device__ void connect(const Args<P>& a, const Piece& piece, std::int64_t from, std::int64_t taken, const P* row,
+                        const P* now) {
+  const std::int64_t b = blockIdx.x, at = b * a.T + (kBack ? piece.first - 1 : piece.last + 1),
+                     boundary = b * a.pieces.count + piece.number + (kBack ? 0 : 1),
+                     e = a.boundaries.exponent[kBack][boundary] - from - taken;
+  if (!kBack) check_boundary(a, boundary, row, now, -e);
+  if (threadIdx.x != 0) return;
   constexpr std::int64_t most = 1021;  // as in scale_of
   a.kept.exponent[kBack][at] = static_cast<std::int32_t>(min(max(e, -most), most));
   if (e < -most || e > most) a.kept.flag[b] = 1;
@@ -231,7 +263,7 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
   const std::int64_t kept_row = at_outs ? a.join.outs : view.cells;
   P* kept = (kBack ? a.kept.beta : a.kept.alpha) + begin * kept_row;
   std::int32_t* exponent = a.kept.exponent[kBack] + begin;
-  Rows<P, kBack> rows(room, a.shape.rows, a.kept.scores.emissions + first * (K + 1), K, T);
+  Rows<P, kBack, P, SideOf<kBack>> rows(room, a.shape.rows, a.kept.scores.emissions + first * (K + 1), K, T);
   const AtOuts<P> outs(a.join, team.thread());
   const auto leave = [&] {
     if (at_outs) {
@@ -246,7 +278,7 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
   unsigned largest = inside ? begin_at_boundary<kBack>(a, boundary, rows[0], now)
                             : begin_at_edge<kBack>(a, view, team, rows[0], now, Steps::kResident ? nullptr : kept);
   team.meet(0, largest);
-  if (team.first() == 0 && !inside) *exponent = 0;
+  if (team.first() == 0 && !inside) *exponent = -kPeak<kBack, P>;
   if (!Steps::kResident && inside && !given) copy_out(kept, now, view.cells, team.thread());
 
   const bool notes = team.leads();
@@ -268,9 +300,10 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
     }
     auto sums = steps.multiply(loaded);
     std::int32_t e;
-    const P scale = scale_of(team.peak(seen), e, P{});
+    const P scale = scale_of(team.peak(seen), e, P{}, kPeak<kBack, P>);
     largest = 0;
-    steps.finish(sums, now, Emit<P, Team>{team, rows[n], next, Steps::kResident ? nullptr : kept, scale, largest});
+    steps.finish(sums, now,
+                 Emit<P, Team, SideOf<kBack>>{team, rows[n], next, Steps::kResident ? nullptr : kept, scale, largest});
     team.meet(n, largest);
     taken += e;
     if (notes && n > given) *exponent = e;
@@ -279,8 +312,12 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
     next = swap;
   }
   if constexpr (Steps::kResident) leave();
-  if (sizeof(P) == 8 && notes && (kBack ? piece.number > 0 : piece.number + 1 < piece.of))
-    connect<kBack>(a, piece, inside ? a.boundaries.exponent[kBack][boundary] : 0, taken);
+  if (at_outs && piece.number == 0) {
+    for (std::int32_t i = team.thread(); i < a.topology.starts; i += static_cast<std::int32_t>(blockDim.x))
+      a.kept.first[b * a.topology.starts + i] = now[a.topology.start_cell[i]];
+  }
+  if (sizeof(P) == 8 && Team::kAlone && (kBack ? piece.number > 0 : piece.number + 1 < piece.of))
+    connect<kBack>(a, piece, inside ? a.boundaries.exponent[kBack][boundary] : 0, taken, rows[T - 1], now);
 }
 
 template <class P, class View, class Steps>

@@ -2,6 +2,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "inference/bounds_cuda.h"
 #include "inference/prepare_cuda.h"
 
 namespace regccrf::cuda {
@@ -37,6 +38,14 @@ struct Args {
   Status* status;
   const std::int64_t* gold;
 };
+
+// exp(x) of a score, as P, but no less than `least`; or 0 if that is less than `vanishes`.
+template <class P>
+__device__ P weight_of(double x, P least, P vanishes = 0) {
+  if (!(x > -INFINITY)) return P{0};
+  const P weight = max(static_cast<P>(exp(x)), least);
+  return weight < vanishes ? P{0} : weight;
+}
 
 // How many positions of sequence b before t are present. The whole block takes part.
 template <class P>
@@ -78,7 +87,7 @@ __device__ void row_of_emissions(const Args<P>& a, std::int64_t b, std::int64_t 
   }
   for (std::int32_t k = lane; k <= a.K; k += 32) {
     const double x = k < a.K ? as_double(h[k]) : -INFINITY;
-    out[k] = static_cast<P>(a.log ? x : exp(x - shift));
+    out[k] = a.log ? static_cast<P>(x) : weight_of(x - shift, Bounds<P>::least);
   }
 }
 
@@ -136,7 +145,7 @@ __device__ void transitions(const Args<P>& a) {
     int s = 0;
     if (i >= matrix[0] + thin[0]) i -= matrix[0] + thin[0], s = 1;
     double x = -INFINITY, by = shift[0];
-    P* to;
+    P *to, least = s == 0 ? Bounds<P>::least_gain : P{0}, vanishes = s == 0 ? P{0} : Bounds<P>::normal;
     if (i < matrix[s]) {
       to = a.out.matrix[s] + i;
       const std::int32_t entry =
@@ -154,8 +163,10 @@ __device__ void transitions(const Args<P>& a) {
       to = (end ? a.out.end : a.out.start) + i;
       x = scores[1 + end] ? as_double(scores[1 + end][i]) : 0;
       by = shift[1 + end];
+      least = Bounds<P>::normal;
+      vanishes = 0;
     }
-    *to = static_cast<P>(a.log ? x : exp(x - by));
+    *to = a.log ? static_cast<P>(x) : weight_of(x - by, least, vanishes);
   }
 }
 

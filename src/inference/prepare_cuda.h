@@ -12,10 +12,11 @@ struct Prepared {
   std::int32_t* length;    // [B]
   std::int64_t* row;       // [B, T] where a position lies in the caller's arrays
   std::int32_t* gold;      // [B, T] its gold label, -1 for what is none
-  P* emissions;            // [B, T, K + 1] exp(h − shift), or h itself; the last is the semiring's zero
+  P* emissions;            // [B, T, K + 1] exp(h − shift), or h itself; the last is the semiring's zero.
+                           // 0 for -inf alone: see bounds_cuda.h
   double* shift;           // [B, T] the row's largest; NaN for bad scores where there is no status to say so
-  P *matrix[2], *thin[2];  // the sweeps' entries of g, forward and backward
-  P *start, *end;          // [K]
+  P *matrix[2], *thin[2];  // the sweeps' entries of g: forward no less than the truth, backward no more
+  P *start, *end;          // [K] no less
   double* shifts;          // [3] the largest of transitions, start, end: taken off with probabilities
   std::uint32_t* met;      // [B] zeros, for a sequence's blocks to count themselves
   std::int32_t* bad;       // [1] not 0: transitions, start or end hold NaN or +inf

@@ -13,13 +13,12 @@
 // Gold is followed likewise: a piece says which states its labels lead to from each state, then one warp puts the
 // pieces together.
 //
-// Trust, as in expectation_cuda.cu. Let alpha be what a boundary has for node i: row i of a product, in its middle at
-// position t, times alpha is part of the true alpha at t, hence its largest number is no larger than that one's. What
-// the row loses to the end of its range is counted from its own largest, so it is at most what a step of the pass may
-// lose there, and the same check of z at t covers it, with as many times the bound as there are rows.
+// Beta here keeps to no more than the truth, as bounds_cuda.h wants it; products lose what is too small. What alpha has
+// lost by that is noticed where the pass comes to the end of a piece.
 #include <algorithm>
 #include <cmath>
 
+#include "inference/bounds_cuda.h"
 #include "inference/expectation_cuda.h"
 #include "inference/multiply_cuda.h"
 #include "inference/scan_cuda.h"
@@ -103,11 +102,16 @@ struct Rows16 {
     }
   }
 
-  // Takes off each row's scale and counts it.
+  // Takes off each row's scale and counts it. What is too small to be exact is 0.
   __device__ void scale(std::int32_t (&exponent)[2]) {
 #pragma unroll
     for (std::int32_t i = 0; i < 2; ++i) {
       unsigned largest = 0;
+#pragma unroll
+      for (std::int32_t k = 0; k < 2 * kTiles; ++k) {
+        double& x = at[k / 2][i][k % 2];
+        x = high_word(x) < high_word(Bounds<double>::exact) ? 0 : x;
+      }
 #pragma unroll
       for (std::int32_t o = 0; o < kTiles; ++o)
         largest = max(largest, max(high_word(at[o][i][0]), high_word(at[o][i][1])));
@@ -237,7 +241,7 @@ class Crossing {
     const DeviceTopology& top = a_.topology;
     if (node >= top.nodes) return 0;
     const std::int32_t label = top.node_label[node];
-    if constexpr (kBack) return top.node_accepts[node] ? a_.scores.end[label] : 0;
+    if constexpr (kBack) return top.node_accepts[node] ? Downwards::weight(a_.scores.end[label]) : 0;
     if (top.node_state[node] != top.start) return 0;
     return a_.scores.start[label] *
            a_.scores.emissions[std::int64_t{blockIdx.x} * a_.batch.length * (top.K + 1) + label];
@@ -385,7 +389,9 @@ __global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ A
   each([&](double& x, std::int32_t i) { x = vector[i]; });
   if (back) {
     scale([&](std::int32_t i) { return a.work.exponents[at * width + i]; });
-    each([&](double& x, std::int32_t i) { x = i < a.topology.nodes ? x * row[a.topology.node_label[i]] : 0; });
+    each([&](double& x, std::int32_t i) {
+      x = i < a.topology.nodes ? x * Downwards::weight(row[a.topology.node_label[i]]) : 0;
+    });
   }
   scale([](std::int32_t) { return 0; });
   each([&](double x, std::int32_t i) { vector[i] = x; });

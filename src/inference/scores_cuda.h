@@ -59,28 +59,39 @@ struct Exact {
   __device__ double value() const { return sum + rest; }
 };
 
-// The sum of the first `threads` threads' sums, to all threads. `kThreads`: of the block, at most.
-template <int kThreads>
-__device__ Exact block_exact(Exact mine, std::int32_t threads = kThreads) {
-  __shared__ double sums[kThreads / 32], rests[kThreads / 32];
+// Sums over the first `threads` threads, some at once, to all threads. `kThreads`: of the block, at most.
+template <int kThreads, int kCount>
+__device__ void block_sums(Exact (&mine)[kCount], std::int32_t threads = kThreads) {
+  __shared__ Exact sums[kCount][kThreads / 32];
   for (int bit = 16; bit > 0; bit /= 2) {
-    const double sum = __shfl_xor_sync(0xffffffffu, mine.sum, bit), rest = __shfl_xor_sync(0xffffffffu, mine.rest, bit);
-    mine.add(sum);
-    mine.rest += rest;
+#pragma unroll
+    for (Exact& x : mine) {
+      const double sum = __shfl_xor_sync(0xffffffffu, x.sum, bit), rest = __shfl_xor_sync(0xffffffffu, x.rest, bit);
+      x.add(sum);
+      x.rest += rest;
+    }
   }
   __syncthreads();
-  if (threadIdx.x % 32 == 0) {
-    sums[threadIdx.x / 32] = mine.sum;
-    rests[threadIdx.x / 32] = mine.rest;
-  }
+#pragma unroll
+  for (int k = 0; k < kCount; ++k)
+    if (threadIdx.x % 32 == 0) sums[k][threadIdx.x / 32] = mine[k];
   __syncthreads();
-  Exact all;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) mine[k] = Exact{};
 #pragma unroll 1
   for (std::int32_t i = 0; 32 * i < min(threads, static_cast<std::int32_t>(blockDim.x)); ++i) {
-    all.add(sums[i]);
-    all.rest += rests[i];
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      mine[k].add(sums[k][i].sum);
+      mine[k].rest += sums[k][i].rest;
+    }
   }
-  return all;
+}
+template <int kThreads>
+__device__ Exact block_exact(Exact mine, std::int32_t threads = kThreads) {
+  Exact sums[1] = {mine};
+  block_sums<kThreads>(sums, threads);
+  return sums[0];
 }
 template <int kThreads>
 __device__ double block_sum(Exact mine, std::int32_t threads = kThreads) {

@@ -21,13 +21,13 @@ enum class Keep { memory, chip, registers, cluster };
 __device__ inline unsigned high_word(float x) { return __float_as_uint(x); }
 __device__ inline unsigned high_word(double x) { return static_cast<unsigned>(__double2hiint(x)); }
 
-// 2^-e for the exponent e of the number with this high word, and e.
-__device__ inline float scale_of(unsigned high, std::int32_t& e, float) {
-  e = high ? min(max(static_cast<std::int32_t>(high >> 23) - 127, -125), 125) : 0;
+// 2^-e for the exponent e of the number with this high word over 2^peak, and e.
+__device__ inline float scale_of(unsigned high, std::int32_t& e, float, std::int32_t peak = 0) {
+  e = high ? min(max(static_cast<std::int32_t>(high >> 23) - 127 - peak, -125), 125) : 0;
   return __uint_as_float(static_cast<unsigned>(127 - e) << 23);
 }
-__device__ inline double scale_of(unsigned high, std::int32_t& e, double) {
-  e = high ? min(max(static_cast<std::int32_t>(high >> 20) - 1023, -1021), 1021) : 0;
+__device__ inline double scale_of(unsigned high, std::int32_t& e, double, std::int32_t peak = 0) {
+  e = high ? min(max(static_cast<std::int32_t>(high >> 20) - 1023 - peak, -1021), 1021) : 0;
   return __hiloint2double((1023 - e) << 20, 0);
 }
 
@@ -411,8 +411,14 @@ struct GeneralSteps {
   }
 };
 
-// The emissions of some steps, on chip.
-template <class P, bool kBack, class Score = P>
+// The emissions of some steps, on chip. Read: what becomes of a weight on the way.
+struct AsItIs {
+  template <class P>
+  static __device__ P weight(P w) {
+    return w;
+  }
+};
+template <class P, bool kBack, class Score = P, class Read = AsItIs>
 class Rows {
  public:
   // `room`: for `count` rows of K + 1 numbers.
@@ -424,7 +430,8 @@ class Rows {
     end_ = n + rows;
     first_ = kBack ? T_ - end_ : n;
     const Score* from = emissions_ + std::int64_t{first_} * width_;
-    for (std::int32_t i = threadIdx.x; i < rows * width_; i += blockDim.x) room_[i] = static_cast<P>(from[i]);
+    for (std::int32_t i = threadIdx.x; i < rows * width_; i += blockDim.x)
+      room_[i] = Read::weight(static_cast<P>(from[i]));
     __syncthreads();
   }
   __device__ bool staged(std::int32_t n) const { return n < end_; }

@@ -1,0 +1,65 @@
+// Numbers that grow too small for their type, and how to know whether that matters.
+//
+// Alpha is kept at or above the truth, beta at or below it:
+//   alpha   a cell that can be reached never falls below a floor, far below the step's largest number, and weights that
+//           would vanish although their score is finite are the smallest number instead. To have room for that, alpha's
+//           largest number in a step is about 2^peak: a floor times the least gain is still a normal number, so that a
+//           sum is 0 where nothing leads and nowhere else.
+//   beta    what is too small to be exact is 0.
+// So the sum over all paths that alpha finds at the end is no less than the true one, and what beta finds at the
+// beginning is no more. If they agree, both are right; and so is every position between, since alpha · beta there lies
+// between the two, and each of its terms is off by no more than they differ.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace regccrf::cuda {
+
+template <class P>
+struct Bounds;
+template <>
+struct Bounds<float> {
+  static constexpr std::int32_t peak = 104;
+  static constexpr float top = 0x1p104f;
+  static constexpr float floor = 0x1p-4f, least_gain = 0x1p-121f;
+  static constexpr float lift = 0x1p126f;  // brings whatever is not 0 above the floor
+  static constexpr float normal = 0x1p-126f, least = 0x1p-149f;
+  static constexpr float exact = 0x1p-120f;  // a sum of this size has lost nothing
+  static constexpr double agree = 5e-6;      // half of the tolerance
+};
+template <>
+struct Bounds<double> {
+  static constexpr std::int32_t peak = 900;
+  static constexpr double top = 0x1p900;
+  static constexpr double floor = 0x1p-100, least_gain = 0x1p-920;
+  static constexpr double lift = 0x1p1000;
+  static constexpr double normal = 0x1p-1022, least = 0x1p-1074;
+  static constexpr double exact = 0x1p-1000;
+  static constexpr double agree = 5e-11;
+};
+
+// Weights are stored as the least number of all where they would vanish, and 0 for -inf. For alpha and for beta:
+struct Upwards {
+  template <class P>
+  static __device__ P weight(P w) {
+    return w > P{0} ? max(w, Bounds<P>::normal) : P{0};
+  }
+  template <class P>
+  static __device__ P product(P weight, P sum, P scale) {
+    return max(sum * scale * weight, min(Bounds<P>::floor, min(sum, weight) * Bounds<P>::lift));
+  }
+};
+struct Downwards {
+  template <class P>
+  static __device__ P weight(P w) {
+    return w > Bounds<P>::normal ? w : P{0};
+  }
+  template <class P>
+  static __device__ P product(P weight, P sum, P scale) {
+    return sum < Bounds<P>::exact ? P{0} : sum * scale * weight;
+  }
+};
+
+}  // namespace regccrf::cuda
