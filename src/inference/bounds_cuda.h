@@ -2,10 +2,12 @@
 //
 // Alpha is kept at or above the truth, beta at or below it:
 //   alpha   a cell that can be reached never falls below a floor, far below the step's largest number, and weights that
-//           would vanish although their score is finite are the smallest number instead. To have room for that, alpha's
-//           largest number in a step is about 2^peak: a floor times the least gain is still a normal number, so that a
-//           sum is 0 where nothing leads and nowhere else.
+//           would vanish although their score is finite are the smallest number instead. A floor times the least gain
+//           is still a normal number, so that a sum is 0 where nothing leads and nowhere else; the least gain decides
+//           how low the floor can be (floor_for).
 //   beta    what is too small to be exact is 0.
+// To have as much room as there is, a step's largest number is not brought to 1 but to 2^alpha_peak or 2^beta_peak.
+//
 // So the sum over all paths that alpha finds at the end is no less than the true one, and what beta finds at the
 // beginning is no more. If they agree, both are right; and so is every position between, since alpha · beta there lies
 // between the two, and each of its terms is off by no more than they differ.
@@ -21,24 +23,33 @@ template <class P>
 struct Bounds;
 template <>
 struct Bounds<float> {
-  static constexpr std::int32_t peak = 104;
-  static constexpr float top = 0x1p104f;
-  static constexpr float floor = 0x1p-4f, least_gain = 0x1p-121f;
-  static constexpr float lift = 0x1p126f;  // brings whatever is not 0 above the floor
+  static constexpr std::int32_t alpha_peak = 104, beta_peak = 64;
+  static constexpr float alpha_top = 0x1p104f, beta_top = 0x1p64f;
+  static constexpr float least_gain = 0x1p-121f, least_sum = 0x1p-125f;
+  static constexpr float lift = 0x1p126f;  // brings whatever is not 0 above a floor
   static constexpr float normal = 0x1p-126f, least = 0x1p-149f;
   static constexpr float exact = 0x1p-120f;  // a sum of this size has lost nothing
+  static constexpr double least_z = 1;       // alpha · beta is exact from here on
   static constexpr double agree = 5e-6;      // half of the tolerance
 };
 template <>
 struct Bounds<double> {
-  static constexpr std::int32_t peak = 900;
-  static constexpr double top = 0x1p900;
-  static constexpr double floor = 0x1p-100, least_gain = 0x1p-920;
-  static constexpr double lift = 0x1p1000;
+  static constexpr std::int32_t alpha_peak = 900, beta_peak = 500;
+  static constexpr double alpha_top = 0x1p900, beta_top = 0x1p500;
+  static constexpr double least_gain = 0x1p-920, least_sum = 0x1p-1020;
+  static constexpr double lift = 0x1p1020;
   static constexpr double normal = 0x1p-1022, least = 0x1p-1074;
   static constexpr double exact = 0x1p-1000;
+  static constexpr double least_z = 0x1p-100;
   static constexpr double agree = 5e-11;
+  static constexpr double boundary = 0x1p-96;  // at which alpha begins in a piece of a scan, at least
 };
+
+// The lowest floor, for gains that are 0 or at least this.
+template <class P>
+__device__ P floor_for(P least_gain) {
+  return 2 * Bounds<P>::least_sum / max(least_gain, Bounds<P>::least_gain);
+}
 
 // Weights are stored as the least number of all where they would vanish, and 0 for -inf. For alpha and for beta:
 struct Upwards {
@@ -47,8 +58,8 @@ struct Upwards {
     return w > P{0} ? max(w, Bounds<P>::normal) : P{0};
   }
   template <class P>
-  static __device__ P product(P weight, P sum, P scale) {
-    return max(sum * scale * weight, min(Bounds<P>::floor, min(sum, weight) * Bounds<P>::lift));
+  static __device__ P product(P weight, P sum, P scale, P floor) {
+    return max(sum * scale * weight, min(floor, min(sum, weight) * Bounds<P>::lift));
   }
 };
 struct Downwards {
@@ -57,7 +68,7 @@ struct Downwards {
     return w > Bounds<P>::normal ? w : P{0};
   }
   template <class P>
-  static __device__ P product(P weight, P sum, P scale) {
+  static __device__ P product(P weight, P sum, P scale, P) {
     return sum < Bounds<P>::exact ? P{0} : sum * scale * weight;
   }
 };

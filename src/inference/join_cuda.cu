@@ -23,6 +23,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "inference/bounds_cuda.h"
 #include "inference/expectation_cuda.h"
 #include "inference/gold_cuda.h"
 #include "inference/multiply_cuda.h"
@@ -156,7 +157,7 @@ __device__ void set_head(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& 
   bool fits = true;
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) {
-    const std::int32_t scale = exponents.alpha[j] + exponents.beta[j];
+    const std::int32_t scale = exponents.alpha[j] + exponents.beta[j] + Bounds<P>::beta_peak;
     if (j > 0) unit += exponents.alpha[j] - exponents.beta[j - 1];
     fits = fits && abs(unit) <= most && abs(scale) <= most;
     chunk.head->scale[j] = j < chunk.bigrams ? step_scale(min(max(scale, -most), most), double{}) : 0;
@@ -516,7 +517,7 @@ __device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnC
   if (lane_of() == 0) {
     a.kept.z[at] = z;
     if (j == 0) a.work.inverse[chunk.b * a.work.chunks + chunk.first / kChunk] = 1 / z;
-    if (!(z > 0 && isfinite(z))) a.kept.flag[chunk.b] = 1;
+    if (!(z >= (last ? 0 : Bounds<P>::least_z) && z > 0 && isfinite(z))) a.kept.flag[chunk.b] = 1;
   }
   if (!a.emissions) return;
   const std::int64_t row = a.kept.scores.row[at];

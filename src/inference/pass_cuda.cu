@@ -83,7 +83,7 @@ struct Emit {
   const Team& team;
   const P* row;
   P *next, *kept;
-  P scale;
+  P scale, floor;
   unsigned& largest;
 
   __device__ P weight(std::uint32_t label) const { return value_of(row, label); }
@@ -99,7 +99,7 @@ struct Emit {
 
  private:
   __device__ P weighed(P weight, P sum) const {
-    const P v = Side::product(weight, sum, scale);
+    const P v = Side::product(weight, sum, scale, floor);
     largest = max(largest, high_word(v));
     return v;
   }
@@ -157,18 +157,20 @@ class AtOuts {
 template <bool kBack>
 using SideOf = std::conditional_t<kBack, Downwards, Upwards>;
 template <bool kBack, class P>
-constexpr std::int32_t kPeak = kBack ? 0 : Bounds<P>::peak;  // the exponent that a step's largest number is brought to
+constexpr std::int32_t kPeak =
+    kBack ? Bounds<P>::beta_peak : Bounds<P>::alpha_peak;  // the exponent that a step's largest number is brought to
 
 // What a walk begins with: the edge of the sequence …
 template <bool kBack, class P, class View, class Team>
 __device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team& team, const P* row, P* now, P* kept) {
-  const P *edge = kBack ? a.kept.scores.end : a.kept.scores.start, scale = kBack ? P{1} : Bounds<P>::top;
+  const P *edge = kBack ? a.kept.scores.end : a.kept.scores.start,
+          top = kBack ? Bounds<P>::beta_top : Bounds<P>::alpha_top;
   unsigned largest = 0;
   for (std::int32_t o = team.first(); o < view.outs; o += team.stride()) {
     const auto place = view.place(o);
     if (place.label == view.K) continue;
-    const P sum = a.sweep[kBack].begins[place.out] ? SideOf<kBack>::weight(edge[place.label]) * scale : P{0};
-    const P v = SideOf<kBack>::product(row[place.label], sum, P{1});
+    const P sum = a.sweep[kBack].begins[place.out] ? SideOf<kBack>::weight(edge[place.label]) * top : P{0};
+    const P v = SideOf<kBack>::product(row[place.label], sum, P{1}, *a.kept.scores.floor);
     team.put(now, place, v);
     if (kept) kept[place.cell] = v;
     largest = max(largest, high_word(v));
@@ -182,7 +184,7 @@ __device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team
 template <class P>
 __device__ P at_boundary(const Args<P>& a, const double* alpha, std::int32_t node, const P* row) {
   if (!(row[a.topology.node_label[node]] > P{0})) return 0;
-  return max(static_cast<P>(alpha[node]) * Bounds<P>::top, Bounds<P>::floor);
+  return static_cast<P>(max(alpha[node] * Bounds<double>::alpha_top, Bounds<double>::boundary));
 }
 template <bool kBack, class P>
 __device__ unsigned begin_at_boundary(const Args<P>& a, std::int64_t piece, const P* row, P* now) {
@@ -197,7 +199,7 @@ __device__ unsigned begin_at_boundary(const Args<P>& a, std::int64_t piece, cons
         const std::int64_t pair = std::int64_t{label} * top.K + top.node_label[i];
         sum += beta[i] * exp(score_at(a.batch.transitions, a.batch.type, pair) - a.kept.scores.shifts[0]);
       }
-      const P v = Downwards::product(row[label], static_cast<P>(sum), P{1});
+      const P v = Downwards::product(row[label], static_cast<P>(sum) * Bounds<P>::beta_top, P{1}, P{0});
       now[top.arrival_cell[m]] = v;
       largest = max(largest, high_word(v));
     }
@@ -282,6 +284,7 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
   if (!Steps::kResident && inside && !given) copy_out(kept, now, view.cells, team.thread());
 
   const bool notes = team.leads();
+  const P floor = *a.kept.scores.floor;
   std::int64_t taken = 0;
   for (std::int32_t n = 1; n < T; ++n) {
     const auto loaded = steps.load(now);
@@ -302,8 +305,9 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
     std::int32_t e;
     const P scale = scale_of(team.peak(seen), e, P{}, kPeak<kBack, P>);
     largest = 0;
-    steps.finish(sums, now,
-                 Emit<P, Team, SideOf<kBack>>{team, rows[n], next, Steps::kResident ? nullptr : kept, scale, largest});
+    steps.finish(
+        sums, now,
+        Emit<P, Team, SideOf<kBack>>{team, rows[n], next, Steps::kResident ? nullptr : kept, scale, floor, largest});
     team.meet(n, largest);
     taken += e;
     if (notes && n > given) *exponent = e;

@@ -91,12 +91,16 @@ __device__ void row_of_emissions(const Args<P>& a, std::int64_t b, std::int64_t 
   }
 }
 
-// The largest of some scores and whether one of them is NaN or +inf, to the whole block. Loads go out eight at a time.
+// The largest and the smallest of some scores but for -inf, to the whole block, and whether one of them is NaN or +inf.
+// Loads go out eight at a time.
+struct Extent {
+  double largest, smallest;
+};
 template <class Score>
-__device__ double largest_of(const Score* scores, std::int64_t count, bool& bad) {
-  __shared__ double largest[kRows];
+__device__ Extent extent_of(const Score* scores, std::int64_t count, bool& bad) {
+  __shared__ Extent extent[kRows];
   constexpr int together = 8;
-  Score most = -INFINITY;
+  Score most = -INFINITY, least = INFINITY;
   for (std::int64_t first = threadIdx.x; first < count; first += together * kThreads) {
     Score x[together];
 #pragma unroll
@@ -106,14 +110,15 @@ __device__ double largest_of(const Score* scores, std::int64_t count, bool& bad)
     for (int i = 0; i < together; ++i) {
       bad |= !(x[i] < INFINITY);
       most = x[i] > most ? x[i] : most;
+      least = x[i] < least && x[i] > -INFINITY ? x[i] : least;
     }
   }
-  const double mine = warp_max(bounded(static_cast<double>(most)));
+  const Extent mine{warp_max(bounded(static_cast<double>(most))), -warp_max(-bounded(static_cast<double>(least)))};
   __syncthreads();
-  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32] = mine;
+  if (threadIdx.x % 32 == 0) extent[threadIdx.x / 32] = mine;
   __syncthreads();
-  double all = -INFINITY;
-  for (double x : largest) all = fmax(all, x);
+  Extent all = mine;
+  for (const Extent& x : extent) all = {fmax(all.largest, x.largest), fmin(all.smallest, x.smallest)};
   return all;
 }
 
@@ -127,9 +132,11 @@ __device__ void transitions(const Args<P>& a) {
 #pragma unroll 1
   for (int part = 0; part < 3; ++part) {
     const std::int64_t count = !scores[part] ? 0 : part == 0 ? std::int64_t{a.K} * a.K : a.K;
-    const double most = largest_of(scores[part], count, bad);
-    shift[part] = isfinite(most) ? most : 0;
-    if (blockIdx.x == 0 && threadIdx.x == 0) a.out.shifts[part] = shift[part];
+    const Extent extent = extent_of(scores[part], count, bad);
+    shift[part] = isfinite(extent.largest) ? extent.largest : 0;
+    if (blockIdx.x > 0 || threadIdx.x > 0) continue;
+    a.out.shifts[part] = shift[part];
+    if (part == 0) *a.out.floor = floor_for(static_cast<P>(exp(fmin(extent.smallest, shift[0]) - shift[0])));
   }
   bad = __syncthreads_or(bad);  // of all scores, in every block
   if (blockIdx.x == 0 && threadIdx.x == 0) *a.out.bad = bad;
@@ -231,6 +238,7 @@ Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constrain
   out.start = cutter.take<P>(K);
   out.end = cutter.take<P>(K);
   out.shifts = cutter.take<double>(3);
+  out.floor = cutter.take<P>(1);
   return out;
 }
 

@@ -17,6 +17,7 @@ struct Prepared {
   double* shift;           // [B, T] the row's largest; NaN for bad scores where there is no status to say so
   P *matrix[2], *thin[2];  // the sweeps' entries of g: forward no less than the truth, backward no more
   P *start, *end;          // [K] no less
+  P* floor;                // [1] of alpha
   double* shifts;          // [3] the largest of transitions, start, end: taken off with probabilities
   std::uint32_t* met;      // [B] zeros, for a sequence's blocks to count themselves
   std::int32_t* bad;       // [1] not 0: transitions, start or end hold NaN or +inf
