@@ -1,18 +1,23 @@
 """The layer on a GPU beside others: the layer alone, in a training step of RoBERTa-base's shape, in decoding, and in memory.
 
-    PYTHONPATH=build/python python bench/cuda/step.py --output DIR [--parts table,step,memory,decode] [--competitors DIR]
+    PYTHONPATH=build/python python bench/cuda/step.py --output DIR [--parts table,step,memory,decode] [--competitors DIR]   # PyTorch 2
 
 Others, where they can be imported (a folder for them: --competitors): pytorch-crf and torch-struct, which know no constraint, and the
 original ccrf. Answers must agree before anything is timed. Ours: device time by replays of a captured CUDA graph, and time by the clock,
-from the call to the end of the device's work, with autograd and the lists. Others: by the clock. Writes step.json and step.md. What does
-not fit into memory or into --seconds is left out and said so. --device cpu --quick tries the script itself.
+from the call to the end of the device's work, with autograd and the lists. Others: by the clock. A loss is timed twice, call by call in turn:
+as it is, where autograd's own thread runs the backward pass, and under `torch.autograd.set_multithreading_enabled(False)`, where the
+caller's does.
+
+What is compared with an encoder takes turns step by step (batch by batch in decoding), with the device idle before and after each, so that what
+disturbs the machine disturbs all of them; what counts is the difference within a turn. Writes step.json and step.md. What does not fit into
+memory or into --seconds is left out and said so. --device cpu --quick tries the script itself.
 """
 
 import argparse
 import json
 import math
-import os
 import pathlib
+import random
 import statistics
 import sys
 import time
@@ -41,22 +46,24 @@ class Clock:
         if self.cuda:
             torch.cuda.synchronize()
 
-    def once(self, call, times=1):
-        """Microseconds per call of several in a row, the device's work included."""
+    def once(self, call):
+        """Microseconds of a call, the device's work included."""
         self.wait()
         begin = time.perf_counter()
-        for _ in range(times):
-            call()
+        call()
         self.wait()
-        return 1e6 * (time.perf_counter() - begin) / times
+        return 1e6 * (time.perf_counter() - begin)
 
-    def median(self, call, seconds=0.25, most=30):
-        """Median over calls, as many as fit; one where the first is slow."""
-        first = self.once(call)
+    def sample(self, *calls, seconds=0.25, most=300):
+        """Microseconds of each of some calls that take turns, as often as fits. What is slow is timed the first way only."""
+        first = self.once(calls[0])
         if first > 2e6 * seconds:
-            return first
-        self.once(call)
-        return statistics.median(self.once(call) for _ in range(max(3, min(most, int(1e6 * seconds / first)))))
+            return [[first], *([] for _ in calls[1:])]
+        some = calls[:1] if first > 2e4 else calls
+        for call in some:
+            self.once(call)
+        turns = range(max(3, min(most, int(1e6 * seconds / first))))
+        return [*zip(*([self.once(call) for call in some] for _ in turns)), *([] for _ in calls[len(some):])]
 
     def device(self, call, inside=5, repeats=15):
         """Median microseconds of device time: replays of a graph that holds several calls."""
@@ -263,6 +270,27 @@ def check(layers, B=3, T=12):
     return [name for name, _ in same]
 
 
+def middle(name, values):
+    """The median, and beside it the quartiles."""
+    values = sorted(values)
+    return {name: statistics.median(values), f"{name}_quartiles": [values[len(values) // 4], values[-1 - len(values) // 4]]} if values else {}
+
+
+def interval(values):
+    """95 % for the median of whatever the values are drawn from: two of them, by their ranks."""
+    values, n = sorted(values), len(values)
+    low = max(0, int((n - 1.96 * math.sqrt(n)) / 2))
+    return [values[low], values[n - 1 - low]]
+
+
+def in_the_callers_thread(call):
+    """The call, its backward pass in the thread that asks for it."""
+    def run():
+        with torch.autograd.set_multithreading_enabled(False):
+            return call()
+    return run
+
+
 def attempt(call):
     """The call's answer, or why there is none."""
     try:
@@ -307,9 +335,20 @@ def table(options, clock):
 def times(clock, layer, h, tags, too_large):
     if too_large or clock.late():
         return {"left_out": "size" if too_large else "time"}
-    row = {"nll_us": attempt(lambda: clock.median(gradient_call(layer, h, layer.prepare(tags))))}
-    with torch.no_grad():
-        row["viterbi_us"] = attempt(lambda: clock.median(lambda: layer.decode(h)))
+    row = {}
+
+    def gradients():
+        call = gradient_call(layer, h, layer.prepare(tags))
+        threads, caller = clock.sample(call, in_the_callers_thread(call))
+        row.update({**middle("nll_us", threads), **middle("nll_caller_us", caller)})
+
+    def viterbi():
+        with torch.no_grad():
+            row.update(middle("viterbi_us", *clock.sample(lambda: layer.decode(h))))
+    for key, task in (("nll_us", gradients), ("viterbi_us", viterbi)):
+        why_not = attempt(task)
+        if why_not:
+            row[key] = why_not
     if layer.captured:
         row["nll_device_us"] = attempt(lambda: clock.device(gradient_call(layer, h, tags)))
         row["viterbi_device_us"] = attempt(lambda: clock.device(lambda: layer.enqueue_decode(h)) if clock.cuda else None)
@@ -377,34 +416,45 @@ def step(options, clock):
         _, tags = layers.batch(B, T)
         x, mask = torch.randint(5, 50000, (B, T), device=options.device), torch.ones(B, T, dtype=torch.bool, device=options.device)
         for half in (False, True):
-            calls, times = {}, {name: [] for name in choices}
-            for name, layer in choices.items():
-                calls[name] = training_call(encoder, layer, x, layer.prepare(tags), mask, half, options.device)
-            for turn in range(2 if options.quick else 7):  # turn 0 warms up; turns go round the layers, so that drift meets all
-                for name, call in calls.items():
-                    slow = name in ("pytorch-crf, no constraint", "original")
-                    if (slow and turn > 2) or clock.late():
-                        continue
-                    took = attempt(lambda: clock.once(call, 2 if slow or options.quick else 10))
-                    if turn:
-                        times[name].append(took)
-            base = [t for t in times["cross-entropy"] if isinstance(t, float)]
-            for name, all in times.items():
-                numbers = [t for t in all if isinstance(t, float)]
-                row = {"B": B, "T": T, "precision": "bf16" if half else "fp32", "layer": name, "encoder": encoder.name}
-                if numbers and base:
-                    row["step_us"] = statistics.median(numbers)
-                    row["overhead_percent"] = 100 * (row["step_us"] / statistics.median(base) - 1)
-                    row["pairs_percent"] = [100 * (a / b - 1) for a, b in zip(numbers, base)]
-                else:
-                    row["left_out"] = next((t for t in all if isinstance(t, str)), "time")
-                rows.append(row)
+            calls = {name: training_call(encoder, layer, x, layer.prepare(tags), mask, half, options.device)
+                     for name, layer in choices.items()}
+            times = turns(clock, calls, 4 if options.quick else 100)
+            rows.extend({"B": B, "T": T, "precision": "bf16" if half else "fp32", "layer": name, "encoder": encoder.name,
+                         **beside(times["cross-entropy"], all)} for name, all in times.items())
             del calls
     return rows
 
 
+def turns(clock, calls, count, warm=5):
+    """Times of steps, one of each a turn, in an order drawn anew; slow ones in three of the turns. None: not in this turn."""
+    times, draw = {name: [] for name in calls}, random.Random(0)
+    for turn in range(-warm, count):
+        if clock.late():
+            break
+        for name in draw.sample(list(calls), len(calls)):
+            slow = name in ("pytorch-crf, no constraint", "original")
+            if not slow or turn in (-1, 0, 1, 2):
+                took = attempt(lambda: clock.once(calls[name]))
+                if turn >= 0:
+                    times[name].append(took)
+            elif turn >= 0:
+                times[name].append(None)
+    return times
+
+
+def beside(base, all):
+    """A layer's steps beside those of cross-entropy in the same turns."""
+    pairs = [(a, b) for a, b in zip(all, base) if isinstance(a, float) and isinstance(b, float)]
+    if not pairs:
+        return {"left_out": next((t for t in all if isinstance(t, str)), "time")}
+    whole = statistics.median(b for _, b in pairs)
+    percent = [100 * (a - b) / whole for a, b in pairs]
+    return {"turns": len(pairs), **middle("step_us", (a for a, _ in pairs)), **middle("overhead_percent", percent),
+            "overhead_percent_interval": interval(percent)}
+
+
 def decode(options, clock):
-    """All sentences through encoder and decoding, under the constraint and under none."""
+    """All sentences through encoder and decoding, under the constraint and under none, which take turns batch by batch."""
     layers = Layers("srl", options.device)
     encoder = Encoder(layers.K, options.quick).to(options.device).eval()
     count = 40 if options.quick else 24462
@@ -412,30 +462,41 @@ def decode(options, clock):
     lengths = torch.exp(torch.randn(count) * 0.5 + math.log(21)).round().clamp(3, 120).long().sort().values
     batches = lengths.split(64)
 
-    def pass_over(crf, half, labels=0):
-        for some in batches:
-            T = int(some[-1])
-            mask = (torch.arange(T) < some.unsqueeze(1)).to(options.device, non_blocking=True)
-            x = torch.full((len(some), T), 7, device=options.device)
-            with torch.no_grad(), torch.autocast(options.device, dtype=torch.bfloat16, enabled=half):
-                h = encoder(x, mask)
-            labels += sum(map(len, crf.decode(h, mask)))
-        assert labels == int(lengths.sum())
+    def one(crf, some, half):
+        T = int(some[-1])
+        mask = (torch.arange(T) < some.unsqueeze(1)).to(options.device, non_blocking=True)
+        x = torch.full((len(some), T), 7, device=options.device)
+        with torch.no_grad(), torch.autocast(options.device, dtype=torch.bfloat16, enabled=half):
+            h = encoder(x, mask)
+        assert list(map(len, crf.decode(h, mask))) == some.tolist()
 
     rows = []
     for half in (True, False):
-        seconds = {"constrained": [], "unconstrained": []}
-        for turn in range(3):
-            for name, crf in (("constrained", layers.crf), ("unconstrained", layers.free)):
+        for some in batches[::8]:
+            one(layers.crf, some, half), one(layers.free, some, half)  # warms up
+        passes = []
+        for number in range(3):
+            took = []
+            for i, some in enumerate(batches):
+                order = [layers.crf, layers.free] if (i + number) % 2 else [layers.free, layers.crf]
                 if not clock.late():
-                    seconds[name].append(clock.once(lambda: pass_over(crf, half)) / 1e6)
-        if all(len(s) > 1 for s in seconds.values()):
-            best = {name: min(s[1:]) for name, s in seconds.items()}
-            rows.append({"precision": "bf16" if half else "fp32", "sentences": count, "words": int(lengths.sum()), "seconds": seconds,
-                         "encoder": encoder.name, "ratio": best["constrained"] / best["unconstrained"]})
-        else:
-            rows.append({"precision": "bf16" if half else "fp32", "sentences": count, "left_out": "time"})
+                    of = {crf: clock.once(lambda: one(crf, some, half)) / 1e6 for crf in order}
+                    took.append((of[layers.crf], of[layers.free]))
+            if len(took) == len(batches):
+                passes.append(took)
+        row = {"precision": "bf16" if half else "fp32", "sentences": count, "words": int(lengths.sum()), "encoder": encoder.name}
+        rows.append({**row, **ratio(passes)} if passes else {**row, "left_out": "time"})
     return rows
+
+
+def ratio(passes):
+    """Of both totals; a batch counts with the median of its times in the passes. 95 % by drawing batches anew."""
+    seconds = torch.tensor(passes).quantile(0.5, dim=0)  # [batches, 2]
+    ours, free = seconds.sum(0).tolist()
+    drawn = seconds[torch.randint(len(seconds), (2000, len(seconds)), generator=torch.Generator().manual_seed(0))].sum(1)
+    ends = (drawn[:, 0] / drawn[:, 1]).quantile(torch.tensor([0.025, 0.975])).tolist()
+    return {"passes": len(passes), "constrained_s": ours, "unconstrained_s": free, "ratio": ours / free,
+            "ratio_interval": ends}
 
 
 def memory(options, clock):
@@ -467,9 +528,13 @@ def memory(options, clock):
 # --- report ----------------------------------------------------------------------------------------------------------------------------
 
 
-def cell(row, key, form="{:,.0f}"):
+def cell(row, key, form="{:,.0f}", of=None):
+    """A number, where there are any with its `quartiles` or its `interval`; or why there is none."""
     value = row.get(key, row.get("left_out", ""))
-    return form.format(value) if isinstance(value, (int, float)) else str("" if value is None else value)
+    if not isinstance(value, (int, float)):
+        return str("" if value is None else value)
+    ends = row.get(f"{key}_{of}") if of else None
+    return form.format(value) + (f" ({form.format(ends[0])} to {form.format(ends[1])})" if ends else "")
 
 
 def markdown(report):
@@ -479,14 +544,18 @@ def markdown(report):
         if part in report:
             lines.extend(["", f"## {title}", "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)])
             lines.extend("| " + " | ".join(line(row)) + " |" for row in report[part])
-    section("The layer alone, µs", "table", ["language", "B×T", "layer", "NLL+gradient, device", "… by the clock", "Viterbi, device", "… by the clock"],
-            lambda r: [r["language"], f"{r['B']}×{r['T']}", r["layer"], "" if "nll_device_us" not in r else cell(r, "nll_device_us", "{:,.1f}"),
-                       cell(r, "nll_us"), "" if "viterbi_device_us" not in r else cell(r, "viterbi_device_us", "{:,.1f}"), cell(r, "viterbi_us")])
-    section("A training step with an encoder", "step", ["B×T", "precision", "layer", "step, µs", "over cross-entropy, %"],
-            lambda r: [f"{r['B']}×{r['T']}", r["precision"], r["layer"], cell(r, "step_us"), cell(r, "overhead_percent", "{:.1f}")])
-    section("Decoding with an encoder", "decode", ["precision", "sentences", "constrained, s", "unconstrained, s", "ratio"],
-            lambda r: [r["precision"], str(r["sentences"]), *(f"{min(r['seconds'][k][1:]):.2f}" if "seconds" in r else "" for k in ("constrained", "unconstrained")),
-                       cell(r, "ratio", "{:.3f}")])
+    where_ours = lambda r, key: cell(r, key, "{:,.1f}") if key in r else ""
+    by_clock = lambda r, key: cell(r, key, of="quartiles" if r["layer"] == "ours" else None)
+    section("The layer alone, µs", "table", ["language", "B×T", "layer", "NLL+gradient, device", "… by the clock (quartiles)",
+                                            "… backward in the caller's thread", "Viterbi, device", "… by the clock (quartiles)"],
+            lambda r: [r["language"], f"{r['B']}×{r['T']}", r["layer"], where_ours(r, "nll_device_us"), by_clock(r, "nll_us"),
+                       by_clock(r, "nll_caller_us") if "nll_caller_us" in r else "", where_ours(r, "viterbi_device_us"), by_clock(r, "viterbi_us")])
+    section("A training step with an encoder", "step", ["B×T", "precision", "layer", "turns", "step, µs", "over cross-entropy, % (95 %)"],
+            lambda r: [f"{r['B']}×{r['T']}", r["precision"], r["layer"], cell(r, "turns"), cell(r, "step_us"),
+                       cell(r, "overhead_percent", "{:.1f}", "interval" if r.get("turns", 0) > 9 else None)])
+    section("Decoding with an encoder", "decode", ["precision", "sentences", "passes", "constrained, s", "unconstrained, s", "ratio (95 %)"],
+            lambda r: [r["precision"], str(r["sentences"]), cell(r, "passes"), cell(r, "constrained_s", "{:.2f}"), cell(r, "unconstrained_s", "{:.2f}"),
+                       cell(r, "ratio", "{:.3f}", "interval")])
     section("Peak memory, MiB", "memory", ["B×T", "layer", "NLL+gradient", "Viterbi"],
             lambda r: [f"{r['B']}×{r['T']}", r["layer"], cell(r, "nll_mib", "{:,.1f}"), cell(r, "viterbi_mib", "{:,.1f}")])
     return "\n".join(lines) + "\n"
@@ -500,13 +569,9 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", default=170.0, type=float)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--one-cpu", action="store_true", help="run on one CPU: times by the clock then do not hang on where threads wake up")
     options = parser.parse_args()
     if options.competitors:
         sys.path.insert(0, options.competitors)
-    if options.one_cpu:  # before the first backward pass, whose thread inherits this
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-        torch.set_num_threads(1)
     cuda = options.device == "cuda"
     report = {"command": " ".join(["python", *sys.argv]), "device": torch.cuda.get_device_name() if cuda else "the CPU",
               "torch": torch.__version__, "regccrf": regccrf.__version__, "date": time.strftime("%Y-%m-%d")}
