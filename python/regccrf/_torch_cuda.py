@@ -6,7 +6,7 @@ the first error of all calls under a constraint. It is raised by the next operat
 answer with lists) or by `raise_pending`. While a CUDA graph is captured none is kept: what goes wrong in a replay shows as NaN
 or an infinite loss.
 
-Arguments as in `_torch_ops`, except that emissions may be half precision where the rest is float32.
+Arguments as in `_torch_ops`, except that emissions may be half precision where the rest is float32. The address of an empty tensor is 0.
 
 No `from __future__ import annotations` here: operator schemas are read from the annotations.
 """
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from . import _core
-from ._torch_graph import Part, address, batch_size, constraint_of, handle_of, nothing, operator
+from ._torch_graph import Part, batch_size, constraint_of, handle_of, nothing, operator
 
 BUILT = _core.cuda_built()
 NOTHING, BAD_SCORES, EVERYTHING = range(3)  # what of a status is an error
@@ -42,6 +42,7 @@ class There:
     def __init__(self, constraint: _core.Constraint, device: torch.device) -> None:
         self.copy = _core.DeviceConstraint(constraint)
         self.failure = torch.zeros(6, dtype=torch.int32).to(device)  # from the host, so that it is there for every stream
+        self.unseen = False  # calls that may have failed since somebody looked
 
 
 class Place:
@@ -51,7 +52,6 @@ class Place:
         self.unconstrained: Optional[_core.Constraint] = None
         self.unconstrained_handle = 0
         self.devices: Dict[Optional[int], There] = {}
-        self.unseen = False  # calls that may have failed since somebody looked
 
 
 _places: Dict[int, Place] = {}
@@ -83,11 +83,11 @@ def _there(device: torch.device, handle: int) -> There:
     return there
 
 
-def _failure(there: There, handle: int, errors: int) -> int:
+def _failure(there: There, errors: int) -> int:
     """Where a call leaves an error; 0: nowhere."""
     if errors == NOTHING or torch.cuda.is_current_stream_capturing():
         return 0
-    _place(handle).unseen = True
+    there.unseen = True
     return there.failure.data_ptr()
 
 
@@ -99,15 +99,13 @@ def _places_of(handle: int) -> int:
 def raise_pending(handle: int) -> None:
     """Raise the first error that a device has kept for this constraint. Waits for the device where there may be one."""
     place = _places.get(handle)
-    if place is None or not place.unseen:
-        return
-    place.unseen = False
-    found = [there.failure.tolist() for there in place.devices.values()]
-    for there, (outcome, *_) in zip(place.devices.values(), found):
-        if outcome:
-            there.failure.zero_()
-    for *status, sequence, operation in found:
+    for there in place.devices.values() if place else ():
+        if not there.unseen:
+            continue
+        there.unseen = False
+        *status, sequence, operation = there.failure.tolist()
         if status[0]:
+            there.failure.zero_()
             raise _core.Error(_core.status_message(OPERATIONS[operation], constraint_of(handle), sequence, *status))
 
 
@@ -119,15 +117,21 @@ def _stream(device: torch.device) -> int:
     return _raw_stream(device.index) if _raw_stream else torch.cuda.current_stream(device).cuda_stream
 
 
+def _dimensions(h: Tensor, batch_first: bool) -> Tuple[int, int, Tuple[int, int]]:
+    """B, T, and by how many rows sequences and positions lie apart."""
+    first, second, _ = h.shape
+    return (first, second, (second, 1)) if batch_first else (second, first, (1, second))
+
+
 class DeviceMemory:
     """Scores as contiguous tensors on their device, and the view of them that the core takes."""
 
     def __init__(self, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool) -> None:
-        self.tensors = h, g, s, e, mask = [x.contiguous() for x in (h, g, s, e, mask)]
-        self.device = h.device
-        self.B, self.T = h.shape[:2] if batch_first else (h.shape[1], h.shape[0])
-        self.batch = _core.CudaBatch(self.B, self.T, *((self.T, 1) if batch_first else (1, self.B)), _TYPES[h.dtype], _TYPES[g.dtype],
-                                     address(h) or address(g), address(g), address(s), address(e), address(mask))
+        h, g, s, e, mask = self.tensors = h.contiguous(), g.contiguous(), s.contiguous(), e.contiguous(), mask.contiguous()
+        self.device, transitions = h.device, g.data_ptr()
+        self.B, self.T, strides = _dimensions(h, batch_first)
+        self.batch = _core.CudaBatch(self.B, self.T, *strides, _TYPES[h.dtype], _TYPES[g.dtype], h.data_ptr() or transitions, transitions,
+                                     s.data_ptr(), e.data_ptr(), mask.data_ptr())
 
     def scratch(self, bytes: int) -> Tensor:
         return torch.empty(bytes, dtype=torch.uint8, device=self.device)
@@ -159,7 +163,7 @@ def status_of(kept: Tensor, B: int) -> Tensor:
     return kept[16:16 + 16 * B].view(torch.int32).view(B, 4)
 
 
-def _fake_loss(operation, h, g, s, e, mask, gold, batch_first, handle, errors, sign,  # type: ignore[no-untyped-def]
+def _fake_loss(h, g, s, e, mask, gold, operation, batch_first, handle, errors, sign,  # type: ignore[no-untyped-def]
                reduction, left_out, exact, want_h, want_g):
     size = _counts_at(h, g, batch_first, want_h, want_g)[2]
     return (g.new_empty(() if reduction else (batch_size(h, batch_first),), dtype=torch.float64 if exact else g.dtype),
@@ -167,7 +171,7 @@ def _fake_loss(operation, h, g, s, e, mask, gold, batch_first, handle, errors, s
 
 
 @operator(_fake_loss)
-def device_loss(operation: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: Tensor, batch_first: bool,
+def device_loss(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: Tensor, operation: str, batch_first: bool,
                 handle: int, errors: int, sign: int, reduction: int, left_out: int, exact: bool, want_h: bool,
                 want_g: bool) -> Tuple[Tensor, Tensor]:
     """sign · log_z, [B] or reduced to one number, and what its gradients need: counts of labels (want_h), of bigrams (want_g).
@@ -176,14 +180,13 @@ def device_loss(operation: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask
     gold's. Sequences with a NaN or +inf among their scores have NaN. The operation `entropy` gives entropies instead, NaN where
     there is none, and their gradients. `reduction`, `left_out`: places in REDUCTIONS and OUTSIDE. `exact`: the answer is float64.
     """
-    memory, gold, device = DeviceMemory(h, g, s, e, mask, batch_first), gold.contiguous(), h.device
-    B = memory.B
+    memory, gold = DeviceMemory(h, g, s, e, mask, batch_first), gold.contiguous()
+    B, device = memory.B, memory.device
     labels, bigrams, size = _counts_at(h, g, batch_first, want_h, want_g)
-    out = torch.empty(() if reduction else (B,), dtype=torch.float64 if exact else g.dtype, device=device)
     kept = torch.empty(size, dtype=torch.uint8, device=device)
     at = kept.data_ptr()
     status, value = at + 16, at + 16 + 16 * B
-    gold_at = address(gold) or (address(g) if gold.dim() == 2 else 0)  # T = 0: there, and never read
+    gold_at = gold.data_ptr() or (g.data_ptr() if gold.dim() == 2 else 0)  # T = 0: there, and never read
     wanted = [value, at + labels if want_h and h.numel() else 0, at + bigrams if want_g else 0, status]
     compute: Any = _core.cuda_entropy
     bytes_of: Any = _core.cuda_entropy_bytes
@@ -195,8 +198,9 @@ def device_loss(operation: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask
             bytes = bytes_of(there.copy, memory.batch, *wanted)
             scratch = memory.scratch(bytes)
             compute(there.copy, memory.batch, *wanted, scratch.data_ptr(), bytes, stream)
+        out = torch.empty(() if reduction else (B,), dtype=torch.float64 if exact else g.dtype, device=device)
         _core.cuda_reduce(B, value, status, sign, reduction, left_out, _TYPES[out.dtype], out.data_ptr(), at, errors,
-                          OPERATIONS.index(operation), _failure(there, handle, errors), _places_of(handle), stream)
+                          OPERATIONS.index(operation), _failure(there, errors), _places_of(handle), stream)
     return out, kept
 
 
@@ -210,15 +214,14 @@ def weigh(weights: Tensor, kept: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Ten
           want_g: bool, need_h: bool, need_g: bool, need_s: bool, need_e: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of Σ weights · loss for h, g, s, e, where needed. kept, want_h, want_g: as device_loss had them."""
     dh, dg, ds, de = _memory_for(h, need_h), _memory_for(g, need_g), _memory_for(s, need_s), _memory_for(e, need_e)
-    B, T, K = h.shape if batch_first else (h.shape[1], h.shape[0], h.shape[2])
+    B, T, strides = _dimensions(h, batch_first)
     mask, device, stride = mask.contiguous(), h.device, weights.stride(0) if weights.dim() else 0
     labels, bigrams, _ = _counts_at(h, g, batch_first, want_h, want_g)
-    batch = _core.CudaBatch(B, T, *((T, 1) if batch_first else (1, B)), _TYPES[h.dtype], _TYPES[g.dtype], 0, 0, 0, 0,
-                            address(mask))
+    batch = _core.CudaBatch(B, T, *strides, _TYPES[h.dtype], _TYPES[g.dtype], 0, 0, 0, 0, mask.data_ptr())
     at = kept.data_ptr()
     with _current(device):
-        _core.cuda_weigh(batch, K, address(weights), stride, _TYPES[weights.dtype], at, at + 16, at + labels, at + bigrams,
-                         address(dh), address(dg), address(ds), address(de), _stream(device))
+        _core.cuda_weigh(batch, h.shape[2], weights.data_ptr(), stride, _TYPES[weights.dtype], at, at + 16, at + labels, at + bigrams,
+                         dh.data_ptr(), dg.data_ptr(), ds.data_ptr(), de.data_ptr(), _stream(device))
     return dh, dg, ds, de
 
 
@@ -231,7 +234,7 @@ def expectation(weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mas
     """The gradients of Σ weights[i] · log_z[i]: expected counts."""
     none = nothing(h.device, torch.int64)
     errors = BAD_SCORES if allow else EVERYTHING
-    _, kept = device_loss("log_z", h, g, s, e, mask, none, batch_first, handle, errors, 1, 0, 0, False, True, True)
+    _, kept = device_loss(h, g, s, e, mask, none, "log_z", batch_first, handle, errors, 1, 0, 0, False, True, True)
     return weigh(weights, kept, h, g, s, e, mask, batch_first, True, True, True, True, True, True)
 
 
@@ -297,7 +300,7 @@ def k_best(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
         copy, lists = _there(h.device, handle).copy, Lists(memory, memory.B * k, scores=True)
         bytes = _core.cuda_k_best_bytes(copy, memory.batch, k)
         scratch = memory.scratch(bytes)
-        _core.cuda_k_best(copy, memory.batch, k, lists.labels, lists.scores, lists.status, address(scratch), bytes, _stream(h.device))
+        _core.cuda_k_best(copy, memory.batch, k, lists.labels, lists.scores, lists.status, scratch.data_ptr(), bytes, _stream(h.device))
         labels, scores = lists.host_with_scores("k_best", handle)
     paths = list(zip(labels, scores))
     return [[path for path in paths[i * k:(i + 1) * k] if path[1] > -math.inf] for i in range(memory.B)]
@@ -317,7 +320,7 @@ def sample(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
         bytes = _core.cuda_sample_bytes(copy, memory.batch, count)
         scratch = memory.scratch(bytes)
         _core.cuda_sample(copy, memory.batch, count, seed, temperature, _places_of(handle), lists.labels, lists.status,
-                          address(scratch), bytes, _stream(h.device))
+                          scratch.data_ptr(), bytes, _stream(h.device))
         all = lists.host("sample", handle)
     return [all[i * count:(i + 1) * count] for i in range(memory.B)]
 
@@ -325,7 +328,7 @@ def sample(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
 def posterior_decode(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int) -> List[List[int]]:
     """Viterbi with marginals for emissions and nothing for the rest. What scores forbid stays forbidden."""
     none = nothing(h.device, torch.int64)
-    _, kept = device_loss("posterior_decode", h, g, s, e, mask, none, batch_first, handle, EVERYTHING, 1, 0, 0, False, True,
+    _, kept = device_loss(h, g, s, e, mask, none, "posterior_decode", batch_first, handle, EVERYTHING, 1, 0, 0, False, True,
                           False)
     begin = _counts_at(h, g, batch_first, True, False)[0]
     marginals = kept[begin:begin + h.numel() * g.element_size()].view(g.dtype).view(h.shape)

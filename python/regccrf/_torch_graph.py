@@ -86,11 +86,6 @@ def choice_of(handle: int) -> _core.Choice:
     return _core.Choice([constraint_of(handle)])
 
 
-def address(x: Tensor) -> int:
-    """Where a tensor's memory is; 0 for an empty one."""
-    return x.data_ptr() if x.numel() else 0
-
-
 _nothing: Dict[Tuple[torch.device, torch.dtype], Tensor] = {}
 
 

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from . import _core
 from . import _torch_cuda as cuda
-from ._torch_graph import address, batch_size, choice_of, compiling, operator
+from ._torch_graph import batch_size, choice_of, compiling, operator
 
 
 class Memory:
@@ -34,9 +34,9 @@ class Memory:
         self.device, self.dtype = h.device, h.dtype
         self.B, T = h.shape[:2] if batch_first else (h.shape[1], h.shape[0])
         first = [i * T for i in range(self.B)] if batch_first else list(range(self.B))
-        self.batch = _core.Batch(h.dtype == torch.float64, h.shape[2], h.shape[0] * h.shape[1], address(self.h), address(self.g),
-                                 address(self.s), address(self.e), first, [T] * self.B, 1 if batch_first else max(self.B, 1),
-                                 address(self.mask))
+        self.batch = _core.Batch(h.dtype == torch.float64, h.shape[2], h.shape[0] * h.shape[1], self.h.data_ptr(), self.g.data_ptr(),
+                                 self.s.data_ptr(), self.e.data_ptr(), first, [T] * self.B, 1 if batch_first else max(self.B, 1),
+                                 self.mask.data_ptr())
         self.choice = choice_of(handle)
         self.settings = _core.Settings(torch.get_num_threads(), allow)
 
@@ -72,7 +72,7 @@ def expectation(weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mas
     """The gradients of Σ weights[i] · log_z[i]: expected counts."""
     memory, w = Memory(h, g, s, e, mask, batch_first, handle, allow), on_cpu(weights).to(h.dtype)
     out = memory.gradients()
-    _core.log_z_gradients(memory.choice, memory.batch, _core.Wanted(*map(address, [*out, w])), memory.settings)
+    _core.log_z_gradients(memory.choice, memory.batch, _core.Wanted(*map(Tensor.data_ptr, [*out, w])), memory.settings)
     dh, dg, ds, de = memory.back(out)
     return dh, dg, ds, de
 
@@ -85,8 +85,8 @@ def curvature(vh: Tensor, vg: Tensor, vs: Tensor, ve: Tensor, weights: Tensor, h
     memory, w = Memory(h, g, s, e, mask, batch_first, handle, allow=True), on_cpu(weights).to(h.dtype)
     direction = [on_cpu(v).to(h.dtype) for v in (vh, vg, vs, ve)]
     out = memory.gradients()
-    slopes = _core.curvature(memory.choice, memory.batch, _core.Wanted(*map(address, direction)),
-                             _core.Wanted(*map(address, [*out, w])), memory.settings)
+    slopes = _core.curvature(memory.choice, memory.batch, _core.Wanted(*map(Tensor.data_ptr, direction)),
+                             _core.Wanted(*map(Tensor.data_ptr, [*out, w])), memory.settings)
     dh, dg, ds, de = memory.back(out)
     return memory.numbers(slopes), dh, dg, ds, de
 
@@ -95,9 +95,9 @@ def _compute(kind: str, memory: Memory, gold: Tensor, wanted: _core.Wanted) -> T
     """Values of a loss and which sequences were left out; gradients into `wanted`."""
     gold = on_cpu(gold)
     if kind == "nll":
-        return _core.nll(memory.choice, memory.batch, address(gold), wanted, memory.settings)
+        return _core.nll(memory.choice, memory.batch, gold.data_ptr(), wanted, memory.settings)
     if kind == "partial_nll":
-        return _core.partial_nll(memory.choice, memory.batch, address(gold), wanted, memory.settings)
+        return _core.partial_nll(memory.choice, memory.batch, gold.data_ptr(), wanted, memory.settings)
     values = getattr(_core, kind)(memory.choice, memory.batch, wanted, memory.settings)
     return values, [False] * len(values)
 
@@ -114,7 +114,7 @@ def loss(kind: str, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, go
     """Values [B], which sequences were left out [B], and, when wanted, the gradients of the values' sum."""
     memory = Memory(h, g, s, e, mask, batch_first, handle, allow)
     out = memory.gradients() if differentiate else [memory.h.new_empty(0) for _ in range(4)]
-    values, left_out = _compute(kind, memory, gold, _core.Wanted(*map(address, out)))
+    values, left_out = _compute(kind, memory, gold, _core.Wanted(*map(Tensor.data_ptr, out)))
     dh, dg, ds, de = memory.back(out)
     return memory.numbers(values), torch.tensor(left_out, dtype=torch.bool, device=h.device), dh, dg, ds, de
 
@@ -130,7 +130,7 @@ def loss_gradients(kind: str, weights: Tensor, dh: Tensor, dg: Tensor, ds: Tenso
         return dh * weight, dg * weight, ds * weight, de * weight
     memory, w = Memory(h, g, s, e, mask, batch_first, handle, allow), on_cpu(weights).to(h.dtype)
     out = memory.gradients()
-    _compute(kind, memory, gold, _core.Wanted(*map(address, [*out, w])))
+    _compute(kind, memory, gold, _core.Wanted(*map(Tensor.data_ptr, [*out, w])))
     dh, dg, ds, de = memory.back(out)
     return dh, dg, ds, de
 
@@ -200,15 +200,15 @@ class Loss(Function):
     def backward(ctx, weights, _):  # type: ignore[no-untyped-def]
         h, g, s, e, mask, gold, left_out, *gradients = ctx.saved_tensors
         if torch.is_grad_enabled() and not compiling():
-            return (None, *_twice(ctx, weights.masked_fill(left_out, 0), h, g, s, e, mask, gold), *[None] * 6)
+            weights, (batch_first, handle, _) = weights.masked_fill(left_out, 0), ctx.layout
+            return (None, *_twice(ctx.kind, weights, h, g, s, e, mask, gold, batch_first, handle), *[None] * 6)
         return (None, *loss_gradients(ctx.kind, weights, *gradients, h, g, s, e, mask, gold, *ctx.layout), *[None] * 6)
 
 
-def _twice(ctx, weights, h, g, s, e, mask, gold):  # type: ignore[no-untyped-def]
+def _twice(kind, weights, h, g, s, e, mask, gold, batch_first, handle):  # type: ignore[no-untyped-def]
     """Gradients of Σ weights[i] · nll[i] that can themselves be differentiated."""
-    if ctx.kind != "nll":
-        raise RuntimeError(f"{ctx.kind} can be differentiated once; log_prob and log_partition can twice")
-    batch_first, handle, _ = ctx.layout
+    if kind != "nll":
+        raise RuntimeError(f"{kind} can be differentiated once; log_prob and log_partition can twice")
     scores, exact = [x for x in (h, g, s, e) if x.requires_grad], h.to(g.dtype)
     value = LogPartition.apply(exact, g, s, e, mask, batch_first, handle)
     if gold.dim() == 2:
@@ -218,30 +218,24 @@ def _twice(ctx, weights, h, g, s, e, mask, gold):  # type: ignore[no-untyped-def
 
 
 class DeviceLoss(Function):
-    """On a device: (operation, h, g, s, e, mask, gold, the rest of what `cuda.device_loss` takes) → the loss, and what is kept
-    for its gradients."""
+    """On a device: (h, g, s, e, mask, gold, the rest of what `cuda.device_loss` takes) → the loss."""
 
     @staticmethod
-    def forward(ctx, operation, h, g, s, e, mask, gold, rest):  # type: ignore[no-untyped-def]
-        out, kept = cuda.device_loss(operation, h, g, s, e, mask, gold, *rest)
+    def forward(ctx, h, g, s, e, mask, gold, asked):  # type: ignore[no-untyped-def]
+        out, kept = cuda.device_loss(h, g, s, e, mask, gold, *asked)
         ctx.save_for_backward(h, g, s, e, mask, gold, kept)
-        ctx.kind = "entropy" if operation == "entropy" else "nll"
-        ctx.layout, ctx.counts = (rest[0], rest[1], True), rest[-2:]
-        ctx.mark_non_differentiable(kept)
-        ctx.set_materialize_grads(False)
-        return out, kept
+        ctx.asked = asked
+        return out
 
     @staticmethod
-    def backward(ctx, weights, _):  # type: ignore[no-untyped-def]
-        if weights is None:
-            return (None,) * 8
+    def backward(ctx, weights):  # type: ignore[no-untyped-def]
         h, g, s, e, mask, gold, kept = ctx.saved_tensors
-        batch_first, (_, *need, _, _, _) = ctx.layout[0], ctx.needs_input_grad
+        operation, batch_first, handle, *_, want_h, want_g = ctx.asked
         if torch.is_grad_enabled() and not compiling():
-            B = batch_size(h, batch_first)
+            B, kind = batch_size(h, batch_first), "entropy" if operation == "entropy" else "nll"
             each = (weights * cuda.scale_of(kept)).to(g.dtype).expand(B)
             each = each.masked_fill(cuda.status_of(kept, B)[:, 0].ne(0), 0)
-            return (None, *_twice(ctx, each, h, g, s, e, mask, gold), None, None, None)
-        dh, dg, ds, de = cuda.weigh(weights, kept, h, g, s, e, mask, batch_first, *ctx.counts, *need)
-        return (None, dh if need[0] else None, dg if need[1] else None, ds if need[2] else None, de if need[3] else None,
+            return (*_twice(kind, each, h, g, s, e, mask, gold, batch_first, handle), None, None, None)
+        need_h, need_g, need_s, need_e, *_ = ctx.needs_input_grad
+        return (*cuda.weigh(weights, kept, h, g, s, e, mask, batch_first, want_h, want_g, need_h, need_g, need_s, need_e),
                 None, None, None)

@@ -180,7 +180,7 @@ class CRF(nn.Module):
             return self._each(CRF.log_partition, constraint, emissions, mask=mask, forbidden=forbidden)
         if cuda.on_device(emissions):
             scores = self._scores(emissions, mask, forbidden, half=True)
-            return self._checked(self._device_loss("log_z", scores, cuda.BAD_SCORES)[0])
+            return self._checked(self._device_loss("log_z", scores, cuda.BAD_SCORES))
         return LogPartition.apply(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
 
     def entropy(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
@@ -194,7 +194,7 @@ class CRF(nn.Module):
             return self._each(CRF.entropy, constraint, emissions, mask=mask, forbidden=forbidden)
         if cuda.on_device(emissions):
             scores = self._scores(emissions, mask, forbidden, half=True)
-            return self._checked(self._device_loss("entropy", scores, cuda.EVERYTHING)[0])
+            return self._checked(self._device_loss("entropy", scores, cuda.EVERYTHING))
         return self._loss("entropy", self._scores(emissions, mask, forbidden), allow=False)[0]
 
     def language_mass(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
@@ -209,11 +209,11 @@ class CRF(nn.Module):
         scores = self._scores(emissions, mask, forbidden)
         if not cuda.on_device(emissions) or compiling():
             return self._loss("language_mass", scores, allow=True)[0]
-        legal, kept = self._device_loss("language_mass", scores, cuda.BAD_SCORES, exact=True)
+        legal = self._device_loss("language_mass", scores, cuda.BAD_SCORES, exact=True)
         free = cuda.unconstrained(self._handle)
-        everything, _ = self._device_loss("language_mass", scores, cuda.NOTHING, exact=True, handle=free)
+        everything = self._device_loss("language_mass", scores, cuda.NOTHING, exact=True, handle=free)
         mass = (legal - everything).to(scores[1].dtype)
-        return self._checked(mass.masked_fill(cuda.status_of(kept, len(mass))[:, 0].ne(0), float("-inf")))
+        return self._checked(mass.masked_fill(legal.isfinite().logical_not(), float("-inf")))
 
     def marginals(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                   constraint: Optional[Constraints] = None) -> Tensor:
@@ -337,14 +337,11 @@ class CRF(nn.Module):
             raise ValueError(f"emissions must have dimension of 3, got {emissions.dim()}")
         if emissions.size(2) != self.num_tags:
             raise ValueError(f"expected last dimension of emissions is {self.num_tags}, got {emissions.size(2)}")
-        leading = tuple(emissions.shape[:2])
+        leading = emissions.shape[:2]
         allowed_sets = tags is not None and tags.dtype == torch.bool and tags.shape == emissions.shape
-        if tags is not None and leading != tuple(tags.shape) and not allowed_sets:
-            raise ValueError("the first two dimensions of emissions and tags must match, "
-                             f"got {leading} and {tuple(tags.shape)}")
-        if mask is not None and leading != tuple(mask.shape):
-            raise ValueError("the first two dimensions of emissions and mask must match, "
-                             f"got {leading} and {tuple(mask.shape)}")
+        for name, x in (("tags", tags), ("mask", mask)):
+            if x is not None and x.shape != leading and not (x is tags and allowed_sets):
+                raise ValueError(f"the first two dimensions of emissions and {name} must match, got {tuple(leading)} and {tuple(x.shape)}")
 
     def _scores(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], tags: Optional[Tensor] = None,
                 half: bool = False) -> _Scores:
@@ -445,16 +442,16 @@ class CRF(nn.Module):
         return answer
 
     def _device_loss(self, operation: str, scores: _Scores, errors: int, gold: Optional[Tensor] = None, sign: int = 1,
-                     reduction: str = "none", outside: str = "raise", exact: bool = False, handle: Optional[int] = None) -> Any:
-        """`cuda.device_loss`: sign · log_z, or with gold sign · negative log-likelihood, reduced; and what it keeps. `exact`: in
-        float64, for differences."""
+                     reduction: str = "none", outside: str = "raise", exact: bool = False, handle: Optional[int] = None) -> Tensor:
+        """`cuda.device_loss`: sign · log_z, or with gold sign · negative log-likelihood, reduced. `exact`: in float64, for differences."""
         h, g, s, e, _ = scores
         differentiate = torch.is_grad_enabled()
         want_h = differentiate and (h.requires_grad or s.requires_grad or e.requires_grad)
         gold = nothing(h.device, torch.int64) if gold is None else gold
-        rest = (self.batch_first, handle or self._handle, errors, sign, cuda.REDUCTIONS.index(reduction),
-                cuda.OUTSIDE.index(outside), exact, want_h, differentiate and g.requires_grad)
-        return DeviceLoss.apply(operation, *scores, gold, rest)
+        asked = (operation, self.batch_first, handle or self._handle, errors, sign, cuda.REDUCTIONS.index(reduction),
+                 cuda.OUTSIDE.index(outside), exact, want_h, differentiate and g.requires_grad)
+        answer: Tensor = DeviceLoss.apply(*scores, gold, asked)
+        return answer
 
     def _loss(self, kind: str, scores: _Scores, allow: bool, gold: Optional[Tensor] = None) -> Any:
         differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
@@ -473,18 +470,18 @@ class CRF(nn.Module):
     def _device_nll(self, scores: _Scores, tags: Tensor, outside: str, reduction: str) -> Tensor:
         errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
         gold = tags if tags.dtype == torch.int64 else tags.long()
-        return self._device_loss("nll", scores, errors, gold, -1, reduction, outside)[0]
+        return self._device_loss("nll", scores, errors, gold, -1, reduction, outside)
 
     def _device_partial_nll(self, scores: _Scores, allowed: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
         h, g, s, e, mask = scores
         errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
         legal = h.masked_fill(allowed.logical_not(), float("-inf"))
-        consistent, kept = self._device_loss("partial_nll", (legal, g, s, e, mask), errors, exact=True)
-        everything, _ = self._device_loss("partial_nll", scores, cuda.BAD_SCORES, exact=True)
+        consistent = self._device_loss("partial_nll", (legal, g, s, e, mask), errors, exact=True)
+        everything = self._device_loss("partial_nll", scores, cuda.BAD_SCORES, exact=True)
         values = (consistent - everything).to(g.dtype)
         if outside == "raise":
             return values, None
-        left_out = cuda.status_of(kept, len(values))[:, 0].ne(0)
+        left_out = consistent.isfinite().logical_not()
         values = values.masked_fill(left_out, 0.0 if outside == "skip" else float("-inf"))
         return values, left_out if outside == "skip" else None
 

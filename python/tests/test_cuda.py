@@ -440,9 +440,9 @@ def test_operators_are_registered_as_they_behave(device, reduction):
     tags, tests = to(device, legal_tags(crf, LENGTHS)), ("test_schema", "test_faketensor")
     with device.working():
         scores = [x.detach() for x in crf._scores(emissions.bfloat16(), mask, None, half=True)]
-        rest = (False, crf._handle, _torch_cuda.EVERYTHING, -1, reduction, 0, False, True, True)
-        torch.library.opcheck(torch.ops.regccrf.device_loss.default, ("nll", *scores, tags, *rest), test_utils=tests)
-        out, kept = _torch_cuda.device_loss("nll", *scores, tags, *rest)
+        asked = ("nll", False, crf._handle, _torch_cuda.EVERYTHING, -1, reduction, 0, False, True, True)
+        torch.library.opcheck(torch.ops.regccrf.device_loss.default, (*scores, tags, *asked), test_utils=tests)
+        out, kept = _torch_cuda.device_loss(*scores, tags, *asked)
         torch.library.opcheck(torch.ops.regccrf.weigh.default, (torch.ones_like(out), kept, *scores, False, *[True] * 6), test_utils=tests)
 
 
