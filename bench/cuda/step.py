@@ -285,7 +285,7 @@ def middle(name, values):
 def interval(values):
     """95 % for the median of whatever the values are drawn from: two of them, by their ranks."""
     values, n = sorted(values), len(values)
-    low = max(0, int((n - 1.96 * math.sqrt(n)) / 2))
+    low = max(0, int((n - 1.96 * math.sqrt(n)) / 2) - 1)
     return [values[low], values[n - 1 - low]]
 
 

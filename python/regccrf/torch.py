@@ -360,10 +360,9 @@ class CRF(nn.Module):
             emissions = emissions.masked_fill(forbidden.bool(), float("-inf"))
         if g.dtype != dtype:
             g, s, e = g.to(dtype), None if s is None else s.to(dtype), None if e is None else e.to(dtype)
-        none = nothing(emissions.device, dtype)
         if mask is not None and mask.dtype != torch.bool:
             mask = mask.ne(0)
-        return (emissions, g, none if s is None else s, none if e is None else e,
+        return (emissions, g, nothing(emissions.device, dtype) if s is None else s, nothing(emissions.device, dtype) if e is None else e,
                 nothing(emissions.device, torch.bool) if mask is None else mask)
 
     def _constraints(self, constraint: Constraints, B: int) -> List[Constraint]:
