@@ -29,6 +29,8 @@ REDUCTIONS = ("none", "sum", "mean", "token_mean")
 OUTSIDE = ("raise", "skip", "inf")  # what becomes of the values of sequences that are not fine: nothing, 0, +inf
 _TYPES = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2, torch.float64: 3}
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a number, without an object around it
+_raw_device = getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device  # without a look at whether CUDA is set up
+_AS_IT_IS = contextlib.nullcontext()
 
 
 def on_device(x: Tensor) -> bool:
@@ -110,7 +112,7 @@ def raise_pending(handle: int) -> None:
 
 
 def _current(device: torch.device) -> Any:
-    return contextlib.nullcontext() if device.index == torch.cuda.current_device() else torch.cuda.device(device)
+    return _AS_IT_IS if device.index == _raw_device() else torch.cuda.device(device)
 
 
 def _stream(device: torch.device) -> int:
@@ -143,7 +145,8 @@ class DeviceMemory:
 
 def _counts_at(h: Tensor, g: Tensor, batch_first: bool, want_h: bool, want_g: bool) -> Tuple[int, int, int]:
     """Where the counts begin, and the end, in bytes."""
-    B, K, width = batch_size(h, batch_first), h.shape[2], g.element_size()
+    first, second, K = h.shape
+    B, width = first if batch_first else second, g.element_size()
     labels = _aligned(16 + 24 * B)
     bigrams = labels + (_aligned(h.numel() * width) if want_h else 0)
     return labels, bigrams, bigrams + (B * K * K * width if want_g else 0)
@@ -213,7 +216,8 @@ def _fake_weigh(weights, kept, h, g, s, e, mask, batch_first, want_h, want_g,  #
 def weigh(weights: Tensor, kept: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, want_h: bool,
           want_g: bool, need_h: bool, need_g: bool, need_s: bool, need_e: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of Σ weights · loss for h, g, s, e, where needed. kept, want_h, want_g: as device_loss had them."""
-    dh, dg, ds, de = _memory_for(h, need_h), _memory_for(g, need_g), _memory_for(s, need_s), _memory_for(e, need_e)
+    dh, dg, ds, de = [torch.empty_like(x, memory_format=torch.contiguous_format) if need else x.new_empty(0)
+                      for x, need in ((h, need_h), (g, need_g), (s, need_s), (e, need_e))]
     B, T, strides = _dimensions(h, batch_first)
     mask, device, stride = mask.contiguous(), h.device, weights.stride(0) if weights.dim() else 0
     labels, bigrams, _ = _counts_at(h, g, batch_first, want_h, want_g)
@@ -223,10 +227,6 @@ def weigh(weights: Tensor, kept: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Ten
         _core.cuda_weigh(batch, h.shape[2], weights.data_ptr(), stride, _TYPES[weights.dtype], at, at + 16, at + labels, at + bigrams,
                          dh.data_ptr(), dg.data_ptr(), ds.data_ptr(), de.data_ptr(), _stream(device))
     return dh, dg, ds, de
-
-
-def _memory_for(x: Tensor, needed: bool) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format) if needed else x.new_empty(0)
 
 
 def expectation(weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,

@@ -348,9 +348,9 @@ class CRF(nn.Module):
         """Emissions, transitions, start, end and mask as the operators take them: one precision, empty for absent. With `half`,
         emissions in half precision stay so beside float32."""
         self._validate(emissions, tags, mask)
-        g: Tensor = self.transitions
-        s: Optional[Tensor] = self.start_transitions
-        e: Optional[Tensor] = self.end_transitions
+        g: Tensor = _held(self, "transitions")
+        s: Optional[Tensor] = _held(self, "start_transitions")
+        e: Optional[Tensor] = _held(self, "end_transitions")
         dtype = g.dtype if emissions.dtype == g.dtype else torch.promote_types(emissions.dtype, g.dtype)
         if dtype in _HALF:
             dtype = torch.float32
@@ -549,6 +549,12 @@ class RegCCRF(CRF):
         missing: List[str] = []
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, *rest)
         missing_keys.extend(key for key in missing if key != prefix + "_extra_state")
+
+
+def _held(module: nn.Module, name: str) -> Any:
+    """A module's attribute. Looked for among its parameters first: those are found last otherwise, after a long search."""
+    parameters = module._parameters
+    return parameters[name] if name in parameters else getattr(module, name)
 
 
 def _labels(labels: Union[int, Sequence[str], Labels]) -> Labels:
