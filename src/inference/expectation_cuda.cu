@@ -44,24 +44,27 @@ __device__ Exact from_beta(const FinishArgs<P>& a, std::int64_t b) {
   return sum;
 }
 
+// Whether x · 2^e is y but for rounding; y is no extreme number where that is so.
+__device__ bool agree(double x, std::int64_t e, double y, double rounding) {
+  if (e < -1000 || e > 1000) return false;
+  const double same = x * __hiloint2double(static_cast<int>(1023 + e) << 20, 0);
+  return fabs(same - y) < rounding * y;
+}
+
 template <class P, int kThreads>
 __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   const std::int32_t T = a.kept.scores.length[b], K = a.join.K;
   const std::int64_t at = b * a.batch.length;
-  enum { of_alpha, of_beta, of_gold, count };  // sums over all paths, in their own units, and gold's score
-  Exact sum[count + 1];
-  Exact& apart = sum[count];  // the exponents of their units
+  enum { of_paths, of_gold, of_beta, count };  // logs of the sum over all paths and of gold, and that sum by beta
+  Exact sum[count];
   const double z = T > 0 ? a.kept.z[at + T - 1] : 0;
-  for (std::int32_t t = threadIdx.x; t < T; t += kThreads) {
-    const std::int32_t alpha = a.kept.exponent[0][at + t], beta = a.kept.exponent[1][at + t];
-    sum[of_alpha].add(a.kept.scores.shift[at + t]);
-    sum[of_alpha].add(alpha * 0.693147180559945309417232121458);
-    apart.add(alpha - beta);
-  }
+  const std::int64_t taken = a.kept.taken[0][b], apart = taken - a.kept.taken[1][b];
+  for (std::int32_t t = threadIdx.x; t < T; t += kThreads) sum[of_paths].add(a.kept.scores.shift[at + t]);
   if (threadIdx.x == 0 && T > 0) {
-    for (int n = 0; n < 2; ++n) sum[of_alpha].add(a.kept.scores.shifts[1 + n]);
-    sum[of_alpha].add(a.kept.scores.shifts[0] * (T - 1));
-    sum[of_alpha].add(::log(z));
+    for (int n = 0; n < 2; ++n) sum[of_paths].add(a.kept.scores.shifts[1 + n]);
+    sum[of_paths].add(a.kept.scores.shifts[0] * (T - 1));
+    sum[of_paths].add(taken * 0.693147180559945309417232121458);
+    sum[of_paths].add(::log(z));
   }
   if (T > 0) sum[of_beta] = from_beta<P, kThreads>(a, b);
   if (a.wanted.gold)
@@ -70,9 +73,8 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   block_sums<kThreads>(sum);
   if (threadIdx.x != 0) return;
 
-  const double ratio = z / sum[of_beta].value() * exp2(apart.value());
-  if (T > 0 && !(fabs(ratio - 1) < Bounds<P>::agree)) a.kept.flag[b] = 1;
-  double value = T > 0 ? sum[of_alpha].value() : a.topology.empty ? 0.0 : -INFINITY;
+  if (T > 0 && !agree(z, apart, sum[of_beta].value(), Bounds<P>::agree)) a.kept.flag[b] = 1;
+  double value = T > 0 ? sum[of_paths].value() : a.topology.empty ? 0.0 : -INFINITY;
   Status& status = a.wanted.status[b];
   if (a.wanted.gold) {
     const double gold = sum[of_gold].value();
@@ -173,6 +175,7 @@ Kept<P> cut_kept(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& b
   kept.first = cutter.take<P>(pass.at_outs ? B * static_cast<std::size_t>(c.topology.starts) : 0);
   kept.beta = cutter.take<P>(BT * static_cast<std::size_t>(pass.at_outs ? c.join.outs : c.backward.cells));
   for (auto*& e : kept.exponent) e = cutter.take<std::int32_t>(BT);
+  for (auto*& e : kept.taken) e = cutter.take<std::int64_t>(B);
   kept.z = cutter.take<double>(BT);
   kept.flag = cutter.take<std::int32_t>(B);
   kept.leaves = cutter.take<std::int32_t>(B);

@@ -16,6 +16,7 @@ struct Kept {
   P* beta;                    // [B, T, backward cells], or at the join's outs; both with their own position's emissions
   P* first;                   // [B, starts] beta of the first position at the topology's starts, if at the join's outs
   std::int32_t* exponent[2];  // [B, T] of the scale that a step took off
+  std::int64_t* taken[2];     // [B] of all of them
   double* z;                  // [B, T] by the join
   std::int32_t* flag;         // [B] not 0: not to be trusted
   std::int32_t* leaves;       // [B] where gold leaves the language; -1: nowhere

@@ -230,13 +230,12 @@ __device__ void check_boundary(const Args<P>& a, std::int64_t boundary, const P*
 }
 
 // The exponent at the first position of the piece behind, so that a sequence's exponents are those of one walk: that
-// piece counts from the boundary's exponent, this one from `from` and what its steps took off.
+// piece counts from the boundary's exponent, this one from `taken`.
 template <bool kBack, class P>
-__device__ void connect(const Args<P>& a, const Piece& piece, std::int64_t from, std::int64_t taken, const P* row,
-                        const P* now) {
+__device__ void connect(const Args<P>& a, const Piece& piece, std::int64_t taken, const P* row, const P* now) {
   const std::int64_t b = blockIdx.x, at = b * a.T + (kBack ? piece.first - 1 : piece.last + 1),
                      boundary = b * a.pieces.count + piece.number + (kBack ? 0 : 1),
-                     e = a.boundaries.exponent[kBack][boundary] - from - taken;
+                     e = a.boundaries.exponent[kBack][boundary] - taken;
   if (!kBack) check_boundary(a, boundary, row, now, -e);
   if (threadIdx.x != 0) return;
   constexpr std::int64_t most = 1021;  // as in scale_of
@@ -320,8 +319,12 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
     for (std::int32_t i = team.thread(); i < a.topology.starts; i += static_cast<std::int32_t>(blockDim.x))
       a.kept.first[b * a.topology.starts + i] = now[a.topology.start_cell[i]];
   }
-  if (sizeof(P) == 8 && Team::kAlone && (kBack ? piece.number > 0 : piece.number + 1 < piece.of))
-    connect<kBack>(a, piece, inside ? a.boundaries.exponent[kBack][boundary] : 0, taken, rows[T - 1], now);
+  if (sizeof(P) == 8 && Team::kAlone && inside) taken += a.boundaries.exponent[kBack][boundary];
+  if (kBack ? piece.number == 0 : piece.number + 1 == piece.of) {
+    if (notes) a.kept.taken[kBack][b] = taken - kPeak<kBack, P>;
+  } else if (sizeof(P) == 8 && Team::kAlone) {
+    connect<kBack>(a, piece, taken, rows[T - 1], now);
+  }
 }
 
 template <class P, class View, class Steps>

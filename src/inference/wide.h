@@ -42,14 +42,16 @@ REGCCRF_BOTH inline Wide to_wide(double x, std::int64_t e = 0) {
 
 REGCCRF_BOTH inline Wide operator*(Wide x, Wide y) {
   const double m = x.m * y.m;
-  if (m == 0) return kWideZero;
-  return m >= 2 ? Wide{m * 0.5, x.e + y.e + 1} : Wide{m, x.e + y.e};
+  const bool carry = m >= 2;
+  return {carry ? m * 0.5 : m, m == 0 ? kZeroExponent : x.e + y.e + carry};
 }
 
 REGCCRF_BOTH inline Wide operator+(Wide x, Wide y) {
-  if (x.e < y.e) return y + x;
-  const double m = x.m + y.m * exp2_down(x.e - y.e);
-  return m >= 2 ? Wide{m * 0.5, x.e + 1} : Wide{m, x.e};
+  const bool less = x.e < y.e;
+  const Wide large = less ? y : x, small = less ? x : y;
+  const double m = large.m + small.m * exp2_down(large.e - small.e);
+  const bool carry = m >= 2;
+  return {carry ? m * 0.5 : m, large.e + carry};
 }
 
 // exp(score) to one rounding: the score's integer part in units of log 2 is taken off exactly.

@@ -102,6 +102,7 @@ __device__ void next_step(const DeviceSweep& sweep, const Wide* g, const Wide* r
     now[view.cells + 1 + i] = sum;
   }
   __syncthreads();
+  const auto source = [&](Pair<Index> from) { return view.two ? now[from.x] + now[from.y] : now[from.x]; };
   const auto emit = [&](std::int32_t out, Wide sum) {
     const std::int32_t label = view.label[out], cell = view.stored[out];
     if (label == sweep.K) return;  // padding
@@ -112,12 +113,12 @@ __device__ void next_step(const DeviceSweep& sweep, const Wide* g, const Wide* r
     const SweepGroup group = view.group[k];
     for (std::int32_t i = threadIdx.x; i < group.states * group.width; i += kThreads) {
       const std::int32_t state = i / group.width, o = i - state * group.width;
+      if (sweep.entry[group.first_entry + o] < 0) continue;  // a column of padding
       Wide sum = kWideZero;
+#pragma unroll 4
       for (std::int32_t slot = 0; slot < group.slots; ++slot) {
         const std::int32_t entry = sweep.entry[group.first_entry + slot * group.width + o];
-        if (entry < 0) break;  // a column of padding
-        const Pair<Index> from = view.source[group.first_source + state * group.slots + slot];
-        sum = sum + (now[from.x] + now[from.y]) * g[entry];
+        sum = sum + source(view.source[group.first_source + state * group.slots + slot]) * g[entry];
       }
       emit(group.first_out + i, sum);
     }
@@ -127,8 +128,7 @@ __device__ void next_step(const DeviceSweep& sweep, const Wide* g, const Wide* r
     for (std::int32_t slot = 0; slot < view.thin_slots; ++slot) {
       const std::int32_t entry = sweep.thin_entry[slot * view.thin + i];
       if (entry < 0) continue;
-      const Pair<Index> from = view.thin_source[slot * view.thin + i];
-      sum = sum + (now[from.x] + now[from.y]) * g[entry];
+      sum = sum + source(view.thin_source[slot * view.thin + i]) * g[entry];
     }
     emit(view.first_thin + i, sum);
   }
@@ -216,6 +216,7 @@ __device__ Wide entry_weight(const Args& a, const Slot& s, std::int32_t entry) {
   Wide sum = kWideZero;
   if (entry >= a.join.dense) {
     const Source* pair = a.join.sparse + 32 * (entry - a.join.dense);
+#pragma unroll 4
     for (std::int32_t k = 0; k < 32; ++k) sum = sum + s.m[pair[k].x] * s.y[pair[k].y];
     return sum;
   }
@@ -223,6 +224,7 @@ __device__ Wide entry_weight(const Args& a, const Slot& s, std::int32_t entry) {
   while (k + 1 < a.join.groups && entry >= a.join.group[k + 1].first_entry) ++k;
   const JoinGroup group = a.join.group[k];
   const std::int32_t slot = (entry - group.first_entry) / group.width, o = (entry - group.first_entry) % group.width;
+#pragma unroll 4
   for (std::int32_t state = 0; state < group.states; ++state)
     sum = sum + s.m[group.first_place + state * group.slots + slot] * s.y[group.first_out + state * group.width + o];
   return sum;
