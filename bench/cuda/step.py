@@ -4,13 +4,15 @@
 
 Others, where they can be imported (a folder for them: --competitors): pytorch-crf and torch-struct, which know no constraint, and the
 original ccrf. Answers must agree before anything is timed. Ours: device time by replays of a captured CUDA graph, and time by the clock,
-from the call to the end of the device's work, with autograd and the lists. Others: by the clock. A loss is timed twice, call by call in turn:
+from the call to the end of the device's work, with autograd and the lists. Others: by the clock. A loss is timed in turn
 as it is, where autograd's own thread runs the backward pass, and under `torch.autograd.set_multithreading_enabled(False)`, where the
-caller's does.
+caller's does. Ours once more that way with its kernels captured by `torch.cuda.make_graphed_callables`. Beside them what PyTorch itself takes:
+an autograd function that only allocates its answer and its gradients.
 
 What is compared with an encoder takes turns step by step (batch by batch in decoding), with the device idle before and after each, so that what
-disturbs the machine disturbs all of them; what counts is the difference within a turn. Writes step.json and step.md. What does not fit into
-memory or into --seconds is left out and said so. --device cpu --quick tries the script itself.
+disturbs the machine disturbs all of them; what counts is the difference within a turn. A step's device time, where the host plays no part, is that of
+a graph of the whole step. Writes step.json and step.md. What does not fit into memory or into --seconds is left out and said so.
+--device cpu --quick tries the script itself.
 """
 
 import argparse
@@ -61,15 +63,18 @@ class Clock:
             self.once(call)
 
     def sample(self, *calls, seconds=0.25, most=300):
-        """Microseconds of each of some calls that take turns, as often as fits. What is slow is timed the first way only."""
+        """Microseconds of each of some calls, which take turns of ten, as often as fits. What is slow is timed the first way only."""
         first = self.once(calls[0])
         if first > 2e6 * seconds:
             return [[first], *([] for _ in calls[1:])]
         some = calls[:1] if first > 2e4 else calls
         for call in some:
             self.once(call)
-        turns = range(max(3, min(most, int(1e6 * seconds / first))))
-        return [*zip(*([self.once(call) for call in some] for _ in turns)), *([] for _ in calls[len(some):])]
+        count, times = max(3, min(most, int(1e6 * seconds / first))), [[] for _ in calls]
+        for begin in range(0, count, 10):
+            for call, all in zip(some, times):
+                all.extend(self.once(call) for _ in range(begin, min(begin + 10, count)))
+        return times
 
     def device(self, call, inside=5, repeats=15):
         """Median microseconds of device time: replays of a graph that holds several calls."""
@@ -202,6 +207,40 @@ class Original(nn.Module):
         return self.model.tag2label[self.model.map(h)].tolist()
 
 
+class Graphed(nn.Module):
+    """Ours, its forward and its backward kernels in a graph each, for inputs of one shape."""
+
+    def __init__(self, crf, h, tags):
+        super().__init__()
+        self.layer = Ours(crf)
+        self.layer.forward = self.layer.loss
+        self.loss = torch.cuda.make_graphed_callables(self.layer, (h.detach().clone().requires_grad_(), tags.clone()))
+
+
+class Nothing(torch.autograd.Function):
+    """Memory for an answer and for gradients, and nothing in it."""
+
+    @staticmethod
+    def forward(ctx, *scores):
+        ctx.save_for_backward(*scores)
+        return scores[0].new_empty(())
+
+    @staticmethod
+    def backward(ctx, weight):
+        return tuple(map(torch.empty_like, ctx.saved_tensors))
+
+
+class NoLayer(nn.Module):
+    """What PyTorch takes for a layer with our inputs and parameters that has no work to do."""
+
+    def __init__(self, crf):
+        super().__init__()
+        self.crf = crf
+
+    def loss(self, h, _):
+        return -Nothing.apply(h, *self.crf.parameters())
+
+
 def imported(name):
     try:
         return __import__(name)
@@ -324,8 +363,11 @@ def table(options, clock):
     sizes = [(2, 8), (3, 5)] if options.quick else SIZES
     agreed = {layers.name: check(layers) for layers in languages}
     rows = {}
-    h, tags = languages[0].batch(*sizes[1])
-    clock.warm_up(gradient_call(languages[0].all["ours"], h.requires_grad_(), tags), 0.1 if options.quick else 2)
+    (B, T), crf = sizes[1], languages[0].crf
+    h, tags = languages[0].batch(B, T)
+    clock.warm_up(gradient_call(Ours(crf), h.requires_grad_(), tags), 0.1 if options.quick else 2)
+    nothing = {"language": "srl", "B": B, "T": T, "layer": "an autograd function that does nothing",
+               **both_threads(clock, gradient_call(NoLayer(crf), h, tags))}
     for mine in (True, False):
         for layers in languages:
             for B, T in sizes:
@@ -337,7 +379,12 @@ def table(options, clock):
                         row.update(times(clock, layer, h, tags, hopeless(label, B, T, options.quick)))
                         rows[layers.name, B, T, label] = row
                 del h
-    return [rows[layers.name, B, T, label] for layers in languages for B, T in sizes for label in layers.all]
+    return [nothing, *(rows[layers.name, B, T, label] for layers in languages for B, T in sizes for label in layers.all)]
+
+
+def both_threads(clock, call):
+    threads, caller = clock.sample(call, in_the_callers_thread(call))
+    return {**middle("nll_us", threads), **middle("nll_caller_us", caller)}
 
 
 def times(clock, layer, h, tags, too_large):
@@ -346,9 +393,7 @@ def times(clock, layer, h, tags, too_large):
     row = {}
 
     def gradients():
-        call = gradient_call(layer, h, layer.prepare(tags))
-        threads, caller = clock.sample(call, in_the_callers_thread(call))
-        row.update({**middle("nll_us", threads), **middle("nll_caller_us", caller)})
+        row.update(both_threads(clock, gradient_call(layer, h, layer.prepare(tags))))
 
     def viterbi():
         with torch.no_grad():
@@ -357,6 +402,9 @@ def times(clock, layer, h, tags, too_large):
         why_not = attempt(task)
         if why_not:
             row[key] = why_not
+    if layer.captured and clock.cuda and h.shape[0] * h.shape[1] <= 4096:
+        call = attempt(lambda: in_the_callers_thread(gradient_call(Graphed(layer.crf, h, tags), h, tags)))
+        row.update(middle("nll_graphed_us", *clock.sample(call)) if callable(call) else {"nll_graphed_us": call})
     if layer.captured:
         row["nll_device_us"] = attempt(lambda: clock.device(gradient_call(layer, h, tags)))
         row["viterbi_device_us"] = attempt(lambda: clock.device(lambda: layer.enqueue_decode(h)) if clock.cuda else None)
@@ -400,7 +448,8 @@ class CrossEntropy(nn.Module):
 
 
 def training_call(encoder, layer, x, gold, mask, half, device):
-    optimizer = torch.optim.AdamW([*encoder.parameters(), *layer.parameters()], lr=1e-5, fused=device == "cuda")
+    cuda = device == "cuda"
+    optimizer = torch.optim.AdamW([*encoder.parameters(), *layer.parameters()], lr=1e-5, fused=cuda, capturable=cuda)
 
     def call():
         with torch.autocast(device, dtype=torch.bfloat16, enabled=half):
@@ -427,10 +476,14 @@ def step(options, clock):
             calls = {name: training_call(encoder, layer, x, layer.prepare(tags), mask, half, options.device)
                      for name, layer in choices.items()}
             times = turns(clock, calls, 4 if options.quick else 100)
+            device = {name: attempt(lambda: clock.device(calls[name], inside=1)) for name in calls if name not in SLOW and not clock.late()}
             rows.extend({"B": B, "T": T, "precision": "bf16" if half else "fp32", "layer": name, "encoder": encoder.name,
-                         **beside(times["cross-entropy"], all)} for name, all in times.items())
+                         "device_us": device.get(name), **beside(times["cross-entropy"], all)} for name, all in times.items())
             del calls
     return rows
+
+
+SLOW = ("pytorch-crf, no constraint", "original")
 
 
 def turns(clock, calls, count, warm=5):
@@ -440,8 +493,7 @@ def turns(clock, calls, count, warm=5):
         if clock.late():
             break
         for name in draw.sample(list(calls), len(calls)):
-            slow = name in ("pytorch-crf, no constraint", "original")
-            if not slow or turn in (-1, 0, 1, 2):
+            if name not in SLOW or turn in (-1, 0, 1, 2):
                 took = attempt(lambda: clock.once(calls[name]))
                 if turn >= 0:
                     times[name].append(took)
@@ -555,12 +607,13 @@ def markdown(report):
     where_ours = lambda r, key: cell(r, key, "{:,.1f}") if key in r else ""
     by_clock = lambda r, key: cell(r, key, of="quartiles" if r["layer"] == "ours" else None)
     section("The layer alone, µs", "table", ["language", "B×T", "layer", "NLL+gradient, device", "… by the clock (quartiles)",
-                                            "… backward in the caller's thread", "Viterbi, device", "… by the clock (quartiles)"],
+                                            "… backward in the caller's thread", "… and captured", "Viterbi, device", "… by the clock (quartiles)"],
             lambda r: [r["language"], f"{r['B']}×{r['T']}", r["layer"], where_ours(r, "nll_device_us"), by_clock(r, "nll_us"),
-                       by_clock(r, "nll_caller_us") if "nll_caller_us" in r else "", where_ours(r, "viterbi_device_us"), by_clock(r, "viterbi_us")])
-    section("A training step with an encoder", "step", ["B×T", "precision", "layer", "turns", "step, µs", "over cross-entropy, % (95 %)"],
+                       *(by_clock(r, key) if key in r else "" for key in ("nll_caller_us", "nll_graphed_us")), where_ours(r, "viterbi_device_us"), by_clock(r, "viterbi_us")])
+    section("A training step with an encoder", "step", ["B×T", "precision", "layer", "turns", "step, µs", "over cross-entropy, % (95 %)", "device, µs"],
             lambda r: [f"{r['B']}×{r['T']}", r["precision"], r["layer"], cell(r, "turns"), cell(r, "step_us"),
-                       cell(r, "overhead_percent", "{:.1f}", "interval" if r.get("turns", 0) > 9 else None)])
+                       cell(r, "overhead_percent", "{:.1f}", "interval" if r.get("turns", 0) > 9 else None),
+                       cell(r, "device_us")])
     section("Decoding with an encoder", "decode", ["precision", "sentences", "passes", "constrained, s", "unconstrained, s", "ratio (95 %)"],
             lambda r: [r["precision"], str(r["sentences"]), cell(r, "passes"), cell(r, "constrained_s", "{:.2f}"), cell(r, "unconstrained_s", "{:.2f}"),
                        cell(r, "ratio", "{:.3f}", "interval")])
