@@ -556,6 +556,33 @@ def test_a_training_step_is_captured_in_a_graph():
     crf.raise_pending()
 
 
+class MeanLoss(torch.nn.Module):
+    def __init__(self, crf):
+        super().__init__()
+        self.crf = crf
+
+    def forward(self, h, tags, mask):
+        return -self.crf(h, tags, mask, reduction="mean")
+
+
+@needs_device
+def test_graphed_callables_and_a_backward_pass_in_the_callers_thread():
+    crf, emissions, tags, mask = (x.cuda() for x in srl_batch(4, 16))
+    graphed = torch.cuda.make_graphed_callables(MeanLoss(crf), (emissions.clone().requires_grad_(), tags.clone(), mask.clone()))
+
+    def answer(loss, h):
+        value = loss(h, tags, mask)
+        return [x.clone() for x in (value, *torch.autograd.grad(value, [h, *crf.parameters()]))]
+
+    for seed in range(2):
+        torch.manual_seed(seed)
+        h = torch.randn_like(emissions).requires_grad_()
+        expected = answer(MeanLoss(crf), h)
+        with torch.autograd.set_multithreading_enabled(False):
+            found = [answer(MeanLoss(crf), h), answer(graphed, h)]
+        assert all(torch.equal(x, y) for one in found for x, y in zip(one, expected))
+
+
 @needs_device
 def test_another_stream_and_repeated_runs_agree():
     crf, emissions, tags, mask = (x.cuda() for x in srl_batch(8, 64))

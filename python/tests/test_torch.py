@@ -8,6 +8,7 @@ import threading
 
 import pytest
 import torch
+import torch.nn.utils.parametrize
 from torch.autograd import gradcheck, gradgradcheck
 
 import regccrf
@@ -261,3 +262,22 @@ def test_scores_that_are_not_numbers():
         emissions = torch.zeros(4, 2, 3)
         emissions[2, 1, 0] = math.nan
         crf.log_partition(emissions)
+
+
+class Twice(torch.nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+
+@pytest.mark.parametrize("start_end", [True, False])
+def test_parameters_may_be_parametrised(start_end):
+    crf, other = module(start_end=start_end), module(start_end=start_end)
+    emissions, mask = ragged([4, 3])
+    tags = legal_tags(crf, [4, 3])
+    other.transitions.data *= 2
+    torch.nn.utils.parametrize.register_parametrization(crf, "transitions", Twice())
+    values = [m(emissions, tags, mask) for m in (crf, other)]
+    assert torch.equal(*values) and crf.decode(emissions, mask) == other.decode(emissions, mask)
+    for value in values:
+        value.backward()
+    assert torch.allclose(crf.parametrizations.transitions.original.grad, 2 * other.transitions.grad)
