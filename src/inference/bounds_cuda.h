@@ -5,7 +5,7 @@
 //           would vanish although their score is finite are the smallest number instead. A floor times the least gain
 //           is still a normal number, so that a sum is 0 where nothing leads and nowhere else; the least gain decides
 //           how low the floor can be (floor_for).
-//   beta    what is too small to be exact is 0.
+//   beta    what may have come from rounding tiny numbers is taken off, and what is less than that is 0.
 // To have as much room as there is, a step's largest number is not brought to 1 but to 2^alpha_peak or 2^beta_peak.
 //
 // So the sum over all paths that alpha finds at the end is no less than the true one, and what beta finds at the
@@ -28,9 +28,9 @@ struct Bounds<float> {
   static constexpr float least_gain = 0x1p-121f, least_sum = 0x1p-125f;
   static constexpr float lift = 0x1p126f;  // brings whatever is not 0 above a floor
   static constexpr float normal = 0x1p-126f, least = 0x1p-149f;
-  static constexpr float exact = 0x1p-120f;  // a sum of this size has lost nothing
-  static constexpr double least_z = 1;       // alpha · beta is exact from here on
-  static constexpr double agree = 5e-6;      // half of the tolerance
+  static constexpr float inexact = 0x1p-120f;  // more than a sum can have gained by rounding to what is not normal
+  static constexpr double least_z = 1;         // alpha · beta is exact from here on
+  static constexpr double agree = 5e-6;        // half of the tolerance
 };
 template <>
 struct Bounds<double> {
@@ -39,7 +39,7 @@ struct Bounds<double> {
   static constexpr double least_gain = 0x1p-920, least_sum = 0x1p-1020;
   static constexpr double lift = 0x1p1020;
   static constexpr double normal = 0x1p-1022, least = 0x1p-1074;
-  static constexpr double exact = 0x1p-1000;
+  static constexpr double inexact = 0x1p-1000;
   static constexpr double least_z = 0x1p-100;
   static constexpr double agree = 5e-11;
   static constexpr double boundary = 0x1p-96;  // at which alpha begins in a piece of a scan, at least
@@ -69,7 +69,7 @@ struct Downwards {
   }
   template <class P>
   static __device__ P product(P weight, P sum, P scale, P) {
-    return sum < Bounds<P>::exact ? P{0} : sum * scale * weight;
+    return max(P{0}, (sum * scale - Bounds<P>::inexact * scale) * weight);
   }
 };
 

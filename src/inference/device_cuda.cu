@@ -303,16 +303,20 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   std::vector<std::int32_t> arrival_cell;
   for (std::int32_t m = 0; m < t.arrivals; ++m) arrival_cell.push_back(backward.cell(m));
   place(d.arrival_cell, p.add(arrival_cell));
-  std::vector<std::int32_t> start_cell, start_label;
+  std::vector<std::int32_t> starts[2], start_labels[2];
   for (std::int32_t n = t.node_begin[t.start]; n < t.node_begin[t.start + 1]; ++n) {
     for (std::int32_t i = t.from_begin[n]; i < t.from_begin[n + 1]; ++i) {
-      start_cell.push_back(arrival_cell[static_cast<std::size_t>(t.from_arrival[i])]);
-      start_label.push_back(t.node_label[n]);
+      starts[0].push_back(arrival_cell[static_cast<std::size_t>(t.from_arrival[i])]);
+      start_labels[0].push_back(t.node_label[n]);
     }
+    starts[1].push_back(forward.out[static_cast<std::size_t>(n)]);
+    start_labels[1].push_back(t.node_label[n]);
   }
-  d.starts = static_cast<std::int32_t>(start_cell.size());
-  place(d.start_cell, p.add(start_cell));
-  place(d.start_label, p.add(start_label));
+  for (int at_outs = 0; at_outs < 2; ++at_outs) {
+    d.starts[at_outs].count = static_cast<std::int32_t>(starts[at_outs].size());
+    place(d.starts[at_outs].place, p.add(starts[at_outs]));
+    place(d.starts[at_outs].label, p.add(start_labels[at_outs]));
+  }
   place(d.label_begin, p.add(nodes.begin));
   place(d.label_node, p.add(nodes.node));
 

@@ -117,6 +117,12 @@ struct DeviceJoin {
   const std::int32_t *sparse_gain, *pair_begin, *pair_entry, *share_begin, *share_at, *end_begin, *end_cell;
 };
 
+// Where beta of a first position has what the start state leads to, and by which label.
+struct Starts {
+  std::int32_t count;
+  const std::int32_t *place, *label;
+};
+
 // The plain topology, for what goes step by step along one path or in wide numbers.
 struct DeviceTopology {
   std::int32_t K, Q, arcs, nodes, arrivals, start, empty;  // empty: the empty sequence is legal
@@ -125,9 +131,8 @@ struct DeviceTopology {
   const std::uint8_t *accepting, *node_accepts;
   const std::int32_t *arc_begin, *arc_from, *arc_to;  // arcs by label: [K + 1], states
   const std::int32_t *node_cell, *arrival_cell;       // → forward cell, backward cell
-  std::int32_t starts;
-  const std::int32_t *start_cell, *start_label;  // [starts] arcs from the start state: backward cells, labels
-  const std::int32_t *label_begin, *label_node;  // nodes by label: [K + 1], [nodes]
+  Starts starts[2];                                   // at backward cells, and at the join's outs
+  const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
 };
 
 struct DeviceConstraint::Impl {

@@ -29,16 +29,16 @@ struct FinishArgs {
   bool at_outs;  // of beta, as in PassWork
 };
 
-// The thread's share of the sum over all paths as beta has it.
+// The thread's share of the sum over all paths as beta has it. By the last threads, since the first have other things
+// to do.
 template <class P, int kThreads>
 __device__ Exact from_beta(const FinishArgs<P>& a, std::int64_t b) {
-  const DeviceTopology& top = a.topology;
-  const P* beta = a.at_outs ? a.kept.first + b * top.starts
-                            : a.kept.beta + b * a.batch.length * std::int64_t{a.join.backward_cells};
+  const Starts& starts = a.topology.starts[a.at_outs];
+  const P* beta = a.kept.beta + b * a.batch.length * std::int64_t{a.at_outs ? a.join.outs : a.join.backward_cells};
   Exact sum;
-  for (std::int32_t i = threadIdx.x; i < top.starts; i += kThreads) {
-    const P cell = Downwards::weight(beta[a.at_outs ? i : top.start_cell[i]]),
-            start = Downwards::weight(a.kept.scores.start[top.start_label[i]]);
+  for (std::int32_t i = kThreads - 1 - static_cast<std::int32_t>(threadIdx.x); i < starts.count; i += kThreads) {
+    const P cell = Downwards::weight(beta[starts.place[i]]),
+            start = Downwards::weight(a.kept.scores.start[starts.label[i]]);
     sum.add(static_cast<double>(cell) * static_cast<double>(start));
   }
   return sum;
@@ -60,7 +60,7 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   const double z = T > 0 ? a.kept.z[at + T - 1] : 0;
   const std::int64_t taken = a.kept.taken[0][b], apart = taken - a.kept.taken[1][b];
   for (std::int32_t t = threadIdx.x; t < T; t += kThreads) sum[of_paths].add(a.kept.scores.shift[at + t]);
-  if (threadIdx.x == 0 && T > 0) {
+  if (threadIdx.x == kThreads / 2 && T > 0) {
     for (int n = 0; n < 2; ++n) sum[of_paths].add(a.kept.scores.shifts[1 + n]);
     sum[of_paths].add(a.kept.scores.shifts[0] * (T - 1));
     sum[of_paths].add(taken * 0.693147180559945309417232121458);
@@ -172,7 +172,6 @@ Kept<P> cut_kept(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& b
   Kept<P> kept{};
   kept.scores = cut_prepared<P>(cutter, c, batch, true);
   kept.alpha = cutter.take<P>(BT * static_cast<std::size_t>(c.forward.cells));
-  kept.first = cutter.take<P>(pass.at_outs ? B * static_cast<std::size_t>(c.topology.starts) : 0);
   kept.beta = cutter.take<P>(BT * static_cast<std::size_t>(pass.at_outs ? c.join.outs : c.backward.cells));
   for (auto*& e : kept.exponent) e = cutter.take<std::int32_t>(BT);
   for (auto*& e : kept.taken) e = cutter.take<std::int64_t>(B);

@@ -14,7 +14,6 @@ struct Kept {
   Prepared<P> scores;
   P* alpha;                   // [B, T, forward cells]
   P* beta;                    // [B, T, backward cells], or at the join's outs; both with their own position's emissions
-  P* first;                   // [B, starts] beta of the first position at the topology's starts, if at the join's outs
   std::int32_t* exponent[2];  // [B, T] of the scale that a step took off
   std::int64_t* taken[2];     // [B] of all of them
   double* z;                  // [B, T] by the join

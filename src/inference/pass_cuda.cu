@@ -162,7 +162,8 @@ constexpr std::int32_t kPeak =
 
 // What a walk begins with: the edge of the sequence …
 template <bool kBack, class P, class View, class Team>
-__device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team& team, const P* row, P* now, P* kept) {
+__device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team& team, P floor, const P* row, P* now,
+                                  P* kept) {
   const P *edge = kBack ? a.kept.scores.end : a.kept.scores.start,
           top = kBack ? Bounds<P>::beta_top : Bounds<P>::alpha_top;
   unsigned largest = 0;
@@ -170,7 +171,7 @@ __device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team
     const auto place = view.place(o);
     if (place.label == view.K) continue;
     const P sum = a.sweep[kBack].begins[place.out] ? SideOf<kBack>::weight(edge[place.label]) * top : P{0};
-    const P v = SideOf<kBack>::product(row[place.label], sum, P{1}, *a.kept.scores.floor);
+    const P v = SideOf<kBack>::product(row[place.label], sum, P{1}, floor);
     team.put(now, place, v);
     if (kept) kept[place.cell] = v;
     largest = max(largest, high_word(v));
@@ -252,6 +253,7 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
   Team team(meeting, 0, thread_number(), view);
   const std::int64_t b = team.sequence();
   const std::int32_t K = view.K;
+  const P floor = *a.kept.scores.floor;
   const Piece piece(a.kept.scores.length[b], a.pieces.steps, static_cast<std::int32_t>(blockIdx.z));
   if (!piece.there()) return;
   // Whether it begins where pieces meet; a scan is in double, and by blocks alone.
@@ -276,14 +278,14 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
   for (std::int32_t c = threadIdx.x; c < view.room(); c += blockDim.x) now[c] = next[c] = 0;
   rows.stage(0);
   team.begin();
-  unsigned largest = inside ? begin_at_boundary<kBack>(a, boundary, rows[0], now)
-                            : begin_at_edge<kBack>(a, view, team, rows[0], now, Steps::kResident ? nullptr : kept);
+  unsigned largest = inside
+                         ? begin_at_boundary<kBack>(a, boundary, rows[0], now)
+                         : begin_at_edge<kBack>(a, view, team, floor, rows[0], now, Steps::kResident ? nullptr : kept);
   team.meet(0, largest);
   if (team.first() == 0 && !inside) *exponent = -kPeak<kBack, P>;
   if (!Steps::kResident && inside && !given) copy_out(kept, now, view.cells, team.thread());
 
   const bool notes = team.leads();
-  const P floor = *a.kept.scores.floor;
   std::int64_t taken = 0;
   for (std::int32_t n = 1; n < T; ++n) {
     const auto loaded = steps.load(now);
@@ -315,10 +317,6 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
     next = swap;
   }
   if constexpr (Steps::kResident) leave();
-  if (at_outs && piece.number == 0) {
-    for (std::int32_t i = team.thread(); i < a.topology.starts; i += static_cast<std::int32_t>(blockDim.x))
-      a.kept.first[b * a.topology.starts + i] = now[a.topology.start_cell[i]];
-  }
   if (sizeof(P) == 8 && Team::kAlone && inside) taken += a.boundaries.exponent[kBack][boundary];
   if (kBack ? piece.number == 0 : piece.number + 1 == piece.of) {
     if (notes) a.kept.taken[kBack][b] = taken - kPeak<kBack, P>;

@@ -113,11 +113,11 @@ __device__ Extent extent_of(const Score* scores, std::int64_t count, bool& bad) 
       least = x[i] < least && x[i] > -INFINITY ? x[i] : least;
     }
   }
-  Extent mine{bounded(static_cast<double>(most)), bounded(static_cast<double>(least))};
   for (int bit = 16; bit > 0; bit /= 2) {
-    mine.largest = fmax(mine.largest, __shfl_xor_sync(0xffffffffu, mine.largest, bit));
-    mine.smallest = fmin(mine.smallest, __shfl_xor_sync(0xffffffffu, mine.smallest, bit));
+    most = max(most, __shfl_xor_sync(0xffffffffu, most, bit));
+    least = min(least, __shfl_xor_sync(0xffffffffu, least, bit));
   }
+  const Extent mine{bounded(static_cast<double>(most)), bounded(static_cast<double>(least))};
   __syncthreads();
   if (threadIdx.x % 32 == 0) extent[threadIdx.x / 32] = mine;
   __syncthreads();

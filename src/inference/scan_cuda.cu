@@ -110,7 +110,7 @@ struct Rows16 {
 #pragma unroll
       for (std::int32_t k = 0; k < 2 * kTiles; ++k) {
         double& x = at[k / 2][i][k % 2];
-        x = high_word(x) < high_word(Bounds<double>::exact) ? 0 : x;
+        x = high_word(x) < high_word(Bounds<double>::inexact) ? 0 : x;
       }
 #pragma unroll
       for (std::int32_t o = 0; o < kTiles; ++o)
