@@ -4,7 +4,8 @@
 //
 // A pass provides: Value; size(), values of a step; first(v); next(t, v of t-1, v of t), which must give the same
 // result when it is called again; turn(v of T-1) and back(t, v of t), which return false to give up; and pause(), if it
-// keeps pointers to steps, which is called before they are overwritten.
+// keeps pointers to steps, which is called before they are overwritten. One way, a pass that has lossless() ends with
+// it.
 #pragma once
 
 #include <algorithm>
@@ -72,6 +73,9 @@ void one_way(Pass& pass, std::int64_t T, Arena& arena) {
   Value* now = arena.take<Value>(pass.size());
   pass.first(now);
   for (std::int64_t t = 1; t < T; ++t) {
+    if constexpr (requires { pass.lossless(); }) {
+      if (!pass.lossless()) return;
+    }
     std::swap(before, now);
     pass.next(t, before, now);
   }

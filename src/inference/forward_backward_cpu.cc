@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "inference/arithmetic.h"
+#include "inference/bounds_cpu.h"
 #include "inference/checkpoint.h"
 #include "inference/kernels.h"
 #include "inference/wide.h"
@@ -16,31 +17,6 @@ namespace regccrf {
 namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
-
-template <class P>
-struct Range;
-template <>
-struct Range<float> {
-  static constexpr double lowest_score = -20;     // e^-20 = 2^-29
-  static constexpr double smallest = 0x1p-60;     // 2^-60 · 2^-29 · 2^-29 and some scaling stay normal
-  static constexpr double largest_beta = 0x1p80;  // 2^-126 · 2^80 is negligible, over all nodes and steps too
-  static constexpr double largest_growth = 166;   // 2^-126, from many nodes, times 2^166 is not more than that
-};
-template <>
-struct Range<double> {
-  static constexpr double lowest_score = -200;
-  static constexpr double smallest = 0x1p-400;
-  static constexpr double largest_beta = 0x1p900;
-  static constexpr double largest_growth = 1882;
-};
-
-// 2^-e for the exponent e of x > 0, and e.
-template <class P>
-std::pair<P, int> scale_of(P x) {
-  int e = std::ilogb(x);
-  e = std::clamp(e, std::numeric_limits<P>::min_exponent + 1, std::numeric_limits<P>::max_exponent - 2);
-  return {std::ldexp(P{1}, -e), e};
-}
 
 template <class Real, class P>
 class FastPass {
@@ -74,41 +50,45 @@ class FastPass {
 
   std::size_t size() const { return static_cast<std::size_t>(plan_.cells); }
   double log_z() const { return log_z_; }
-  // No number came low enough for anything to be lost on the way forward.
-  bool lossless() const { return lowest_ >= Range<P>::lowest_score && smallest_ >= Range<P>::smallest; }
-  // Nor could a beta that vanished have become large.
-  bool beta_is_known() const { return most_growth_ <= Range<P>::largest_growth; }
+  // No number came so low on the way forward that anything was lost.
+  bool lossless() const { return lowest_ >= Bounds<P>::lowest_score && smallest_ > gains_.floor; }
 
   void first(P* alpha) {
-    const Topology& topology = gains_.topology;
     const P* w = weigh_emissions(0);
-    std::fill_n(alpha, plan_.nodes, P{0});
+    double largest = 0;
+    for_each_start([&](std::int32_t, int a) { largest = std::max(largest, first_weight(w[a], gains_.start[a])); });
+    first_exponent_ = largest > 0 ? Bounds<P>::peak - std::ilogb(largest) : 0;
+    exponents_ = -Bounds<P>::peak - first_exponent_;
     largest_ = 0;
-    for (std::int32_t n = topology.node_begin[topology.start]; n < topology.node_begin[topology.start + 1]; ++n) {
-      const std::int32_t a = topology.node_label[n];
-      const P x = w[a] * gains_.start[a];
-      alpha[plan_.node_cell[n]] = x;
-      note({x, x > 0 ? x : std::numeric_limits<P>::max()});
-    }
+    std::fill_n(alpha, plan_.nodes, P{0});
+    for_each_start([&](std::int32_t cell, int a) {
+      if (w[a] == 0 || gains_.start[a] == 0) return;
+      const auto x = static_cast<P>(std::ldexp(first_weight(w[a], gains_.start[a]), first_exponent_));
+      alpha[cell] = std::max(x, gains_.floor);
+      note({alpha[cell], alpha[cell]});
+    });
     spread(plan_, alpha);
-    if (factor_) factor_[0] = 1;
     done_ = 0;
   }
 
   void next(std::int64_t t, const P* before, P* alpha) {
     const P* w = weigh_emissions(t);
     if (t <= done_) {  // a second time: as it was the first
-      forward_step(plan_, gains_.matrix, gains_.exists, w, factor_[t], before, false, alpha);
+      step(w, factor_[t], before, alpha);
       return;
     }
-    const auto [factor, exponent] = largest_ > 0 ? scale_of(largest_) : std::pair<P, int>{P{1}, 0};
-    exponents_ += exponent;
-    if (factor_) {
-      factor_[t] = factor;
-      note_growth(w, exponent);
+    // Scaled as the step before suggests, and anew where that was far too little.
+    int exponent = scale_for(largest_);
+    Extent<P> extent = step(w, power_of_two(P{}, exponent), before, alpha);
+    largest_ = extent.largest;
+    if (largest_ > 0 && largest_ < low_peak_for(gains_.floor) && exponent < Bounds<P>::most_scale) {
+      exponent = std::min(exponent + scale_for(largest_), Bounds<P>::most_scale);
+      extent = step(w, power_of_two(P{}, exponent), before, alpha);
     }
+    exponents_ -= exponent;
+    if (factor_) factor_[t] = power_of_two(P{}, exponent);
     largest_ = 0;
-    note(forward_step(plan_, gains_.matrix, gains_.exists, w, factor, before, true, alpha));
+    note(extent);
     done_ = t;
   }
 
@@ -125,7 +105,7 @@ class FastPass {
     peaks_.add(std::log(z));
     log_z_ = peaks_.value();
     inverse_z_ = static_cast<P>(1 / z);
-    return std::isfinite(inverse_z_) && (lossless() || beta_is_known());
+    return true;
   }
 
   // The steps visited so far are about to be overwritten.
@@ -135,20 +115,28 @@ class FastPass {
 
   bool back(std::int64_t t, const P* alpha) {
     if (t + 1 == sequence_.T) {
-      for (std::int32_t c : plan_.node_cell) beta_[c] = gains_.last[c] * inverse_z_;
+      for (std::int32_t c : plan_.node_cell) beta_[c] = lower_weight(gains_.last[c]) * inverse_z_;
     } else {
       backward_step(plan_, gains_.transposed, after_, back_, beta_);
       if (E_) collect(alpha);
     }
     ring_ = (ring_ + 1) % (kChunk + 1);
     after_ = after_ring_[ring_];
+    const P* w = lower_emissions(t);
+    const P factor = t > 0 ? factor_[t] * correction_ : P{0};
+    const P sum = meet(plan_, alpha, beta_, w, factor, labels_, after_);
+    // log_z from here on, relative to alpha's, can only fall.
+    if (!is_enough(static_cast<double>(sum)) || !(sum < P{2})) return false;
+    give_labels(t, static_cast<double>(sum));
+    if (t == 0) {
+      if (!is_enough(z_of_beta(w))) return false;
+      finish(static_cast<double>(sum));
+      return true;
+    }
     // The sum is 1 but for rounding errors. These are damped (a correction comes one step late; a quarter of the error
     // is what brings it back soonest without overshooting), so that they do not add up.
-    const Product<P> product = meet(plan_, alpha, beta_, weigh_emissions(t), factor_[t] * correction_, labels_, after_);
-    if (!(product.largest <= P{Range<P>::largest_beta}) || !(product.sum > P{0.5} && product.sum < P{2})) return false;
-    correction_ = 1 - (product.sum - 1) / 4;
-    give_labels(t, static_cast<double>(product.sum));
-    if (t == 0) finish(static_cast<double>(product.sum));
+    corrected_ += static_cast<double>(correction_ - 1);
+    correction_ = 1 - (sum - 1) / 4;
     return true;
   }
 
@@ -157,15 +145,29 @@ class FastPass {
 
   P* row(std::int64_t t) { return weights_ + (keep_weights_ ? t * (K_ + 1) : 0); }
 
-  const P* weigh_emissions(std::int64_t t) {
+  P* weigh_emissions(std::int64_t t) {
     P* w = row(t);
     if (keep_weights_ && t <= done_) return w;
-    const Peak peak = exp_row(sequence_.at(t), K_, scratch_, w);
+    const Real* h = sequence_.at(t);
+    const Peak peak = exp_row(h, K_, scratch_, w);
+    if (peak.lowest < Bounds<P>::lowest_score) {
+      for (int a = 0; a < K_; ++a) w[a] = upper_weight(static_cast<double>(h[a]), w[a]);
+    }
     if (t > done_) {
       peaks_.add(peak.largest);
       lowest_ = std::min(lowest_, peak.lowest);
     }
     return w;
+  }
+  // Alpha no longer needs them.
+  const P* lower_emissions(std::int64_t t) {
+    P* w = weigh_emissions(t);
+    if (lowest_ < Bounds<P>::lowest_score) std::transform(w, w + K_, w, lower_weight<P>);
+    return w;
+  }
+
+  Extent<P> step(const P* w, P factor, const P* before, P* alpha) {
+    return forward_step(plan_, gains_.matrix, gains_.exists, w, factor, gains_.floor, before, !factor_, alpha);
   }
 
   void note(Extent<P> extent) {
@@ -173,13 +175,28 @@ class FastPass {
     smallest_ = std::min(smallest_, extent.smallest);
   }
 
-  // A step back multiplies beta by at most this much: gains are at most 1, and weights add up.
-  void note_growth(const P* w, int exponent) {
-    double sum = 0;
-    for (int a = 0; a < K_; ++a) sum += static_cast<double>(w[a]);
-    growth_ = std::max(0.0, growth_ + std::log2(std::max(sum, 1.0)) - exponent);
-    most_growth_ = std::max(most_growth_, growth_);
+  // visit(cell, label) of the start state's nodes.
+  template <class Visit>
+  void for_each_start(const Visit& visit) const {
+    const Topology& topology = gains_.topology;
+    for (std::int32_t n = topology.node_begin[topology.start]; n < topology.node_begin[topology.start + 1]; ++n)
+      visit(plan_.node_cell[n], topology.node_label[n]);
   }
+  // Scaled so that nothing is too small for a double.
+  static double first_weight(P w, P start) {
+    return std::ldexp(static_cast<double>(w), Bounds<P>::peak) * static_cast<double>(start);
+  }
+
+  // Z by beta alone, relative to alpha's.
+  double z_of_beta(const P* w) const {
+    double z = 0;
+    for_each_start([&](std::int32_t cell, int a) {
+      const double x = first_weight(w[a], lower_weight(gains_.start[a]));
+      if (x > 0) z += std::ldexp(x, first_exponent_) * static_cast<double>(beta_[cell]);
+    });
+    return z;
+  }
+  bool is_enough(double z) const { return z - 1 - corrected_ >= -Bounds<P>::agree; }
 
   void give_labels(std::int64_t t, double sum) {
     const double weight = counts_.weight / sum;
@@ -223,9 +240,10 @@ class FastPass {
   double *end_ = nullptr, *sums_ = nullptr;
 
   P largest_ = 0, smallest_ = std::numeric_limits<P>::max(), inverse_z_ = 0, correction_ = 1;
+  double corrected_ = 0;    // by how much all corrections together have raised beta
   std::int64_t done_ = -1;  // the last step that has been computed once
   std::int64_t exponents_ = 0;
-  double growth_ = 0, most_growth_ = 0;  // of beta, in bits: up to this step, and over any steps
+  int first_exponent_ = 0;
   Sum peaks_;
   double log_z_ = kNone;
 
@@ -242,7 +260,7 @@ class FastPass {
 template <class P>
 template <class Real>
 Gains<P>::Gains(const Topology& t, const Scores<Real>& scores)
-    : topology(t), g_peak(0), start_peak(0), end_peak(0), lowest(0) {
+    : topology(t), g_peak(0), start_peak(0), end_peak(0), lowest(0), floor(0) {
   const Plan& plan = *t.plan;
   const auto K = static_cast<std::size_t>(t.K);
   // exp of some scores relative to their largest, and that; ones where there are none.
@@ -255,11 +273,17 @@ Gains<P>::Gains(const Topology& t, const Scores<Real>& scores)
     peak = high == kNone ? 0 : high;
     for (std::size_t i = 0; i < size; ++i) lowest = std::min(lowest, values[i] == kNone ? 0 : values[i] - peak);
     exp_all(values, static_cast<int>(size), peak);
-    return values;
+    P* weights = memory.take<P>(size);
+    for (std::size_t i = 0; i < size; ++i) weights[i] = static_cast<P>(values[i]);
+    if (lowest < Bounds<P>::lowest_score) {
+      for (std::size_t i = 0; i < from.size(); ++i) weights[i] = upper_weight(static_cast<double>(from[i]), weights[i]);
+    }
+    return weights;
   };
-  const double* g = weigh(scores.transitions, K * K, g_peak);
-  const double* s = weigh(scores.start, K, start_peak);
-  const double* e = weigh(scores.end, K, end_peak);
+  const P* g = weigh(scores.transitions, K * K, g_peak);
+  const P* e = weigh(scores.end, K, end_peak);
+  floor = floor_for<P>(lowest);
+  start = weigh(scores.start, K, start_peak);
 
   matrix = memory.zeros<P>(static_cast<std::size_t>(plan.matrix));
   transposed = memory.zeros<P>(static_cast<std::size_t>(plan.matrix));
@@ -268,20 +292,18 @@ Gains<P>::Gains(const Topology& t, const Scores<Real>& scores)
     for (std::int32_t i = 0; i < group.in; ++i) {
       for (std::int32_t j = 0; j < group.out; ++j) {
         if (in[i] == t.K || out[j] == t.K) continue;
-        const P value = static_cast<P>(g[in[i] * t.K + out[j]]);
+        const P value = g[in[i] * t.K + out[j]];
         matrix[group.matrix + i * group.out + j] = value;
-        transposed[group.matrix + j * group.in + i] = value;
+        transposed[group.matrix + j * group.in + i] = lower_weight(value);
       }
     }
   }
   exists = memory.zeros<P>(static_cast<std::size_t>(plan.nodes));
   last = memory.zeros<P>(static_cast<std::size_t>(plan.nodes));
-  start = memory.take<P>(K);
-  std::transform(s, s + K, start, [](double x) { return static_cast<P>(x); });
   for (std::int32_t n = 0; n < t.nodes; ++n) {
     const std::int32_t cell = plan.node_cell[n];
     exists[cell] = 1;
-    if (t.node_accepts[n]) last[cell] = static_cast<P>(e[t.node_label[n]]);
+    if (t.node_accepts[n]) last[cell] = e[t.node_label[n]];
   }
 }
 

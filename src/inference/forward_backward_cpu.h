@@ -1,15 +1,9 @@
 // The fast forward–backward pass: probabilities in float or double with one scale for each step, over a plan's cells.
-//
-// exp(h) and exp(g) are taken relative to their largest, and each step is scaled by a power of two, so numbers can only
-// be lost at the lower end. Two ways to know that nothing lost matters:
-//   forward alone   no number ever came so low that a product could have vanished; then nothing was lost.
-//   both ways       beta is scaled so that alpha · beta sums to 1 at every step. What vanished from alpha was smaller
-//                   than the smallest normal number, so its share of the total was below that number times beta. As
-//                   long as no beta (and no h ⊗ beta) is larger than a bound, the share is negligible. A beta may have
-//                   vanished too, and then grown unseen; but a step back can multiply it by a known number at most,
-//                   and if all of those together cannot bring it above the bound, it stayed below.
-// If neither holds the pass says so, and the caller takes one with more range. Rounding errors grow with T where the
-// language remembers (a* | b*), which is why float serves short sequences only.
+// It knows afterwards whether its answer can be trusted:
+//   both ways       Z by alpha alone and Z by beta alone agree (bounds_cpu.h);
+//   forward alone   no number ever came as low as alpha's floor, so nothing was lost.
+// If not, the caller takes a pass with more range. Rounding errors grow with T where the language remembers (a* | b*),
+// which is why float serves short sequences only.
 #pragma once
 
 #include <cstdint>
@@ -32,12 +26,13 @@ struct Gains {
   const Topology& topology;
   double g_peak, start_peak, end_peak;  // what the weights are relative to
   double lowest;                        // of the finite scores, relative to its peak
+  P floor;                              // of alpha
   Arena memory;
-  P* matrix;      // the groups' [in, out]
-  P* transposed;  // the groups' [out, in]
+  P* matrix;      // the groups' [in, out], as alpha takes them
+  P* transposed;  // the groups' [out, in], as beta does
   P* exists;      // [node cells] 1, or 0 for padding
-  P* start;       // [K]
-  P* last;        // [node cells] exp(end) where the node accepts, else 0
+  P* start;       // [K], as alpha takes them
+  P* last;        // [node cells] exp(end), likewise, where the node accepts, else 0
 };
 
 struct FastResult {
@@ -45,6 +40,7 @@ struct FastResult {
   double log_z;
 };
 
+// The way forward alone; ends early where it cannot be trusted.
 template <class Real, class P>
 FastResult fast_log_z(const Gains<P>& gains, const Sequence<Real>& sequence, Arena& arena);
 

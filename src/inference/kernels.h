@@ -27,24 +27,21 @@ Peak exp_row(const Real* h, int K, double* scratch, P* weights);  // scratch: [K
 // of 8.
 void exp_all(double* values, int count, double largest);
 
-// Sum-product. alpha of the next step: after[r, b] = weights[b] · factor · Σ_a (Σ_q before[q, a]) · matrix[a, b].
-// before, after: [plan.cells]. Its numbers' smallest is looked for only where `watch` says so. The first step's node
-// cells are filled by the caller, who then has `spread` fill the rest.
+// Sum-product. alpha of the next step: after[r, b] = weights[b] · factor · Σ_a (Σ_q before[q, a]) · matrix[a, b], but
+// at least `floor` where neither the weight nor the sum is 0. before, after: [plan.cells]. Its numbers' smallest is
+// looked for only where `watch` says so. The first step's node cells are filled by the caller, who then has `spread`
+// fill the rest.
 template <class P>
-Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before,
-                       bool watch, P* after);
+Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, P floor,
+                       const P* before, bool watch, P* after);
 template <class P>
 void spread(const Plan& plan, P* alpha);
 
-// labels[a] = Σ over nodes with label a of alpha · beta, and after = beta · weights · factor, cell by cell. Gives the
-// sum of all labels, and the largest of beta and after.
+// labels[a] = Σ over nodes with label a of alpha · beta, and after = beta · weights · factor, cell by cell, 0 where
+// alpha is. Gives the sum of all labels.
 template <class P>
-struct Product {
-  P sum, largest;
-};
-template <class P>
-Product<P> meet(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels,
-                P* after);  // labels: [K + 1]
+P meet(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels,
+       P* after);  // labels: [K + 1]
 
 // beta of the step before: the transposed mix, then the transposed move. `arrivals` is scratch.
 template <class P>

@@ -298,22 +298,23 @@ HWY_INLINE Extent<P> over_nodes(const Plan& plan, const P* value, const Op op) {
           std::min(hn::GetLane(hn::MinOfLanes(full, low)), hn::GetLane(hn::MinOfLanes(eight, low8)))};
 }
 
-// alpha = sums · weights · factor.
+// alpha = sums · weights · factor, or the floor.
 template <bool Watch, class P>
 struct Scale {
   static constexpr P kLeast = 0;
-  P factor;
+  P factor, floor;
   const P* exists;
   P* after;
 
   template <class D, class V>
   HWY_INLINE void operator()(D d, int cell, V w, V& high, V& low) const {
-    const V x =
-        hn::Mul(hn::LoadU(d, after + cell), hn::Mul(hn::Mul(w, hn::Set(d, factor)), hn::LoadU(d, exists + cell)));
+    const V sum = hn::LoadU(d, after + cell);
+    const V weight = hn::Mul(hn::Mul(w, hn::Set(d, factor)), hn::LoadU(d, exists + cell));
+    const auto possible = hn::Gt(hn::Min(sum, weight), hn::Zero(d));
+    const V x = hn::IfThenElseZero(possible, hn::Max(hn::Mul(sum, weight), hn::Set(d, floor)));
     hn::StoreU(x, d, after + cell);
     high = hn::Max(high, x);
-    if constexpr (Watch)
-      low = hn::Min(low, hn::IfThenElse(hn::Gt(x, hn::Zero(d)), x, hn::Set(d, std::numeric_limits<P>::max())));
+    if constexpr (Watch) low = hn::IfThenElse(possible, hn::Min(low, x), low);
   }
 };
 
@@ -345,31 +346,28 @@ HWY_INLINE void Spread(const Plan& plan, P* alpha) {
 }
 
 template <class P>
-Extent<P> ForwardStep(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, const P* before,
-                      bool watch, P* after) {
+Extent<P> ForwardStep(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, P floor,
+                      const P* before, bool watch, P* after) {
   mix<SumProduct>(plan, matrix, before, after);
-  const Extent<P> extent = watch ? over_nodes(plan, weights, Scale<true, P>{factor, exists, after})
-                                 : over_nodes(plan, weights, Scale<false, P>{factor, exists, after});
+  const Extent<P> extent = watch ? over_nodes(plan, weights, Scale<true, P>{factor, floor, exists, after})
+                                 : over_nodes(plan, weights, Scale<false, P>{factor, floor, exists, after});
   Spread<SumProduct>(plan, after);
   return extent;
 }
 
 // One slot of a column: its share of alpha · beta, and after.
 template <class D, class P>
-HWY_INLINE hn::Vec<D> meet_lanes(D d, const P* x, const P* y, hn::Vec<D> w, hn::Vec<D>& high, P* z) {
-  const auto b = hn::LoadU(d, y), after = hn::Mul(b, w);
-  hn::StoreU(after, d, z);
-  high = hn::Max(high, hn::Max(b, after));
-  return hn::Mul(hn::LoadU(d, x), b);
+HWY_INLINE hn::Vec<D> meet_lanes(D d, const P* x, const P* y, hn::Vec<D> w, P* z) {
+  const auto a = hn::LoadU(d, x), b = hn::IfThenElseZero(hn::Gt(a, hn::Zero(d)), hn::LoadU(d, y));
+  hn::StoreU(hn::Mul(b, w), d, z);
+  return hn::Mul(a, b);
 }
 
 template <class P>
-Product<P> Meet(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels, P* after) {
+P Meet(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels, P* after) {
   const Full<P> full;
   const Eight<P> eight;
   const int N = static_cast<int>(hn::Lanes(full)), E = static_cast<int>(hn::Lanes(eight));
-  auto high = hn::Zero(full);
-  auto high8 = hn::Zero(eight);
   for (int a = 0; a <= plan.K; ++a) labels[a] = 0;
   for (const Group& group : plan.groups) {
     const std::int32_t* label = plan.out_labels.data() + group.first_out;
@@ -381,12 +379,12 @@ Product<P> Meet(const Plan& plan, const P* alpha, const P* beta, const P* weight
       if (cell + N <= end) {
         auto sums = hn::Zero(full);
         for (; cell + N <= end; cell += N)
-          sums = hn::Add(sums, meet_lanes(full, alpha + cell, beta + cell, hn::Set(full, w), high, after + cell));
+          sums = hn::Add(sums, meet_lanes(full, alpha + cell, beta + cell, hn::Set(full, w), after + cell));
         sum = hn::GetLane(hn::SumOfLanes(full, sums));
       }
       for (; cell < end; cell += E) {
-        sum += hn::GetLane(hn::SumOfLanes(
-            eight, meet_lanes(eight, alpha + cell, beta + cell, hn::Set(eight, w), high8, after + cell)));
+        sum += hn::GetLane(
+            hn::SumOfLanes(eight, meet_lanes(eight, alpha + cell, beta + cell, hn::Set(eight, w), after + cell)));
       }
       labels[label[j]] += sum;
     }
@@ -397,7 +395,7 @@ Product<P> Meet(const Plan& plan, const P* alpha, const P* beta, const P* weight
       auto sums = hn::Zero(eight);
       for (int s = 0; s < group.states; ++s) {
         const int cell = group.node + s * group.out + j;
-        sums = hn::Add(sums, meet_lanes(eight, alpha + cell, beta + cell, w, high8, after + cell));
+        sums = hn::Add(sums, meet_lanes(eight, alpha + cell, beta + cell, w, after + cell));
       }
       hn::Store(sums, eight, slots);
       for (int k = 0; k < E; ++k) labels[label[j + k]] += slots[k];
@@ -405,7 +403,7 @@ Product<P> Meet(const Plan& plan, const P* alpha, const P* beta, const P* weight
   }
   P sum = 0;
   for (int a = 0; a < plan.K; ++a) sum += labels[a];
-  return {sum, std::max(hn::GetLane(hn::MaxOfLanes(full, high)), hn::GetLane(hn::MaxOfLanes(eight, high8)))};
+  return sum;
 }
 
 template <class P>
@@ -586,7 +584,7 @@ double group_bigrams(const Group& g, const P* e, const P* m, double* sums) {
       for (int k = N; k < kSumLanes<P>; k += N) v = hn::Add(v, hn::LoadU(d, lanes + k));
       sum = hn::GetLane(hn::SumOfLanes(d, v));
     }
-    sums[ij] = static_cast<double>(sum) * static_cast<double>(m[ij]);
+    sums[ij] = m[ij] > 0 ? static_cast<double>(sum) * static_cast<double>(m[ij]) : 0;  // without a gain E has no bound
     total += sums[ij];
   }
   return total;
@@ -654,13 +652,12 @@ Peak ExpRowFD(const float* h, int K, double* scratch, double* weights) { return 
 Peak ExpRowDD(const double* h, int K, double* scratch, double* weights) { return ExpRow(h, K, scratch, weights); }
 
 #define REGCCRF_KERNELS(P, Name)                                                                                     \
-  Extent<P> Forward##Name(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor,            \
+  Extent<P> Forward##Name(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, P floor,   \
                           const P* before, bool watch, P* after) {                                                   \
-    return ForwardStep(plan, matrix, exists, weights, factor, before, watch, after);                                 \
+    return ForwardStep(plan, matrix, exists, weights, factor, floor, before, watch, after);                          \
   }                                                                                                                  \
   void Spread##Name(const Plan& plan, P* alpha) { return Spread<SumProduct>(plan, alpha); }                          \
-  Product<P> Meet##Name(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels,      \
-                        P* after) {                                                                                  \
+  P Meet##Name(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels, P* after) {   \
     return Meet(plan, alpha, beta, weights, factor, labels, after);                                                  \
   }                                                                                                                  \
   void Backward##Name(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                 \
@@ -689,49 +686,49 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace regccrf {
 
-#define REGCCRF_EXPORT(P, Name)                                                                                       \
-  HWY_EXPORT(Forward##Name);                                                                                          \
-  template <>                                                                                                         \
-  Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor,              \
-                         const P* before, bool watch, P* after) {                                                     \
-    return HWY_DYNAMIC_DISPATCH(Forward##Name)(plan, matrix, exists, weights, factor, before, watch, after);          \
-  }                                                                                                                   \
-  HWY_EXPORT(Spread##Name);                                                                                           \
-  template <>                                                                                                         \
-  void spread(const Plan& plan, P* alpha) {                                                                           \
-    return HWY_DYNAMIC_DISPATCH(Spread##Name)(plan, alpha);                                                           \
-  }                                                                                                                   \
-  HWY_EXPORT(Meet##Name);                                                                                             \
-  template <>                                                                                                         \
-  Product<P> meet(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels, P* after) { \
-    return HWY_DYNAMIC_DISPATCH(Meet##Name)(plan, alpha, beta, weights, factor, labels, after);                       \
-  }                                                                                                                   \
-  HWY_EXPORT(Backward##Name);                                                                                         \
-  template <>                                                                                                         \
-  void backward_step(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                   \
-    return HWY_DYNAMIC_DISPATCH(Backward##Name)(plan, transposed, after, arrivals, beta);                             \
-  }                                                                                                                   \
-  HWY_EXPORT(AddBigrams##Name);                                                                                       \
-  template <>                                                                                                         \
-  void add_bigrams(const Plan& plan, const P* const* alpha, const P* const* after, int steps, P* E) {                 \
-    return HWY_DYNAMIC_DISPATCH(AddBigrams##Name)(plan, alpha, after, steps, E);                                      \
-  }                                                                                                                   \
-  HWY_EXPORT(SumBigrams##Name);                                                                                       \
-  template <>                                                                                                         \
-  void sum_bigrams(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch,       \
-                   double* counts) {                                                                                  \
-    return HWY_DYNAMIC_DISPATCH(SumBigrams##Name)(plan, E, matrix, weight, total, scratch, counts);                   \
-  }                                                                                                                   \
-  HWY_EXPORT(Max##Name);                                                                                              \
-  template <>                                                                                                         \
-  Extent<P> max_step(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before,        \
-                     P* after) {                                                                                      \
-    return HWY_DYNAMIC_DISPATCH(Max##Name)(plan, matrix, exists, h, shift, before, after);                            \
-  }                                                                                                                   \
-  HWY_EXPORT(MaxSpread##Name);                                                                                        \
-  template <>                                                                                                         \
-  void max_spread(const Plan& plan, P* delta) {                                                                       \
-    return HWY_DYNAMIC_DISPATCH(MaxSpread##Name)(plan, delta);                                                        \
+#define REGCCRF_EXPORT(P, Name)                                                                                     \
+  HWY_EXPORT(Forward##Name);                                                                                        \
+  template <>                                                                                                       \
+  Extent<P> forward_step(const Plan& plan, const P* matrix, const P* exists, const P* weights, P factor, P floor,   \
+                         const P* before, bool watch, P* after) {                                                   \
+    return HWY_DYNAMIC_DISPATCH(Forward##Name)(plan, matrix, exists, weights, factor, floor, before, watch, after); \
+  }                                                                                                                 \
+  HWY_EXPORT(Spread##Name);                                                                                         \
+  template <>                                                                                                       \
+  void spread(const Plan& plan, P* alpha) {                                                                         \
+    return HWY_DYNAMIC_DISPATCH(Spread##Name)(plan, alpha);                                                         \
+  }                                                                                                                 \
+  HWY_EXPORT(Meet##Name);                                                                                           \
+  template <>                                                                                                       \
+  P meet(const Plan& plan, const P* alpha, const P* beta, const P* weights, P factor, P* labels, P* after) {        \
+    return HWY_DYNAMIC_DISPATCH(Meet##Name)(plan, alpha, beta, weights, factor, labels, after);                     \
+  }                                                                                                                 \
+  HWY_EXPORT(Backward##Name);                                                                                       \
+  template <>                                                                                                       \
+  void backward_step(const Plan& plan, const P* transposed, const P* after, P* arrivals, P* beta) {                 \
+    return HWY_DYNAMIC_DISPATCH(Backward##Name)(plan, transposed, after, arrivals, beta);                           \
+  }                                                                                                                 \
+  HWY_EXPORT(AddBigrams##Name);                                                                                     \
+  template <>                                                                                                       \
+  void add_bigrams(const Plan& plan, const P* const* alpha, const P* const* after, int steps, P* E) {               \
+    return HWY_DYNAMIC_DISPATCH(AddBigrams##Name)(plan, alpha, after, steps, E);                                    \
+  }                                                                                                                 \
+  HWY_EXPORT(SumBigrams##Name);                                                                                     \
+  template <>                                                                                                       \
+  void sum_bigrams(const Plan& plan, const P* E, const P* matrix, double weight, double total, double* scratch,     \
+                   double* counts) {                                                                                \
+    return HWY_DYNAMIC_DISPATCH(SumBigrams##Name)(plan, E, matrix, weight, total, scratch, counts);                 \
+  }                                                                                                                 \
+  HWY_EXPORT(Max##Name);                                                                                            \
+  template <>                                                                                                       \
+  Extent<P> max_step(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before,      \
+                     P* after) {                                                                                    \
+    return HWY_DYNAMIC_DISPATCH(Max##Name)(plan, matrix, exists, h, shift, before, after);                          \
+  }                                                                                                                 \
+  HWY_EXPORT(MaxSpread##Name);                                                                                      \
+  template <>                                                                                                       \
+  void max_spread(const Plan& plan, P* delta) {                                                                     \
+    return HWY_DYNAMIC_DISPATCH(MaxSpread##Name)(plan, delta);                                                      \
   }
 REGCCRF_EXPORT(float, Float)
 REGCCRF_EXPORT(double, Double)

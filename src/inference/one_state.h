@@ -3,8 +3,7 @@
 // Here a sequence is one call, a step's numbers are one row in registers, and scales are adjusted every few steps.
 // Double only.
 //
-// It is trusted on the general pass's second ground: beta is scaled so that alpha · beta sums to 1, and no beta is, or
-// could unseen have become, so large that what vanished from alpha could count.
+// It is trusted on the same ground (bounds_cpu.h).
 #pragma once
 
 #include <cstdint>
@@ -27,9 +26,10 @@ struct OneState {
 
   int K, stride;  // stride: K, padded to a multiple of 8 by zeros
   double g_peak, start_peak, end_peak;
+  double floor;  // of alpha
   Arena memory;
-  double *matrix, *transposed;  // [stride, stride]
-  double *start, *end;          // [stride]
+  double *matrix, *transposed;  // [stride, stride], as alpha takes them and as beta does
+  double *start, *end;          // [stride], as alpha takes them
 };
 
 // Not trusted, too, where the sequence would need more than `keep_bytes`.

@@ -1,12 +1,11 @@
 // The one-state pass (see one_state.h), compiled for every instruction set by Highway and chosen at run time. Padding
 // is zero in weights, alpha and beta, so a row's vectors are worked on as a whole.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "inference/arithmetic.h"
+#include "inference/bounds_cpu.h"
 #include "inference/kernels.h"
 #include "inference/one_state.h"
 #include "inference/wide.h"
@@ -34,9 +33,9 @@ constexpr int kRegisters = 32;
 #else
 constexpr int kRegisters = 16;
 #endif
-constexpr int kRescale = 4;               // steps from one adjustment of scales to the next
-constexpr double kLargestGrowth = 1882;   // in bits: brings no vanished beta above that bound
-constexpr double kLargestBeta = 0x1p900;  // 2^-1022 times this is negligible, over all labels and steps too
+using Limits = Bounds<double>;
+constexpr double kPeak = 0x1p860;  // 2^Limits::peak
+constexpr int kRescale = 4;        // steps from one adjustment of scales to the next
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 
 // A row of `Row` · 8 numbers, whatever a vector's size.
@@ -106,7 +105,7 @@ struct Pass {
     }
   }
 
-  // weights[t] = exp(h[t] − largest); gives the sum of the largest.
+  // weights[t] = exp(h[t] − largest), as alpha takes them; gives the sum of the largest.
   HWY_INLINE void weigh(Sum& peaks) {
     for (std::int64_t t = 0; t < sequence.T; ++t) {
       const double* h = sequence.at(t);
@@ -122,15 +121,24 @@ struct Pass {
       peaks.add(peak);
       const V shift = hn::Set(d, peak);
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v)
-        hn::Store(hn::Exp(d, hn::Sub(x[v], shift)), d, weights + t * kStride + v * lanes());
+      for (int v = 0; v < kVectors; ++v) {
+        const V w = hn::Max(hn::Exp(d, hn::Sub(x[v], shift)), hn::Set(d, Limits::least));
+        hn::Store(hn::IfThenElseZero(hn::Gt(x[v], hn::Set(d, kNone)), w), d, weights + t * kStride + v * lanes());
+      }
     }
   }
 
-  // alpha of every step; gives the exponent that was taken out. A step's scale goes into its weights.
+  HWY_INLINE V lower(V weight) const { return hn::IfThenElseZero(hn::Gt(weight, hn::Set(d, Limits::least)), weight); }
+
+  // alpha of every step; gives the exponent that was taken out. A step's scale goes into its weights, which from then
+  // on are as beta takes them.
   HWY_INLINE std::int64_t forward() {
-    std::int64_t exponents = 0;
-    for (int a = 0; a < kStride; ++a) alpha[a] = weights[a] * gains.start[a];
+    std::int64_t exponents = -Limits::peak;
+    for (int a = 0; a < kStride; ++a) {
+      const double w = weights[a] * kPeak;
+      alpha[a] = w > 0 && gains.start[a] > 0 ? std::max(w * gains.start[a], gains.floor) : 0;
+      weights[a] = lower_weight(weights[a]);
+    }
     for (std::int64_t t = 1; t < sequence.T; ++t) {
       const double* before = alpha + (t - 1) * kStride;
       double *w = weights + t * kStride, *now = alpha + t * kStride;
@@ -141,60 +149,51 @@ struct Pass {
         V high = hn::Load(d, before);
         for (int v = 1; v < kVectors; ++v) high = hn::Max(high, hn::Load(d, before + v * lanes()));
         const double largest = hn::GetLane(hn::MaxOfLanes(d, high));
-        if (largest > 0) {
-          const int e = std::ilogb(largest);
-          factor = hn::Set(d, std::ldexp(1.0, -e));
-          exponents += e;
-        }
+        const int e = scale_for(largest);
+        factor = hn::Set(d, power_of_two(1.0, e));
+        exponents -= e;
       }
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
-        const V scaled = hn::Mul(hn::Load(d, w + v * lanes()), factor);
-        if (t % kRescale == 0) hn::Store(scaled, d, w + v * lanes());
-        hn::Store(hn::Mul(y[v], scaled), d, now + v * lanes());
+        const V weight = hn::Load(d, w + v * lanes()), scaled = hn::Mul(weight, factor);
+        hn::Store(hn::IfThenElseZero(hn::Gt(weight, hn::Set(d, Limits::least)), scaled), d, w + v * lanes());
+        const auto possible = hn::Gt(hn::Min(y[v], scaled), hn::Zero(d));
+        hn::Store(hn::IfThenElseZero(possible, hn::Max(hn::Mul(y[v], scaled), hn::Set(d, gains.floor))), d,
+                  now + v * lanes());
       }
     }
     return exponents;
   }
 
-  // Whether a beta that vanished must have stayed small (forward_backward_cpu.h). Weights hold the scales by now.
-  bool beta_is_known(std::int64_t exponents) const {
-    const double most = static_cast<double>(sequence.T) * std::log2(gains.K) - static_cast<double>(exponents);
-    if (most <= kLargestGrowth) return true;
-    double growth = 0;
-    for (std::int64_t t = 1; t < sequence.T && growth <= kLargestGrowth; ++t) {
-      const double* w = weights + t * kStride;
-      growth = std::max(0.0, growth + std::log2(std::accumulate(w, w + gains.K, 0.0)));
-    }
-    return growth <= kLargestGrowth;
-  }
-
   // beta, and with it the labels' counts; `after` is h ⊗ beta. False if it cannot be trusted.
   HWY_INLINE bool backward(double inverse_z) {
     V beta[kVectors];
-    V largest = hn::Zero(d);
     double low = 1, high = 1;
-    for (int v = 0; v < kVectors; ++v) beta[v] = hn::Mul(hn::Load(d, gains.end + v * lanes()), hn::Set(d, inverse_z));
+    for (int v = 0; v < kVectors; ++v)
+      beta[v] = hn::Mul(lower(hn::Load(d, gains.end + v * lanes())), hn::Set(d, inverse_z));
     for (std::int64_t t = sequence.T - 1;; --t) {
       V p[kVectors];
       V sums = hn::Zero(d);
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
-        p[v] = hn::Mul(hn::Load(d, alpha + t * kStride + v * lanes()), beta[v]);
+        const V a = hn::Load(d, alpha + t * kStride + v * lanes());
+        const V b = hn::IfThenElseZero(hn::Gt(a, hn::Zero(d)), beta[v]);
+        p[v] = hn::Mul(a, b);
         sums = hn::Add(sums, p[v]);
-        const V x = hn::Mul(beta[v], hn::Load(d, weights + t * kStride + v * lanes()));
-        hn::Store(x, d, after + t * kStride + v * lanes());
-        largest = hn::Max(largest, hn::Max(beta[v], x));
+        hn::Store(hn::Mul(b, hn::Load(d, weights + t * kStride + v * lanes())), d, after + t * kStride + v * lanes());
       }
       const double sum = hn::GetLane(hn::SumOfLanes(d, sums));
-      if (!(sum > 0)) return false;  // NaN too
       low = std::min(low, sum);
       high = std::max(high, sum);
+      if (!(sum > 0)) return false;  // NaN too
       give(t, p, counts.weight / sum);
       if (t == 0) break;
       product(after + t * kStride, gains.transposed, beta);
     }
-    return low > 0.5 && high < 2 && hn::GetLane(hn::MaxOfLanes(d, largest)) <= kLargestBeta;
+    // Z by beta alone, relative to alpha's.
+    double z = 0;
+    for (int a = 0; a < gains.K; ++a) z += kPeak * lower_weight(gains.start[a]) * after[a];
+    return low >= 1 - Limits::agree && z >= 1 - Limits::agree && high < 2;
   }
 
   HWY_INLINE void give(std::int64_t t, const V* p, double scale) {
@@ -211,7 +210,8 @@ struct Pass {
     }
   }
 
-  // E[a, b] = Σ_t alpha[t, a] · after[t + 1, b], `Rows` rows a at a time.
+  // E[a, b] = Σ_t alpha[t, a] · after[t + 1, b], `Rows` rows a at a time. Scale and all, each is at most 2^peak /
+  // floor.
   HWY_INLINE void bigrams(double* E) const {
     constexpr int kRows = kVectors * 8 + 4 <= kRegisters ? 8 : kVectors * 4 + 4 <= kRegisters ? 4 : 2;
     for (int a = 0; a < gains.K; a += kRows) {
@@ -236,9 +236,11 @@ struct Pass {
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v)
-          hn::Store(hn::Mul(sum[r][v], hn::Load(d, gains.matrix + (a + r) * kStride + v * lanes())), d,
+        for (int v = 0; v < kVectors; ++v) {
+          const V m = hn::Load(d, gains.matrix + (a + r) * kStride + v * lanes());
+          hn::Store(hn::IfThenElseZero(hn::Gt(m, hn::Zero(d)), hn::Mul(sum[r][v], m)), d,
                     E + (a + r) * kStride + v * lanes());
+        }
       }
     }
   }
@@ -272,9 +274,7 @@ HWY_INLINE FastResult run(const OneState& gains, const Sequence<double>& sequenc
   const std::int64_t exponents = pass.forward();
   double z = 0;
   for (int a = 0; a < gains.K; ++a) z += pass.alpha[(sequence.T - 1) * P::kStride + a] * gains.end[a];
-  const double inverse_z = 1 / z;
-  if (!(z > 0) || !std::isfinite(inverse_z) || !pass.beta_is_known(exponents) || !pass.backward(inverse_z))
-    return {false, kNone};
+  if (!(z > 0) || !pass.backward(1 / z)) return {false, kNone};
   log_z.add(gains.start_peak);
   log_z.add(gains.end_peak);
   log_z.add(gains.g_peak * static_cast<double>(sequence.T - 1));
@@ -310,13 +310,15 @@ HWY_EXPORT(OneStateCounts);
 bool is_one_state(const Topology& topology) { return accepts_everything(topology) && topology.K <= kOneStateLabels; }
 
 OneState::OneState(const Scores<double>& scores)
-    : K(scores.labels), stride((scores.labels + 7) / 8 * 8), g_peak(0), start_peak(0), end_peak(0) {
+    : K(scores.labels), stride((scores.labels + 7) / 8 * 8), g_peak(0), start_peak(0), end_peak(0), floor(0) {
+  double lowest = 0;  // of the finite scores, relative to their largest
   // exp of scores relative to their largest, and that; ones where there are none.
-  const auto weigh = [](std::span<const double> from, double& peak, double* to) {
+  const auto weigh = [&lowest](std::span<const double> from, double& peak, double* to) {
     peak = -std::numeric_limits<double>::infinity();
     for (const double x : from) peak = std::max(peak, x);
     if (std::isinf(peak)) peak = 0;
-    std::transform(from.begin(), from.end(), to, [&](double x) { return std::exp(x - peak); });
+    for (const double x : from) lowest = std::isinf(x) ? lowest : std::min(lowest, x - peak);
+    std::transform(from.begin(), from.end(), to, [&](double x) { return upper_weight(x, std::exp(x - peak)); });
   };
   const auto size = static_cast<std::size_t>(stride), labels = static_cast<std::size_t>(K);
   matrix = memory.zeros<double>(size * size);
@@ -325,12 +327,16 @@ OneState::OneState(const Scores<double>& scores)
   end = memory.zeros<double>(size);
   std::fill_n(start, labels, 1.0);
   std::fill_n(end, labels, 1.0);
-  if (!scores.start.empty()) weigh(scores.start, start_peak, start);
   if (!scores.end.empty()) weigh(scores.end, end_peak, end);
   std::vector<double> g(labels * labels);
   weigh(scores.transitions, g_peak, g.data());
+  floor = floor_for<double>(lowest);
+  if (!scores.start.empty()) weigh(scores.start, start_peak, start);
   for (std::size_t a = 0; a < labels; ++a) {
-    for (std::size_t b = 0; b < labels; ++b) matrix[a * size + b] = transposed[b * size + a] = g[a * labels + b];
+    for (std::size_t b = 0; b < labels; ++b) {
+      matrix[a * size + b] = g[a * labels + b];
+      transposed[b * size + a] = lower_weight(g[a * labels + b]);
+    }
   }
 }
 
