@@ -241,6 +241,156 @@ TYPED_TEST(InferenceLong, RandomLanguagesAgreeWithTheDensePass) {
   }
 }
 
+// --- numbers that grow too small
+// ----------------------------------------------------------------------------------------
+
+// What no sequence can have is not merely unlikely.
+template <class Real>
+void expect_exact_zeros(const DenseCase& c, const Options& options) {
+  if (c.expected.log_z == -inf) return;
+  oracle::Scores even = c.scores;
+  for (auto* scores : {&even.emissions, &even.transitions, &even.start, &even.end}) {
+    for (double& x : *scores) x = x == -inf ? x : 0;
+  }
+  const DenseResult possible = oracle::dense(c.automaton, even);
+  const Instance<Real> instance(c.scores);
+  std::vector<Real> marginals(instance.emissions.size());
+  label_marginals<Real>(c.constraint, instance.view(), marginals, options);
+  for (std::size_t i = 0; i < marginals.size(); ++i) {
+    if (possible.labels[i] == 0) {
+      ASSERT_EQ(marginals[i], 0);
+    }
+  }
+}
+
+TYPED_TEST(InferenceLong, ExtremeScoresAgreeWithTheDensePass) {
+  Random random(27);
+  for (int i = 0; i < 1000; ++i) {
+    const int labels = random.between(1, 4), length = random.between(1, 60);
+    Automaton automaton = i % 4 == 3 ? oracle::everything(labels)
+                                     : oracle::random_automaton(random, oracle::automaton_kinds[i % 4], labels, 8);
+    oracle::Scores scores = oracle::random_scores(random, oracle::ScoreKind::extreme, length, labels, i % 3 > 0);
+    Options options;
+    if (i % 5 == 0) options.keep_bytes = 1;
+    const DenseCase c("case " + std::to_string(i), std::move(automaton), std::move(scores));
+    expect_dense<TypeParam>(c, options);
+    expect_exact_zeros<TypeParam>(c, options);
+    if (this->HasFatalFailure()) return;
+  }
+}
+
+// Sequences of one label each, worth about the same, whose scores rise and fall on the way: which of them is worth what
+// shows at the end alone, from either side.
+oracle::Scores lanes(Random& random, int labels, int length) {
+  oracle::Scores scores = oracle::random_scores(random, oracle::ScoreKind::normal, length, labels, false);
+  const std::size_t K = static_cast<std::size_t>(labels), T = static_cast<std::size_t>(length);
+  for (double& g : scores.transitions) g = 0;
+  for (std::size_t a = 0; a < K; ++a) {
+    const double size = std::pow(10, random.uniform(0, 3.5));
+    const std::size_t edge = random.chance(0.5) ? 0 : std::max<std::size_t>(1, T / 7);
+    double sum = random.uniform(-3, 3);
+    for (std::size_t t = 0; t < T; ++t) {
+      double& h = scores.emissions[t * K + a];
+      if (edge == 0) h *= size;
+      if (t < edge || t + edge >= T) h -= size;
+      sum -= h;
+    }
+    for (std::size_t t = edge; t + edge < T; ++t)
+      scores.emissions[t * K + a] += sum / static_cast<double>(T - 2 * edge);
+  }
+  for (double& h : scores.emissions) h = static_cast<float>(h);
+  return scores;
+}
+
+TYPED_TEST(InferenceLong, PathsThatRiseAndFallAreCounted) {
+  Random random(28);
+  for (int i = 0; i < 600; ++i) {
+    const int labels = random.between(2, 4), length = random.between(3, 250);
+    oracle::Scores scores = lanes(random, labels, length);
+    Automaton apart;
+    apart.accepting.assign(static_cast<std::size_t>(labels) + 1, 1);
+    for (Label a = 0; a < labels; ++a) {
+      apart.arcs.push_back({0, a, a + 1});
+      apart.arcs.push_back({a + 1, a, a + 1});
+    }
+    Options options;
+    if (i % 5 == 0) options.keep_bytes = 1;
+    const std::string name = "case " + std::to_string(i) + ", T = " + std::to_string(length);
+    expect_dense<TypeParam>({name, apart, scores}, options);
+    for (Label a = 0; a < labels; ++a) {
+      for (Label b = 0; b < labels; ++b)
+        scores.transitions[static_cast<std::size_t>(a * labels + b)] = a == b ? 0 : -inf;
+    }
+    expect_dense<TypeParam>({name + ", apart by transitions", oracle::everything(labels), scores}, options);
+    if (this->HasFailure()) return;
+  }
+}
+
+oracle::Scores even_scores(int length, int labels) {
+  oracle::Scores scores;
+  scores.length = length;
+  scores.labels = labels;
+  const std::size_t K = static_cast<std::size_t>(labels);
+  scores.emissions.assign(static_cast<std::size_t>(length) * K, 0);
+  scores.transitions.assign(K * K, 0);
+  return scores;
+}
+
+// One of two sequences is worst wherever a sequence begins and ends, and makes up for it in between.
+TYPED_TEST(InferenceLong, PathsThatVanishAtOnceAreCounted) {
+  Automaton apart;
+  apart.accepting = {1, 1, 1};
+  apart.arcs = {{0, 0, 1}, {0, 1, 2}, {1, 0, 1}, {2, 1, 2}};
+  constexpr std::size_t T = 100;
+  for (const double depth : {10., 30., 50., 60., 69., 70., 100., 300., 500., 600., 640., 660., 1000., 3000.}) {
+    for (const double first : {0., 1.}) {
+      for (const double last : {0., 1.}) {
+        oracle::Scores scores = even_scores(T, 2);
+        scores.start = {-first * depth, 0};
+        scores.end = {-last * depth, 0};
+        scores.transitions = {-depth, -inf, -inf, 0};
+        const double rise = (first * 2 + last * 2 + T - 1) * depth / (T - 2);
+        for (std::size_t t = 0; t < T; ++t)
+          scores.emissions[2 * t] = static_cast<float>(t == 0 ? -first * depth : t + 1 == T ? -last * depth : rise);
+        const std::string name = "depth " + std::to_string(depth);
+        expect_dense<TypeParam>({name, apart, scores}, {});
+        expect_dense<TypeParam>({name + ", everything", oracle::everything(2), scores}, {});
+      }
+    }
+  }
+}
+
+// A* | A* B C*, where B is too unlikely for a number and whatever ends with C is likely: what rounding B up adds to a
+// sequence is little at each position, and too much at all of them.
+TYPED_TEST(InferenceLong, WhatIsAddedLittleByLittleIsNoticed) {
+  constexpr bool in_float = std::is_same_v<TypeParam, float>;
+  Automaton automaton;
+  automaton.accepting = {1, 1};
+  automaton.arcs = {{0, 0, 0}, {0, 1, 1}, {1, 2, 1}};
+  oracle::Scores scores = even_scores(250, 3);
+  for (std::size_t t = 0; t < 250; ++t) scores.emissions[t * 3 + 1] = in_float ? -87 : -700;
+  scores.end = {in_float ? -54.8f : -625.2f, 0, 0};
+  expect_dense<TypeParam>({"A* | A* B C*", automaton, scores}, {});
+}
+
+// The likeliest first label forbids the second position's only one: their bigram is a large number times a larger one,
+// times 0.
+TYPED_TEST(InferenceLong, ABigramThatIsForbiddenCannotOverflow) {
+  for (const double depth : {20., 45., 60., 300., 600., 2000.}) {
+    oracle::Scores scores = even_scores(3, 3);
+    scores.emissions = {0, static_cast<float>(-depth), -inf, -inf, -inf, 0, 0, 0, 0};
+    scores.transitions[2] = -inf;
+    scores.transitions[5] = static_cast<float>(-depth);
+    Automaton turns;  // everything, as two states that take turns
+    turns.accepting = {1, 1};
+    for (State q : {0, 1}) {
+      for (Label a : {0, 1, 2}) turns.arcs.push_back({q, a, 1 - q});
+    }
+    expect_dense<TypeParam>({"in turns, depth " + std::to_string(depth), turns, scores}, {});
+    expect_dense<TypeParam>({"depth " + std::to_string(depth), oracle::everything(3), scores}, {});
+  }
+}
+
 // Many labels and states: whole vectors and what is left over at their ends.
 const std::vector<DenseCase>& broad_cases() {
   static const std::vector<DenseCase> cases = [] {

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <random>
+#include <sstream>
 
 #include "inference_fixture.h"
 #include "regccrf/language.h"
@@ -318,15 +320,55 @@ TEST(Memory, CheckpointsDoNotChangeAnAnswer) {
   EXPECT_GE(workspace.statistics().checkpointed, 3);
 }
 
-TEST(Numbers, OrdinaryScoresStayInFloat) {
-  const Random<float> x(3, 64, 3);
+// How often marginals of a sequence had to leave the fastest arithmetic.
+template <class Real>
+Statistics fallbacks(const Constraint& constraint, const Random<Real>& x) {
   Workspace workspace;
   Options options;
   options.workspace = &workspace;
-  std::vector<float> out(x.emissions.size());
-  label_marginals<float>(spans(), x.view(), out, options);
-  EXPECT_EQ(workspace.statistics().doubled, 0);
-  EXPECT_EQ(workspace.statistics().wide, 0);
+  std::vector<Real> out(x.emissions.size());
+  label_marginals<Real>(constraint, x.view(), out, options);
+  return workspace.statistics();
+}
+
+Constraint language_of(const std::string& file) {
+  std::ifstream in(REGCCRF_SOURCE_DIR "/languages/" + file);
+  std::stringstream text;
+  text << in.rdbuf();
+  return compile(Language::parse(text.str()));
+}
+
+TEST(Numbers, OrdinaryScoresStayInFloat) {
+  for (const char* file : {"bio.lang", "citation.lang", "srl.lang"}) {
+    const Constraint constraint = language_of(file);
+    const int K = constraint.labels().size();
+    for (const std::int64_t T : {1, 64, 256}) {
+      for (const double spread : {0.1, 1.0, 2.0}) {
+        for (unsigned seed = 1; seed <= 5; ++seed)
+          EXPECT_EQ(fallbacks(constraint, Random<float>(K, T, spread, seed)).doubled, 0) << file << " " << spread;
+      }
+    }
+    EXPECT_EQ(fallbacks(constraint, Random<double>(K, 1000, 5)).wide, 0) << file;
+  }
+  EXPECT_EQ(fallbacks(language_of("srl.lang"), Random<float>(47, 64, 5)).doubled, 0);
+}
+
+TEST(Numbers, LowScoresForWhatIsForbiddenStayInFloat) {
+  Random<float> x(3, 100);
+  x.transitions[2] = x.start[2] = -10000;  // as libraries without -inf say it
+  for (std::size_t i = 0; i < x.emissions.size(); i += 7) x.emissions[i] = -10000;
+  EXPECT_EQ(fallbacks(Constraint::unconstrained(names()), x).doubled, 0);
+  EXPECT_EQ(fallbacks(spans(), x).doubled, 0);
+}
+
+// A label that nothing leads to but itself, and that every position likes best.
+TEST(Numbers, WhatCannotBeReachedDoesNotCount) {
+  for (const Constraint& constraint : {Constraint::unconstrained(names()), spans()}) {
+    Random<float> x(3, 250);
+    for (std::size_t i = 2; i < x.emissions.size(); i += 3) x.emissions[i] += 20;
+    x.transitions[2] = x.transitions[5] = x.start[2] = -std::numeric_limits<float>::infinity();
+    EXPECT_EQ(fallbacks(constraint, x).doubled, 0);
+  }
 }
 
 // One of two paths is worst at both ends and best in between, so that it vanishes from both directions.

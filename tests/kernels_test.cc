@@ -19,11 +19,11 @@ struct Answers {
 };
 
 template <class Real>
-Answers<Real> answers(const Constraint& constraint) {
+Answers<Real> answers(const Constraint& constraint, double spread) {
   const int K = constraint.labels().size();
   const std::int64_t T = 30;
   std::mt19937 random(5);
-  std::normal_distribution<double> normal;
+  std::normal_distribution<double> normal(0, spread);
   std::vector<Real> h(static_cast<std::size_t>(T) * K), g(static_cast<std::size_t>(K) * K), start(K), end(K);
   for (auto* v : {&h, &g, &start, &end}) {
     for (Real& x : *v) x = static_cast<Real>(normal(random));
@@ -45,14 +45,14 @@ void expect_near(const std::vector<Real>& x, const std::vector<Real>& y, double 
 }
 
 template <class Real>
-void expect_same_everywhere(const Constraint& constraint, double bound) {
-  const Answers<Real> usual = answers<Real>(constraint);
+void expect_same_everywhere(const Constraint& constraint, double bound, double spread = 1) {
+  const Answers<Real> usual = answers<Real>(constraint, spread);
   const std::int64_t all = hwy::SupportedTargets();
   for (std::int64_t left = all; left != 0; left &= left - 1) {
     hwy::SetSupportedTargetsForTest(left & -left);
     hwy::GetChosenTarget().DeInit();
     SCOPED_TRACE(hwy::TargetName(left & -left));
-    const Answers<Real> here = answers<Real>(constraint);
+    const Answers<Real> here = answers<Real>(constraint, spread);
     expect_near(usual.z, here.z, bound * 100);
     expect_near(usual.nll, here.nll, bound * 100);
     expect_near(usual.emissions, here.emissions, bound);
@@ -76,6 +76,17 @@ TEST(Kernels, AgreeOnEveryInstructionSetInColumns) {
   const Constraint srl = Constraint::from_automaton(oracle::algorithm1(roles), oracle::role_labels(roles));
   expect_same_everywhere<float>(srl, 1e-5);
   expect_same_everywhere<double>(srl, 1e-11);
+}
+
+TEST(Kernels, AgreeWhereNumbersGrowTooSmall) {
+  const oracle::Roles roles = oracle::paper_roles();
+  const Constraint srl = Constraint::from_automaton(oracle::algorithm1(roles), oracle::role_labels(roles));
+  for (const double spread : {8., 30., 200.}) {
+    expect_same_everywhere<float>(srl, 1e-5, spread);
+    expect_same_everywhere<double>(srl, 1e-11, spread);
+    expect_same_everywhere<float>(Constraint::unconstrained(numbered(33)), 1e-5, spread);
+    expect_same_everywhere<double>(Constraint::unconstrained(numbered(33)), 1e-11, spread);
+  }
 }
 
 TEST(Kernels, AgreeOnEveryInstructionSetInRows) {

@@ -138,8 +138,22 @@ INSTANTIATE_TEST_SUITE_P(Targets, OneStateProperty,
 
 TEST(OneState, ServesOrdinaryScoresItself) {
   Random random(2);
-  for (int round = 0; round < 50; ++round) {
-    const Case c(random, 5, 0);
+  for (int round = 0; round < 100; ++round) {
+    Case c(random, round % 2 ? 5 : 40, 0);
+    if (round % 10 == 0) {  // a long one
+      c.length = {3000};
+      c.first = {0};
+      c.mask.clear();
+      c.h.resize(3000 * static_cast<std::size_t>(c.K));
+      for (double& x : c.h) x = between(random, -20, 20);
+    }
+    if (round % 10 == 5 && c.K > 1) {  // a label that cannot be reached, and that everybody likes best
+      const auto K = static_cast<std::size_t>(c.K);
+      c.start.assign(K, 0);
+      c.start[0] = -std::numeric_limits<double>::infinity();
+      for (std::size_t a = 1; a < K; ++a) c.g[a * K] = -std::numeric_limits<double>::infinity();
+      for (std::size_t i = 0; i < c.h.size(); i += K) c.h[i] += 100;
+    }
     const Scores<double> scores = c.scores();
     const Constraint constraint = Constraint::unconstrained(labels_of(c.K));
     const Constraints constraints(constraint);

@@ -46,6 +46,9 @@ double random_score(Random& random, ScoreKind kind, double spread) {
       return random.between(-1, 1);
     case ScoreKind::steep:
       return spread * random.normal();
+    case ScoreKind::extreme:
+      if (random.chance(0.1)) return -std::numeric_limits<double>::infinity();
+      return std::pow(10, random.uniform(0, 4)) * (random.chance(0.5) ? 1 : -1);
   }
   throw std::logic_error("no such kind of scores");
 }

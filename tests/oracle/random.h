@@ -35,10 +35,11 @@ enum class ScoreKind {
   wide,    // uniform in [-1e4, 1e4]
   holes,   // N(0, 1), a fifth of the scores -inf
   ties,    // integers in [-1, 1]
-  steep    // N(0, s²), s between 1 and 1000, the same for all
+  steep,   // N(0, s²), s between 1 and 1000, the same for all
+  extreme  // each of a size of its own between 1 and 1e4, of either sign; a tenth of the scores -inf
 };
 inline constexpr ScoreKind score_kinds[] = {ScoreKind::normal, ScoreKind::wide, ScoreKind::holes, ScoreKind::ties,
-                                            ScoreKind::steep};
+                                            ScoreKind::steep};  // all but the last, which has tests of its own
 // Every score is a float32 number, so that both precisions see the same input.
 Scores random_scores(Random& random, ScoreKind kind, int length, int labels, bool with_ends);
 
