@@ -49,11 +49,11 @@ struct Problem {
   std::vector<std::int64_t> first, length;
   std::vector<Label> gold;
 
-  Problem(std::string n, Constraint c, std::int64_t b, std::int64_t t)
+  Problem(std::string n, Constraint c, std::int64_t b, std::int64_t t, float spread)
       : name(std::move(n)), constraint(std::move(c)), B(b), T(t) {
     const int K = constraint.labels().size();
     std::mt19937 random(7);
-    std::normal_distribution<float> normal;
+    std::normal_distribution<float> normal(0, spread);
     const auto fill = [&](std::vector<float>& v, std::size_t size) {
       v.resize(size);
       for (float& x : v) x = normal(random);
@@ -190,17 +190,23 @@ int main(int argc, char** argv) {
   std::printf("%-22s | %9s %9s %6s | %9s %9s | %9s %9s | %11s\n", "ms", "nll+grad", "2 threads", "limit", "log_z",
               "2 threads", "viterbi", "2 threads", "plain log_z");
   bool good = true;
-  const auto row = [&](const std::string& name, const Constraint& constraint, std::int64_t B, std::int64_t T) {
-    const std::string full = name + " " + std::to_string(B) + "x" + std::to_string(T);
+  // `spread`: the scores' standard deviation.
+  const auto row = [&](const std::string& name, const Constraint& constraint, std::int64_t B, std::int64_t T,
+                       int spread = 1) {
+    std::string full = name + " " + std::to_string(B) + "x" + std::to_string(T);
+    if (spread > 1) full += ", spread " + std::to_string(spread);
     if (full.find(only) == std::string::npos) return;
-    good = measure(Problem(full, constraint, B, T), peak) && good;
+    good = measure(Problem(full, constraint, B, T, static_cast<float>(spread)), peak) && good;
   };
   row("srl", srl(), 2, 32);
   row("srl", srl(), 8, 64);
   row("srl", srl(), 64, 64);
   row("srl", srl(), 1, 1000);
+  for (const int spread : {5, 10, 20}) row("srl", srl(), 8, 64, spread);
+  for (const int spread : {5, 20}) row("srl", srl(), 1, 1000, spread);
   row("unconstrained 47", Constraint::unconstrained(numbered(47)), 8, 64);
   row("bio 9", bio(4), 8, 64);
+  for (const int spread : {5, 10, 20}) row("bio 9", bio(4), 8, 64, spread);
   row("gene", gene(), 1, 10000);
   return good ? 0 : 1;
 }
