@@ -103,7 +103,7 @@ def batch_size(h: Tensor, batch_first: bool) -> int:
     return h.shape[0] if batch_first else h.shape[1]
 
 
-compiling: Callable[[], bool] = torch.compiler.is_compiling if hasattr(torch, "compiler") else lambda: False
+compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
 def outside_of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
