@@ -541,7 +541,7 @@ def decode(options, clock):
     for half in (True, False):
         for some in batches[::8]:
             one(layers.crf, some, half), one(layers.free, some, half)  # warms up
-        seconds, end = {}, time.perf_counter() + 22
+        seconds, end = {}, time.perf_counter() + 18
         for turn, i in enumerate(order + order):
             if clock.late() or time.perf_counter() > end:
                 break
