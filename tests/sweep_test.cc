@@ -139,7 +139,7 @@ Numbers alpha_at_places(const Join& join, const Numbers& alpha, std::int32_t zer
         alpha[at(arrival.x)] + alpha[at(arrival.y)] + list_sum(alpha, join.arrival_begin, join.arrival_source, k);
   }
   if (join.copied) {
-    for (const Source& pair : join.sparse) {
+    for (const Source& pair : join.sparse.pair) {
       if (pair.y == join.no_out) continue;
       EXPECT_EQ(m[at(pair.x)], alpha[at(pair.x)]);
     }
@@ -151,17 +151,17 @@ Numbers alpha_at_places(const Join& join, const Numbers& alpha, std::int32_t zer
   return m;
 }
 
-Numbers next_at_outs(const Join& join, const Model& model, const Steps& beta, int t, std::int32_t zero) {
+Numbers beta_at_outs(const Join& join, const Model& model, const Steps& beta, int t, std::int32_t zero) {
   Numbers y(join.out.size());
-  const double* w = model.h.data() + at(t + 1) * at(model.K);
+  const double* w = model.h.data() + at(t) * at(model.K);
   for (std::size_t o = 0; o < y.size(); ++o) {
     const JoinOut& out = join.out[o];
-    const Numbers& x = beta.x[at(t + 1)];
+    const Numbers& x = beta.x[at(t)];
     y[o] = x[at(out.x)] + x[at(out.y)] + list_sum(x, join.out_begin, join.out_target, o);
     y[o] *= out.label < model.K ? w[out.label] : 0;
   }
   for (std::size_t o = 0; o < 4 * join.quad.size(); ++o) {
-    const Numbers& v = beta.v[at(t + 1)];
+    const Numbers& v = beta.v[at(t)];
     const Source& quad = join.quad[o / 4];
     const auto in_quad = [&](std::int32_t first) { return first == zero ? 0 : v[at(first) + o % 4]; };
     EXPECT_DOUBLE_EQ(in_quad(quad.x) + in_quad(quad.y), y[o]);
@@ -169,34 +169,22 @@ Numbers next_at_outs(const Join& join, const Model& model, const Steps& beta, in
   return y;
 }
 
-// Each entry's sum, and each share, which must be written once.
-struct Bigrams {
-  Numbers sums, shares;
-};
-Bigrams bigrams_at(const Join& join, const Sweep& forward, const Model& model, const Numbers& m, const Numbers& y) {
-  Bigrams all{Numbers(at(join.dense + join.sparse_rounds()), 0), Numbers(join.share_at.size(), -1)};
+// Each entry's sum.
+Numbers bigrams_at(const Join& join, const Numbers& m, const Numbers& y) {
+  Numbers sums(at(join.dense + join.sparse.rounds()), 0);
   for (const JoinPatch& patch : join.patches) {
     for (std::int32_t i = 0; i < patch.rows; ++i) {
-      double& share = all.shares[at(join.share_at[at(patch.share + i)])];
-      EXPECT_EQ(share, -1);
-      share = 0;
       for (std::int32_t o = 0; o < patch.columns; ++o) {
         const std::size_t entry = at(patch.entry + i * patch.width + o);
-        EXPECT_EQ(all.sums[entry], 0);
+        EXPECT_EQ(sums[entry], 0);  // nobody else's
         for (std::int32_t s = 0; s < patch.states; ++s)
-          all.sums[entry] += m[at(patch.place + s * patch.slots + i)] * y[at(patch.out + s * patch.width + o)];
-        share += all.sums[entry] * entry_of(model, forward.entry[entry]);
+          sums[entry] += m[at(patch.place + s * patch.slots + i)] * y[at(patch.out + s * patch.width + o)];
       }
     }
   }
-  for (std::size_t round = 0; round < join.sparse_gain.size(); ++round) {
-    double sum = 0;
-    for (std::size_t k = 32 * round; k < 32 * round + 32; ++k) sum += m[at(join.sparse[k].x)] * y[at(join.sparse[k].y)];
-    all.sums[at(join.dense) + round] = sum;
-    all.shares[at(join.share_at[at(join.dense_shares) + round])] =
-        sum * entry_of(model, forward.thin_entry[at(join.sparse_gain[round])]);
-  }
-  return all;
+  for (std::size_t k = 0; k < join.sparse.pair.size(); ++k)
+    sums[at(join.dense) + k / at(join.sparse.height)] += m[at(join.sparse.pair[k].x)] * y[at(join.sparse.pair[k].y)];
+  return sums;
 }
 
 // The same by way of the groups.
@@ -214,25 +202,22 @@ Numbers sums_of_groups(const Join& join, const Numbers& m, const Numbers& y) {
   return sums;
 }
 
-Numbers label_weights(const Join& join, const Model& model, const Numbers& shares) {
-  Numbers weight;
-  for (std::size_t a = 0; a < at(model.K); ++a)
-    weight.push_back(
-        std::accumulate(shares.begin() + join.share_begin[a], shares.begin() + join.share_begin[a + 1], 0.0));
-  return weight;
-}
 Numbers last_weights(const Join& join, const Model& model, const Numbers& alpha) {
   Numbers weight;
   for (std::size_t a = 0; a < at(model.K); ++a)
     weight.push_back(model.end[a] * list_sum(alpha, join.end_begin, join.end_cell, a));
   return weight;
 }
-// What a round's arrivals weigh, by label.
-Numbers arrival_weights(const Join& join, const Model& model, const Numbers& m, const Numbers& x) {
-  Numbers weight(at(model.K), 0);
-  for (std::size_t a = 0; a < at(model.K); ++a) {
-    for (std::size_t k = 32 * at(join.round_begin[a]); k < 32 * at(join.round_begin[a + 1]); ++k)
-      weight[a] += m[at(join.arrival[k].place)] * x[at(join.arrival[k].cell)];
+// What labels weigh, from pairs of numbers x and y. `w`: of the position, if that is in both.
+Numbers label_weights(const JoinRounds& rounds, const Numbers& x, const Numbers& y, const double* w) {
+  Numbers weight;
+  for (std::size_t a = 0; a + 1 < rounds.begin.size(); ++a) {
+    weight.push_back(0);
+    for (std::int32_t round = rounds.begin[a]; round < rounds.begin[a + 1]; ++round) {
+      EXPECT_EQ(at(rounds.key[at(round)]), a);
+      for (std::size_t k = at(rounds.height * round); k < at(rounds.height * (round + 1)); ++k)
+        weight[a] += x[at(rounds.pair[k].x)] * y[at(rounds.pair[k].y)] / w[a];
+    }
   }
   return weight;
 }
@@ -268,21 +253,27 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
       return walk(sweep, resident ? sweep.resident : sweep.general, resident, model, back);
     };
     const Steps alpha = steps(sweeps.forward, false), beta = steps(sweeps.backward, true);
-    Numbers sums(at(join.dense + join.sparse_rounds()));
+    Numbers sums(at(join.dense + join.sparse.rounds()));
     for (int t = 0; t < model.T; ++t) {
       const Numbers m = alpha_at_places(join, alpha.v[at(t)], sweeps.backward.zero());
-      Numbers weight = last_weights(join, model, alpha.v[at(t)]);
+      const double* w = model.h.data() + at(t) * at(model.K);
+      const Numbers weight = label_weights(join.arrivals, m, beta.v[at(t)], w);
+      std::vector<Numbers> others;
+      if (join.copied)
+        others.push_back(
+            label_weights(join.nodes, alpha.v[at(t)], beta_at_outs(join, model, beta, t, sweeps.backward.zero()), w));
+      if (t + 1 == model.T) others.push_back(last_weights(join, model, alpha.v[at(t)]));
       if (t + 1 < model.T) {
-        const Numbers y = next_at_outs(join, model, beta, t, sweeps.backward.zero()),
-                      groups = sums_of_groups(join, m, y);
-        const Bigrams here = bigrams_at(join, sweeps.forward, model, m, y);
-        weight = label_weights(join, model, here.shares);
-        for (std::size_t e = 0; e < sums.size(); ++e) sums[e] += here.sums[e];
-        for (std::size_t e = 0; e < groups.size(); ++e) EXPECT_DOUBLE_EQ(groups[e], here.sums[e]);
+        const Numbers y = beta_at_outs(join, model, beta, t + 1, sweeps.backward.zero()),
+                      groups = sums_of_groups(join, m, y), here = bigrams_at(join, m, y);
+        for (std::size_t e = 0; e < sums.size(); ++e) sums[e] += here[e];
+        for (std::size_t e = 0; e < groups.size(); ++e) EXPECT_DOUBLE_EQ(groups[e], here[e]);
       }
-      const Numbers arrivals = arrival_weights(join, model, m, beta.x[at(t)]);
       const double total = std::accumulate(weight.begin(), weight.end(), 0.0);
-      for (std::size_t a = 0; a < weight.size(); ++a) EXPECT_NEAR(weight[a], arrivals[a], 1e-9 * total);
+      for (const Numbers& other : others) {
+        ASSERT_EQ(other.size(), weight.size());
+        for (std::size_t a = 0; a < weight.size(); ++a) EXPECT_NEAR(weight[a], other[a], 1e-9 * total);
+      }
       if (z == -inf) {
         EXPECT_EQ(total, 0);
         continue;

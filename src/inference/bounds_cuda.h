@@ -29,8 +29,9 @@ struct Bounds<float> {
   static constexpr float lift = 0x1p126f;  // brings whatever is not 0 above a floor
   static constexpr float normal = 0x1p-126f, least = 0x1p-149f;
   static constexpr float inexact = 0x1p-120f;  // more than a sum can have gained by rounding to what is not normal
-  static constexpr double least_z = 1;         // alpha · beta is exact from here on
-  static constexpr double agree = 5e-6;        // half of the tolerance
+  static constexpr double least_z = 1;         // alpha · beta is exact from here on …
+  static constexpr double least_product = 0x1p-100;  // … and from here on
+  static constexpr double agree = 5e-6;              // half of the tolerance
 };
 template <>
 struct Bounds<double> {
@@ -40,7 +41,7 @@ struct Bounds<double> {
   static constexpr double lift = 0x1p1020;
   static constexpr double normal = 0x1p-1022, least = 0x1p-1074;
   static constexpr double inexact = 0x1p-1000;
-  static constexpr double least_z = 0x1p-100;
+  static constexpr double least_z = 0x1p-100, least_product = 0x1p-950;
   static constexpr double agree = 5e-11;
   static constexpr double boundary = 0x1p-96;  // at which alpha begins in a piece of a scan, at least
 };

@@ -1,5 +1,6 @@
 // A block's shared memory, and that of the blocks of its cluster: the instructions for it, which CUDA has no functions
-// for. tests/emulated has a file of the same name that takes its place. A device before sm_90 is never given a cluster.
+// for. tests/emulated has a file of the same name that takes its place. A device before sm_90 is never given a cluster,
+// nor has it mailboxes.
 //
 // What is sent lands in another block's shared memory at some later time; that block waits for the bytes it expects, at
 // a mailbox that counts them. No fence is needed for that, nor do caches of global memory become invalid, as they do at
@@ -58,6 +59,17 @@ __device__ void send(T* at, std::uint32_t rank, T value, Mailbox* box) {
                  "l"(*reinterpret_cast<const std::uint64_t*>(&value)), "r"(box_there)
                  : "memory");
   }
+#endif
+}
+
+// By one thread of a block alone: copies from memory to its shared memory, in multiples of 16 bytes, and counts them in
+// its mailbox.
+__device__ inline void fetch(void* to, const void* from, std::uint32_t bytes, Mailbox* box) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to)),
+               "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(box))
+               : "memory");
 #endif
 }
 

@@ -252,9 +252,6 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   j.places = join.places;
   j.copied = join.copied;
   j.dense = join.dense;
-  j.sparse_rounds = join.sparse_rounds();
-  j.dense_shares = join.dense_shares;
-  j.shares = static_cast<std::int32_t>(join.share_at.size());
   place(j.arrival, p.add(join.arrival));
   place(j.round_begin, p.add(join.round_begin));
   place(j.out, p.add(join.out));
@@ -269,14 +266,20 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
     place(j.out_begin, p.add(join.out_begin));
     place(j.out_target, p.add(join.out_target));
   }
-  place(j.sparse, p.add(join.sparse));
-  place(j.sparse_gain, p.add(join.sparse_gain));
   place(j.pair_begin, p.add(join.pair_begin));
   place(j.pair_entry, p.add(join.pair_entry));
-  place(j.share_begin, p.add(join.share_begin));
-  place(j.share_at, p.add(join.share_at));
   place(j.end_begin, p.add(join.end_begin));
   place(j.end_cell, p.add(join.end_cell));
+  const auto rounds = [&](const JoinRounds& from, DeviceRounds& to) {
+    to.rounds = from.rounds();
+    to.height = from.height;
+    place(to.pair, p.add(from.pair));
+    place(to.key, p.add(from.key));
+    place(to.begin, p.add(from.begin));
+  };
+  rounds(join.nodes, j.nodes);
+  rounds(join.arrivals, j.arrivals);
+  rounds(join.sparse, j.sparse);
 
   DeviceTopology& d = impl->topology;
   d = {t.K, t.Q, t.A, t.nodes, t.arrivals, t.start, t.accepting[t.start] != 0};

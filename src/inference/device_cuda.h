@@ -102,10 +102,16 @@ struct DeviceSweep {
   DeviceShares shares;
 };
 
+struct DeviceRounds {
+  std::int32_t rounds, height;
+  const Source* pair;
+  const std::int32_t *key, *begin;
+};
+
 // A Join as kernels take it.
 struct DeviceJoin {
   std::int32_t K, outs, dense_outs, forward_cells, backward_cells;
-  std::int32_t rounds, groups, patches, places, copied, dense, sparse_rounds, dense_shares, shares;
+  std::int32_t rounds, groups, patches, places, copied, dense;
   const JoinArrival* arrival;
   const std::int32_t* round_begin;
   const JoinOut* out;
@@ -113,8 +119,8 @@ struct DeviceJoin {
   const JoinGroup* group;
   const JoinPatch* patch;
   const std::int32_t *arrival_begin, *arrival_source, *out_begin, *out_target;  // null: no such lists
-  const Source* sparse;
-  const std::int32_t *sparse_gain, *pair_begin, *pair_entry, *share_begin, *share_at, *end_begin, *end_cell;
+  const std::int32_t *pair_begin, *pair_entry, *end_begin, *end_cell;
+  DeviceRounds nodes, arrivals, sparse;
 };
 
 // Where beta of a first position has what the start state leads to, and by which label.

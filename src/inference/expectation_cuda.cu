@@ -94,16 +94,31 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   if (bad || (a.wanted.gold && value == INFINITY)) a.kept.flag[b] = 2;  // nothing to do again; counts are zeros
 }
 
+// How often gold has each of `kCount` bigrams from `first` on. The whole block takes part.
+template <int kThreads, int kCount>
+__device__ void count_gold(const std::int32_t* gold, std::int32_t T, std::int32_t K, std::int64_t first,
+                           std::int32_t (&seen)[kCount]) {
+  if (threadIdx.x < kCount) seen[threadIdx.x] = 0;
+  __syncthreads();
+  for (std::int32_t t = 1 + static_cast<std::int32_t>(threadIdx.x); t < T; t += kThreads) {
+    const std::int64_t bigram = std::int64_t{gold[t - 1]} * K + gold[t] - first;
+    if (gold[t - 1] >= 0 && gold[t] >= 0 && bigram >= 0 && bigram < kCount) atomicAdd(seen + bigram, 1);
+  }
+  __syncthreads();
+}
+
 // A thread has a bigram; where sequences are long, a lane has one, and the block's warps (parts) share the chunks of
-// the sequence and the positions of gold. What they find is added in their order.
+// the sequence. What they find is added in their order.
 template <class P, int kThreads, int kParts>
 __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b) {
   constexpr std::int32_t together = kThreads / kParts;
-  __shared__ std::int32_t bigram[kThreads];
+  __shared__ std::int32_t seen[together];
   __shared__ double sums[kParts][together];
   const std::int32_t T = a.kept.scores.length[b], K = a.join.K, thread = static_cast<std::int32_t>(threadIdx.x),
-                     part = thread / together;
-  const std::int64_t pair = (std::int64_t{blockIdx.x} - 1) * together + thread % together, pairs = std::int64_t{K} * K;
+                     part = thread / together, own = thread % together;
+  const std::int64_t first = (std::int64_t{blockIdx.x} - 1) * together, pair = first + own, pairs = std::int64_t{K} * K;
+  if (a.wanted.gold) count_gold<kThreads>(a.kept.scores.gold + b * a.batch.length, T, K, first, seen);
+  wait_for_kernel_before();
   double sum = 0;
   if (pair < pairs && T > 1) {
     const std::int32_t chunks = (T - 1 + a.joined.chunk - 1) / a.joined.chunk;  // where bigrams begin
@@ -116,32 +131,21 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b) {
     }
     if (sum != 0) sum *= exp(score_at(a.batch.transitions, a.batch.type, pair) - a.kept.scores.shifts[0]);
   }
-  if (a.wanted.gold) {
-    const std::int32_t* gold = a.kept.scores.gold + b * a.batch.length;
-    std::int32_t seen = 0;
-    for (std::int32_t first = 1; first < T; first += kThreads) {
-      const std::int32_t t = first + thread;
-      __syncthreads();
-      bigram[thread] = t < T && gold[t - 1] >= 0 && gold[t] >= 0 ? gold[t - 1] * K + gold[t] : -1;
-      __syncthreads();
-      const std::int32_t count = min(kThreads, T - first);
-#pragma unroll 8
-      for (std::int32_t i = part; i < count; i += kParts) seen += bigram[i] == pair;
-    }
-    sum -= seen;
-  }
   if constexpr (kParts > 1) {
-    sums[part][thread % together] = sum;
+    sums[part][own] = sum;
     __syncthreads();
     if (part != 0) return;
-    for (std::int32_t p = 1; p < kParts; ++p) sum += sums[p][thread];
+    for (std::int32_t p = 1; p < kParts; ++p) sum += sums[p][own];
   }
+  if (a.wanted.gold) sum -= seen[own];
   if (pair < pairs) write_score(a.wanted.transitions, a.batch.type, b * pairs + pair, sum);
 }
 
 template <class P, int kThreads, int kParts>
 __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ FinishArgs<P> a) {
+  let_kernel_behind_begin();
   if (blockIdx.x == 0) {
+    wait_for_kernel_before();
     finish_sequence<P, kThreads>(a, blockIdx.y);
   } else {
     finish_transitions<P, kThreads, kParts>(a, blockIdx.y);
@@ -149,20 +153,20 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant_
 }
 
 template <class P, int kThreads, int kParts>
-void launch_finish(const FinishArgs<P>& args, cudaStream_t stream) {
+void launch_finish(const FinishArgs<P>& args, bool early, cudaStream_t stream) {
   constexpr std::int64_t together = kThreads / kParts;
   const std::int64_t K = args.join.K, blocks = args.wanted.transitions ? 1 + (K * K + together - 1) / together : 1;
   launch_kernel(finish_kernel<P, kThreads, kParts>,
                 dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(args.batch.size)), kThreads, 0, stream, args,
-                "finishing");
+                "finishing", early);
 }
 
 template <class P>
-void finish(const FinishArgs<P>& args, cudaStream_t stream) {
+void finish(const FinishArgs<P>& args, bool early, cudaStream_t stream) {
   if (args.batch.length > kShort) {
-    launch_finish<P, 1024, 32>(args, stream);
+    launch_finish<P, 1024, 32>(args, early, stream);
   } else {
-    launch_finish<P, 256, 1>(args, stream);
+    launch_finish<P, 256, 1>(args, early, stream);
   }
 }
 
@@ -217,7 +221,7 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
   run_pass<P>(c, batch, work.kept, work.pass, stream);
   run_join<P>(c, batch, work.kept, work.pass, work.join, wanted, stream);
 
-  finish<P>({c.join, c.topology, work.kept, work.join, wanted, batch, work.pass.at_outs}, stream);
+  finish<P>({c.join, c.topology, work.kept, work.join, wanted, batch, work.pass.at_outs}, c.early, stream);
   again_wide(c, batch, wanted, {work.kept.scores.length, work.kept.scores.row, work.kept.flag}, work.wide, stream);
 }
 

@@ -1,27 +1,27 @@
 // The join: alpha and beta of each position become marginals and sums for the bigrams (see Join in sweep.h).
 //
-// With m alpha at the arrivals of a position t, and y beta of the next position at the outs, the weight of a bigram (a,
-// b) that begins at t is g[a, b] times S_t[a, b] = Σ m[a] · y[b] over the states where a arrives and b leaves; label
-// a's is the sum of that over b. So S_t is all that is needed, and it is wanted twice: its rows, weighted by g, for the
-// labels of position t, and itself, added up over positions, for the bigrams.
+// What a label weighs at a position is the sum of alpha · beta over its nodes, or over its arrivals, less the emission
+// that is in both. The weight of a bigram (a, b) that begins at a position t is g[a, b] times Σ m[a] · y[b] over the
+// states where a arrives and b leaves, with m alpha at arrivals, and y beta of the next position at outs; nobody wants
+// those for one position, so that they are added up over all of them as they are multiplied.
 //
 // A block has a chunk of neighbouring positions of one sequence:
 //   bring     m and y on chip
 //   multiply  tasks, whichever is next to the warp that is free: a patch of a group's matrix on the tensor cores in
-//             double, some rounds of thin states' pairs, or, in the last position, where no bigram begins, some labels
+//             double, some rounds of thin states' pairs, some labels; those of the last position from its ends
 //   total     z, the weight of a position, and marginals
-// Positions behind the end have some numbers and a scale of 0, so that few ask which are there. Where a block has no
-// room on chip, it does one position at a time from memory.
+// Positions behind the end have whatever is there, and nobody looks at what becomes of it. Where a block has no room on
+// chip, it does one position at a time from memory.
 //
 // Where the pass leaves alpha and beta as they are wanted here (expectation_cuda.h), they are only copied; else they
 // are gathered, cell by cell.
 //
 // z times the scales that the pass took off is the same at all positions but for rounding. So the positions of a chunk
-// are added up in units of the first one's z, by the exponents alone, and the z itself is left for `finish`.
+// are added up in one unit, by the exponents alone: the one in which none of them grows. The z itself is left for
+// `finish`.
 #include <cuda_pipeline.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "inference/bounds_cuda.h"
 #include "inference/expectation_cuda.h"
@@ -33,41 +33,48 @@ namespace regccrf::cuda {
 namespace {
 
 template <class P>
-constexpr int kMostThreads = sizeof(P) == 4 ? 512 : 256;  // as many as find registers
-constexpr int kLeastThreads = 128;
+constexpr int kMostThreads = sizeof(P) == 4 ? 768 : 256;  // as many as find registers
+template <class P>
+constexpr int kLeastThreads = sizeof(P) == 4 ? 192 : 128;
 constexpr int kMostChunk = 4;
-constexpr int kHeadBytes = 128;  // of Head, at the beginning of a block's shared memory
-constexpr int kLanes = 8;        // of a warp for one round: the warp does 32 / kLanes
-constexpr int kTogether = 32 / kLanes;
+constexpr int kHeadBytes = 256;                               // of Head, at the beginning of a block's shared memory
+constexpr int kEndLanes = 8, kEndsTogether = 32 / kEndLanes;  // of a warp for a label of the last position; labels
 constexpr int kTileRows = kPatchRows / 8, kTileColumns = kPatchColumns / 8;  // of a patch; a tile is 8 × 8
 static_assert(kTileRows == 2);
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 struct Head {
-  double scale[kMostChunk];  // of m · y; 0 where no bigram begins
-  double unit[kMostChunk];   // z of the first position over that of this one
-  std::int32_t task;         // the next
+  double scale[kMostChunk];  // of y, so that bigrams add up to the z of their position
+  double unit[kMostChunk];   // of those, so that they add up to the same at each
+  double first;              // of the first position's z, for that
+  double least[kMostChunk];  // z below this is not to be trusted
+  std::int64_t row[kMostChunk];
+  std::int32_t gold[kMostChunk];
+  std::int32_t task;  // the next
+  Mailbox brought;
 };
 static_assert(sizeof(Head) <= kHeadBytes);
 
 // Where a block's arrays begin, in bytes.
 struct Layout {
-  std::int64_t m, y, shares, labels, bytes;
+  std::int64_t m, y, inverse, shares, labels, begin, bytes;
 };
 
 template <class P>
 Layout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk) {
   const DeviceJoin& join = c.join;
   Layout l{};
-  const auto take = [&](std::int64_t count) {
+  const auto take = [&](std::int64_t rows, std::int64_t count) {
     const std::int64_t at = l.bytes;
-    l.bytes += (count * chunk * std::int64_t{sizeof(P)} + 15) / 16 * 16;
+    l.bytes += (rows * count * std::int64_t{sizeof(P)} + 15) / 16 * 16;
     return at;
   };
-  l.m = take(join.places);  // a patch may read past its last slot, whatever is there …
-  l.y = take(join.outs);    // … and past its last out, where others and then zeros are
-  l.shares = take(join.shares);
-  l.labels = take(join.K);
+  l.m = take(chunk, join.places);    // a patch may read past its last slot, whatever is there …
+  l.y = take(chunk + 1, join.outs);  // … and past its last out, where others and then zeros are
+  l.inverse = take(chunk, join.K);
+  l.shares = take(chunk, std::max(join.nodes.rounds, join.arrivals.rounds));
+  l.labels = take(chunk, join.K);
+  l.begin = take(1, join.K + 1);
   l.bytes = (l.bytes + 255) / 256 * 256;
   return l;
 }
@@ -80,49 +87,57 @@ struct JoinArgs {
   JoinWork<P> work;
   Layout layout;
   std::int64_t T;
-  std::uint32_t chunks;       // of all sequences
-  std::uint32_t gold_blocks;  // of the grid, the first
-  std::int32_t* stamps;       // of gold, null: on chip
-  bool copied, at_outs;       // m and y are alpha and beta as they lie in memory
+  std::uint32_t batch;         // sequences
+  std::uint32_t chunks;        // of all sequences
+  std::uint32_t gold_blocks;   // of the grid, the first
+  std::int32_t gold_together;  // sequences of such a block
+  std::int32_t* stamps;        // of gold, null: on chip
+  DeviceRounds labels;         // by nodes, or by arrivals if not at_outs
+  bool copied, at_outs;        // m and y are alpha and beta as they lie in memory; the second only with the first
+  bool fetches;                // the device does, and has mailboxes
   bool gold;
   void* emissions;  // [rows, K] or null
   Type type;        // of the caller's arrays
 };
 
-// A chunk's arrays.
+// A chunk's arrays. Those in the middle of the sequences come first: the pass ends at the sequences' ends, and what it
+// wrote last, half of alpha and half of beta there, is longest in the cache.
 template <class P, int kChunk, bool kOnChip>
 struct Chunk {
   Head* head;
-  P* m;                          // [positions, places] alpha
-  P* y;                          // [positions, outs] beta of the next position
-  P* shares;                     // [positions, shares]
-  P* labels;                     // [positions, K]
-  std::int64_t b, at;            // its sequence, and where its first position lies in [B, T]
-  std::int32_t first, T, count;  // its first position, the sequence's length, positions that are there
-  std::int32_t bigrams;          // positions where one begins
+  P* m;                        // [positions, places] alpha
+  P* y;                        // [positions + 1, outs] beta
+  P* inverse;                  // [positions, K] of emissions times beta's peak
+  P* shares;                   // [positions, rounds of labels]
+  P* labels;                   // [positions, K]
+  std::int32_t* begin;         // [K + 1] the rounds of each label
+  std::int64_t b, at;          // its sequence, and where its first position lies in [B, T]
+  std::int32_t number, first;  // of the sequence's chunks, its first position
+  std::int32_t T, count;       // the sequence's length, positions that are there
+  std::int32_t bigrams;        // positions where one begins
 
-  __device__ Chunk(const JoinArgs<P>& a, char* shared, char* room, std::uint32_t index) {
-    const std::uint32_t chunks = static_cast<std::uint32_t>(a.work.chunks);
-    b = index / chunks;
-    first = static_cast<std::int32_t>(index % chunks) * kChunk;
+  __device__ Chunk(const JoinArgs<P>& a, char* shared, char* memory, std::uint32_t index) {
+    const std::uint32_t rank = index / a.batch, middle = static_cast<std::uint32_t>(a.work.chunks) / 2;
+    b = index % a.batch;
+    number = static_cast<std::int32_t>(rank % 2 == 0 ? middle + rank / 2 : middle - (rank + 1) / 2);
+    first = number * kChunk;
     at = b * a.T + first;
     T = a.kept.scores.length[b];
     count = min(kChunk, T - first);
     bigrams = min(kChunk, T - 1 - first);
     head = reinterpret_cast<Head*>(shared);
-    if constexpr (kOnChip) room = shared + kHeadBytes;
+    char* room = kOnChip ? shared + kHeadBytes : memory;
     m = reinterpret_cast<P*>(room + a.layout.m);
     y = reinterpret_cast<P*>(room + a.layout.y);
+    inverse = reinterpret_cast<P*>(room + a.layout.inverse);
     shares = reinterpret_cast<P*>(room + a.layout.shares);
     labels = reinterpret_cast<P*>(room + a.layout.labels);
+    begin = reinterpret_cast<std::int32_t*>(room + a.layout.begin);
   }
 };
 
-// 2^-e for the exponent e of a step's scale.
-__device__ inline float step_scale(std::int32_t e, float) {
-  return __uint_as_float(static_cast<unsigned>(127 - e) << 23);
-}
-__device__ inline double step_scale(std::int32_t e, double) { return __hiloint2double((1023 - e) << 20, 0); }
+// 2^-e
+__device__ inline double power(std::int32_t e) { return __hiloint2double((1023 - e) << 20, 0); }
 
 __device__ inline std::int32_t warp_of() { return static_cast<std::int32_t>(threadIdx.x / 32); }
 __device__ inline std::int32_t lane_of() { return static_cast<std::int32_t>(threadIdx.x % 32); }
@@ -152,42 +167,72 @@ __device__ inline std::int32_t largest_exponent(double) { return 1000; }
 template <class P, int kChunk, bool kOnChip>
 __device__ void set_head(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk,
                          const Exponents<P, kChunk>& exponents) {
-  const std::int32_t most = largest_exponent(P{});
-  std::int32_t unit = 0;
-  bool fits = true;
+  constexpr std::int32_t room = 60;  // for sums of products of alpha's largest
+  const std::int32_t most = largest_exponent(P{}), more = largest_exponent(double{});
+  Head& head = *chunk.head;
+  std::int32_t unit[kChunk]{}, largest = 0;  // z of the first position over that of this one
+#pragma unroll
+  for (int j = 1; j < kChunk; ++j) {
+    unit[j] = unit[j - 1] + exponents.alpha[j - 1] - exponents.beta[j - 1];
+    if (j < chunk.bigrams) largest = max(largest, unit[j]);
+  }
+  bool fits = largest + room <= more;
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) {
-    const std::int32_t scale = exponents.alpha[j] + exponents.beta[j] + Bounds<P>::beta_peak;
-    if (j > 0) unit += exponents.alpha[j] - exponents.beta[j - 1];
-    fits = fits && abs(unit) <= most && abs(scale) <= most;
-    chunk.head->scale[j] = j < chunk.bigrams ? step_scale(min(max(scale, -most), most), double{}) : 0;
-    chunk.head->unit[j] = step_scale(min(max(-unit, -most), most), double{});
+    const std::int32_t less = j < chunk.bigrams ? room + largest - unit[j] : 0,
+                       scale = exponents.beta[j] + Bounds<P>::beta_peak;
+    fits = fits && less <= most && abs(scale) <= most && scale + less <= more;
+    head.unit[j] = power(min(less, most));
+    head.scale[j] = power(min(max(scale, -most), most));
+    // Products are of alpha, and its largest is 2^alpha_peak once the next step has taken its part off.
+    head.least[j] =
+        j < chunk.bigrams ? fmax(Bounds<P>::least_z * power(-exponents.alpha[j]), Bounds<P>::least_product) : 0;
   }
-  chunk.head->task = 0;
+  head.first = power(min(largest + room, more));
+  head.task = 0;
   if (!fits) a.kept.flag[chunk.b] = 1;
 }
 
-// Sixteen bytes, each on its own way.
+// Sixteen bytes at a time.
 template <bool kOnChip, class P>
-__device__ void copy_some(P* to, const P* from) {
-  if constexpr (kOnChip) {
-    __pipeline_memcpy_async(to, from, 16);
-  } else {
-    *reinterpret_cast<int4*>(to) = *reinterpret_cast<const int4*>(from);
+__device__ void copy(P* to, const P* from, std::int32_t count) {
+  constexpr std::int32_t together = 16 / sizeof(P);
+#pragma unroll 4
+  for (std::int32_t i = together * static_cast<std::int32_t>(threadIdx.x); i < count;
+       i += together * static_cast<std::int32_t>(blockDim.x)) {
+    if constexpr (kOnChip) {
+      __pipeline_memcpy_async(to + i, from + i, 16);
+    } else {
+      *reinterpret_cast<int4*>(to + i) = *reinterpret_cast<const int4*>(from + i);
+    }
   }
 }
 
-// Positions side by side as they lie in memory, `count` of them; behind those, whatever is a number.
+// Alpha and beta where they lie as they are wanted: all of it at once by one thread, or each thread some.
 template <class P, int kChunk, bool kOnChip>
-__device__ void copy_rows(P* to, const P* from, std::int32_t row, std::int32_t count) {
-  constexpr std::int32_t together = 16 / sizeof(P);
-  const std::int32_t step = together * static_cast<std::int32_t>(blockDim.x), all = kChunk * row, there = count * row;
-  std::int32_t i = together * static_cast<std::int32_t>(threadIdx.x);
-  const P* source = from + i;
-#pragma unroll 4
-  for (; i < there; i += step, source += step) copy_some<kOnChip>(to + i, source);
-#pragma unroll 1
-  for (; i < all; i += step) copy_some<kOnChip>(to + i, from);
+__device__ void begin_copy(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+  const std::int32_t m = a.copied ? chunk.count * a.join.places : 0,
+                     y = a.at_outs && chunk.bigrams > 0 ? (chunk.bigrams + 1) * a.join.outs : 0;
+  const P *alpha = a.kept.alpha + chunk.at * a.join.places, *beta = a.kept.beta + chunk.at * a.join.outs;
+  if (!kOnChip || !a.fetches) {
+    copy<kOnChip>(chunk.m, alpha, m);
+    copy<kOnChip>(chunk.y, beta, y);
+    __pipeline_commit();
+  } else if (threadIdx.x == 0) {
+    const auto bytes = [](std::int32_t count) { return static_cast<std::uint32_t>(count) * unsigned{sizeof(P)}; };
+    Mailbox* box = &chunk.head->brought;
+    open_mailbox(box);
+    expect(box, bytes(m + y));
+    if (m > 0) fetch(chunk.m, alpha, bytes(m), box);
+    if (y > 0) fetch(chunk.y, beta, bytes(y), box);
+  }
+}
+// The whole block meets.
+template <class P, int kChunk, bool kOnChip>
+__device__ void end_copy(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+  if (!kOnChip || !a.fetches) __pipeline_wait_prior(0);
+  __syncthreads();
+  if (kOnChip && a.fetches) wait_for(&chunk.head->brought, 0);
 }
 
 // Numbers of a step at the positions of a chunk: row j begins at base + row[j].
@@ -250,7 +295,7 @@ __device__ void gather_alpha(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChi
   }
 }
 
-// y[t][r, b] = Σ_{arcs (r, b, s)} beta[t+1][s, b]
+// y[t][r, b] = Σ_{arcs (r, b, s)} beta[t][s, b] of the next positions, since the labels do without.
 template <class P, int kChunk, bool kOnChip>
 __device__ void gather_beta(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
   const std::int32_t X = a.join.backward_cells;
@@ -264,25 +309,38 @@ __device__ void gather_beta(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip
     P y[kChunk];
     rows.sum(__ldg(&out->x), __ldg(&out->y), list.from, list.count, y);
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j) chunk.y[j * a.join.outs + o] = y[j];
+    for (int j = 0; j < kChunk; ++j) chunk.y[(j + 1) * a.join.outs + o] = y[j];
+  }
+}
+
+// What else is wanted of memory later. The first warp's threads have none of it.
+template <class P, int kChunk, bool kOnChip>
+__device__ void bring_small(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+  const std::int32_t K = a.join.K, thread = static_cast<std::int32_t>(threadIdx.x) - 32,
+                     threads = static_cast<std::int32_t>(blockDim.x) - 32;
+  if (thread < 0) return;
+  if (thread < chunk.count) {
+    chunk.head->row[thread] = a.kept.scores.row[chunk.at + thread];
+    chunk.head->gold[thread] = a.gold ? a.kept.scores.gold[chunk.at + thread] : -1;
+  }
+#pragma unroll 1
+  for (std::int32_t i = thread; i <= K; i += threads) chunk.begin[i] = a.labels.begin[i];
+    // 1 over the emissions as beta has them, and over beta's peak; 0 where they are.
+#pragma unroll 2
+  for (std::int32_t i = thread; i < chunk.bigrams * K; i += threads) {
+    const P weight = Downwards::weight(a.kept.scores.emissions[(chunk.at + i / K) * (K + 1) + i % K]);
+    chunk.inverse[i] = weight > P{0} ? 1 / Bounds<P>::beta_top / weight : P{0};
   }
 }
 
 template <class P, int kChunk, bool kOnChip>
 __device__ void bring(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  if (a.copied) {
-    const std::int32_t F = a.join.forward_cells;
-    copy_rows<P, kChunk, kOnChip>(chunk.m, a.kept.alpha + chunk.at * F, F, chunk.count);
-  }
-  if (a.at_outs) {  // at least one row, so that every number is one
-    const std::int64_t at = chunk.at + (chunk.bigrams > 0 ? 1 : 0);
-    copy_rows<P, kChunk, kOnChip>(chunk.y, a.kept.beta + at * a.join.outs, a.join.outs, max(chunk.bigrams, 1));
-  }
-  __pipeline_commit();
+  begin_copy(a, chunk);
+  bring_small(a, chunk);
+  if (threadIdx.x == 0) set_head(a, chunk, Exponents<P, kChunk>(a, chunk));
   if (!a.copied) gather_alpha(a, chunk);
   if (!a.at_outs) gather_beta(a, chunk);
-  if (threadIdx.x == 0) set_head(a, chunk, Exponents<P, kChunk>(a, chunk));
-  __pipeline_wait_prior(0);
+  end_copy(a, chunk);
 }
 
 // --- multiply
@@ -318,28 +376,29 @@ struct Tiles {
   }
 };
 
-// S of one position, scaled. `m`, `y`: in the patch's first state. Slots and outs past a state's own are numbers of
-// others, and go to sums that nobody wants.
+// Adds a position. `m`, `y`: in the patch's first state. Slots and outs past a state's own are numbers of others, and
+// go to sums that nobody wants.
 template <class P>
-__device__ void multiply_patch(const JoinPatch& patch, const P* m, const P* y, P scale, Tiles<double>& sum) {
+__device__ void multiply_patch(const JoinPatch& patch, const P* m, const P* y, double scale, Tiles<double>& sum) {
   const std::int32_t row = lane_of() / 4, k = lane_of() % 4;
-  m += k * patch.slots + row;
+  const bool swaps =
+      k >= 2;  // rows of 16 in another order: a state's are often an odd multiple of 16 from the next one's
+  m += k * patch.slots + row + (swaps ? 8 : 0);
   y += k * patch.width + row;
+  const std::int32_t other = swaps ? -8 : 8;
   // Four states, of which a lane has the k-th, if there is one.
   const auto step = [&](bool there) {
-    double x[kTileRows], z[kTileColumns];
-#pragma unroll
-    for (int r = 0; r < kTileRows; ++r) {
-      const P from = m[8 * r];
-      x[r] = static_cast<double>(there ? from : P{0});
-    }
+    double z[kTileColumns];
+    const P first = m[0], second = m[other];
+    const auto scaled = [&](P from) { return static_cast<double>(there ? from : P{0}) * scale; };
+    const double upper = scaled(swaps ? second : first), lower = scaled(swaps ? first : second);
 #pragma unroll
     for (int c = 0; c < kTileColumns; ++c) {
       const P from = y[8 * c];
-      z[c] = static_cast<double>(there ? from * scale : P{0});
+      z[c] = static_cast<double>(there ? from : P{0});
     }
 #pragma unroll
-    for (int c = 0; c < kTileColumns; ++c) multiply_two_tiles(sum.at[0][c], sum.at[1][c], x[0], x[1], z[c]);
+    for (int c = 0; c < kTileColumns; ++c) multiply_two_tiles(sum.at[0][c], sum.at[1][c], upper, lower, z[c]);
   };
 #pragma unroll 2
   for (std::int32_t n = patch.states / 4; n > 0; --n) {
@@ -355,126 +414,139 @@ __device__ void multiply_patch(const JoinPatch& patch, const P* m, const P* y, P
 
 template <class P, int kChunk, bool kOnChip>
 __device__ void do_patch(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, const JoinPatch patch, P* sums) {
-  Tiles<P> gain, total{};
-  const P* matrix = a.kept.scores.matrix[0] + patch.entry;
-  gain.each([&](P(&x)[2], std::int32_t i, std::int32_t o) {
-    const bool real = i < patch.rows && o < patch.columns;
-#pragma unroll
-    for (int n = 0; n < 2; ++n) x[n] = real ? matrix[i * patch.width + o + n] : P{0};
-  });
-  std::int32_t share[kTileRows];
-#pragma unroll
-  for (int r = 0; r < kTileRows; ++r) {
-    const std::int32_t i = 8 * r + lane_of() / 4;
-    share[r] = lane_of() % 4 == 0 && i < patch.rows ? a.join.share_at[patch.share + i] : -1;
-  }
+  Tiles<double> sum{};
 #pragma unroll 1
   for (std::int32_t j = 0; j < chunk.bigrams; ++j) {
-    Tiles<double> sum{};
-    multiply_patch(patch, chunk.m + j * a.join.places + patch.place, chunk.y + j * a.join.outs + patch.out,
-                   static_cast<P>(chunk.head->scale[j]), sum);
-    const P unit = static_cast<P>(chunk.head->unit[j]);
-#pragma unroll
-    for (int r = 0; r < kTileRows; ++r) {
-      P weight = 0;
-#pragma unroll
-      for (int c = 0; c < kTileColumns; ++c) {
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          const P x = static_cast<P>(sum.at[r][c][n]);
-          weight += x * gain.at[r][c][n];
-          total.at[r][c][n] += x * unit;
-        }
-      }
-#pragma unroll
-      for (int bit = 1; bit <= 2; bit *= 2) weight += __shfl_xor_sync(kAllLanes, weight, bit);
-      if (share[r] >= 0) chunk.shares[j * a.join.shares + share[r]] = weight;
-    }
+    multiply_patch(patch, chunk.m + j * a.join.places + patch.place, chunk.y + (j + 1) * a.join.outs + patch.out,
+                   chunk.head->scale[j] * chunk.head->unit[j], sum);
   }
-  if (!sums) return;
   sums += patch.entry;
   bool small = true;
-  total.each([&](const P(&x)[2], std::int32_t i, std::int32_t o) {
+  sum.each([&](const double(&x)[2], std::int32_t i, std::int32_t o) {
     if (i >= patch.rows || o >= patch.columns) return;
-    small = small && x[0] < largest_number(P{}) && x[1] < largest_number(P{});
-    *reinterpret_cast<Two<P>*>(sums + i * patch.width + o) = {x[0], x[1]};
+    const Two<P> two{static_cast<P>(x[0]), static_cast<P>(x[1])};
+    small = small && two.x < largest_number(P{}) && two.y < largest_number(P{});
+    *reinterpret_cast<Two<P>*>(sums + i * patch.width + o) = two;
   });
   if (!small) a.kept.flag[chunk.b] = 1;
 }
 
-// Sums over kLanes neighbouring lanes, to the lane that has position `part / (kLanes / kChunk)`.
-template <class P, int kChunk>
-__device__ P sum_of_lanes(P (&x)[kChunk], std::int32_t part) {
-  int width = kChunk;
+// Calls act(x, y) for the pairs of a round that are a lane's. Those of the next steps are on their way meanwhile.
+template <class Act>
+__device__ void each_pair(const DeviceRounds& rounds, std::int32_t round, const Act& act) {
+  constexpr std::int32_t together = kRoundSteps * kRoundLanes;
+  const auto* pairs = reinterpret_cast<const int2*>(rounds.pair + round * rounds.height + lane_of() % kRoundLanes);
+  int2 ahead[kRoundSteps];
 #pragma unroll
-  for (int bit = kLanes / 2; bit > 0; bit /= 2) {
-    if (width == 1) {
-      x[0] += __shfl_xor_sync(kAllLanes, x[0], bit);
-      continue;
-    }
-    width /= 2;
-    const bool upper = part & bit;
+  for (int k = 0; k < kRoundSteps; ++k) ahead[k] = __ldg(pairs + k * kRoundLanes);
+#pragma unroll 1
+  for (std::int32_t n = rounds.height; n > 0; n -= together) {
+    int2 now[kRoundSteps];
+    if (n > together) pairs += together;  // else these once more
 #pragma unroll
-    for (int n = 0; n < kChunk / 2; ++n) {
-      if (n >= width) continue;
-      const P mine = upper ? x[n + width] : x[n], other = upper ? x[n] : x[n + width];
-      x[n] = mine + __shfl_xor_sync(kAllLanes, other, bit);
+    for (int k = 0; k < kRoundSteps; ++k) {
+      now[k] = ahead[k];
+      ahead[k] = __ldg(pairs + k * kRoundLanes);
     }
+#pragma unroll
+    for (int k = 0; k < kRoundSteps; ++k) act(now[k].x, now[k].y);
   }
-  return x[0];
 }
 
-// Thin states' bigrams, kTogether rounds at a time.
+// A round's sum, of what its lanes have.
+template <class P>
+__device__ P sum_of_round(P x) {
+#pragma unroll
+  for (int bit = 1; bit < kRoundLanes; bit *= 2) x += __shfl_xor_sync(kAllLanes, x, bit);
+  return x;
+}
+
+// Thin states' bigrams, kRoundsTogether rounds at a time.
 template <class P, int kChunk, bool kOnChip>
 __device__ void do_pairs(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first, P* sums) {
-  const std::int32_t part = lane_of() % kLanes, round = first + lane_of() / kLanes;
-  const bool there = round < a.join.sparse_rounds;
-  P sum[kChunk]{}, scale[kChunk], gain = 0;
-#pragma unroll
-  for (int j = 0; j < kChunk; ++j) scale[j] = static_cast<P>(chunk.head->scale[j]);
+  const DeviceRounds& rounds = a.join.sparse;
+  const std::int32_t round = first + lane_of() / kRoundLanes;
+  const bool there = round < rounds.rounds;
+  P sum[kChunk]{}, total = 0;
   if (there) {
-    gain = a.kept.scores.thin[0][__ldg(a.join.sparse_gain + round)];
+    P scale[kChunk];
 #pragma unroll
-    for (int n = 0; n < 32 / kLanes; ++n) {
-      const int2 pair = __ldg(reinterpret_cast<const int2*>(a.join.sparse + round * 32 + n * kLanes + part));
+    for (int j = 0; j < kChunk; ++j) scale[j] = static_cast<P>(chunk.head->scale[j]);
+    each_pair(rounds, round, [&](std::int32_t x, std::int32_t y) {
 #pragma unroll
       for (int j = 0; j < kChunk; ++j)
-        sum[j] += chunk.m[j * a.join.places + pair.x] * scale[j] * chunk.y[j * a.join.outs + pair.y];
-    }
+        sum[j] += chunk.m[j * a.join.places + x] * (chunk.y[(j + 1) * a.join.outs + y] * scale[j]);
+    });
   }
-  constexpr std::int32_t same = kLanes / kChunk;  // lanes that have the same sum
-  const std::int32_t j = part / same;
-  const P weight = sum_of_lanes<P, kChunk>(sum, part);
-  P total = weight * static_cast<P>(chunk.head->unit[j]);
 #pragma unroll
-  for (int bit = same; bit < kLanes; bit *= 2) total += __shfl_xor_sync(kAllLanes, total, bit);
-  if (there && part % same == 0)
-    chunk.shares[j * a.join.shares + a.join.share_at[a.join.dense_shares + round]] = weight * gain;
-  if (there && part == 0 && sums) write_sum(a, chunk.b, sums + a.join.dense + round, total);
+  for (int j = 0; j < kChunk; ++j) {
+    if (j < chunk.bigrams) total += sum[j] * static_cast<P>(chunk.head->unit[j]);
+  }
+  total = sum_of_round(total);
+  if (there && lane_of() % kRoundLanes == 0) write_sum(a, chunk.b, sums + a.join.dense + round, total);
 }
 
-// Labels of the last position, kTogether at a time.
+// Labels, kRoundsTogether rounds at a time.
+template <class P, int kChunk, bool kOnChip>
+__device__ void do_labels(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first) {
+  const std::int32_t round = first + lane_of() / kRoundLanes, X = a.join.backward_cells;
+  const bool there = round < a.labels.rounds;
+  P sum[kChunk]{};
+  if (there) {
+    const std::int32_t label = __ldg(a.labels.key + round);
+    P inverse[kChunk];
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j) inverse[j] = chunk.inverse[j * a.join.K + label];
+    if (a.at_outs) {
+      each_pair(a.labels, round, [&](std::int32_t x, std::int32_t y) {
+#pragma unroll
+        for (int j = 0; j < kChunk; ++j)
+          sum[j] += chunk.m[j * a.join.places + x] * (chunk.y[j * a.join.outs + y] * inverse[j]);
+      });
+    } else {
+      const P* beta = a.kept.beta + chunk.at * X;
+      each_pair(a.labels, round, [&](std::int32_t x, std::int32_t y) {
+#pragma unroll
+        for (int j = 0; j < kChunk; ++j) {
+          const P out = y < X && j < chunk.bigrams ? beta[std::int64_t{j} * X + y] : P{0};
+          sum[j] += chunk.m[j * a.join.places + x] * (out * inverse[j]);
+        }
+      });
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kChunk; ++j) {
+    sum[j] = sum_of_round(sum[j]);
+    if (there && lane_of() % kRoundLanes == j % kRoundLanes) chunk.shares[j * a.labels.rounds + round] = sum[j];
+  }
+}
+
+// Labels of the last position, kEndsTogether at a time.
 template <class P, int kChunk, bool kOnChip>
 __device__ void do_ends(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first) {
-  const std::int32_t part = lane_of() % kLanes, label = first + lane_of() / kLanes, j = chunk.count - 1;
+  const std::int32_t part = lane_of() % kEndLanes, label = first + lane_of() / kEndLanes, j = chunk.count - 1;
   const bool there = label < a.join.K;
   const P* alpha = a.kept.alpha + (chunk.at + j) * a.join.forward_cells;
   P sum = 0;
   if (there) {
 #pragma unroll 4
-    for (std::int32_t i = a.join.end_begin[label] + part; i < a.join.end_begin[label + 1]; i += kLanes)
+    for (std::int32_t i = a.join.end_begin[label] + part; i < a.join.end_begin[label + 1]; i += kEndLanes)
       sum += alpha[a.join.end_cell[i]];
   }
 #pragma unroll
-  for (int bit = 1; bit < kLanes; bit *= 2) sum += __shfl_xor_sync(kAllLanes, sum, bit);
+  for (int bit = 1; bit < kEndLanes; bit *= 2) sum += __shfl_xor_sync(kAllLanes, sum, bit);
   if (there && part == 0) chunk.labels[j * a.join.K + label] = sum * a.kept.scores.end[label];
 }
 
 template <class P, int kChunk, bool kOnChip>
 __device__ void do_tasks(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, P* sums) {
-  const auto in_turns = [](std::int32_t count) { return (count + kTogether - 1) / kTogether; };
-  const std::int32_t patches = a.join.patches, before_ends = patches + in_turns(a.join.sparse_rounds),
-                     tasks = before_ends + (chunk.bigrams < chunk.count ? in_turns(a.join.K) : 0);
+  const auto in_turns = [](std::int32_t count, std::int32_t together = kRoundsTogether) {
+    return (count + together - 1) / together;
+  };
+  const std::int32_t patches = sums && chunk.bigrams > 0 ? a.join.patches : 0,
+                     before_labels = patches + (sums && chunk.bigrams > 0 ? in_turns(a.join.sparse.rounds) : 0),
+                     before_ends = before_labels + (chunk.bigrams > 0 ? in_turns(a.labels.rounds) : 0),
+                     tasks = before_ends + (chunk.bigrams < chunk.count ? in_turns(a.join.K, kEndsTogether) : 0);
 #pragma unroll 1
   while (true) {
     std::int32_t task = 0;
@@ -483,10 +555,12 @@ __device__ void do_tasks(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& 
     if (task >= tasks) return;
     if (task < patches) {
       do_patch(a, chunk, a.join.patch[task], sums);
+    } else if (task < before_labels) {
+      do_pairs(a, chunk, (task - patches) * kRoundsTogether, sums);
     } else if (task < before_ends) {
-      do_pairs(a, chunk, (task - patches) * kTogether, sums);
+      do_labels(a, chunk, (task - before_labels) * kRoundsTogether);
     } else {
-      do_ends(a, chunk, (task - before_ends) * kTogether);
+      do_ends(a, chunk, (task - before_ends) * kEndsTogether);
     }
   }
 }
@@ -499,7 +573,7 @@ __device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnC
   const std::int32_t K = a.join.K;
   const std::int64_t at = chunk.at + j;
   const bool last = j >= chunk.bigrams;
-  const P* shares = chunk.shares + j * a.join.shares;
+  const P* shares = chunk.shares + j * a.labels.rounds;
   P* labels = chunk.labels + j * K;
   double z = 0;
 #pragma unroll 1
@@ -507,7 +581,7 @@ __device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnC
     P sum = last ? labels[k] : P{0};
     if (!last) {
 #pragma unroll 1
-      for (std::int32_t i = a.join.share_begin[k]; i < a.join.share_begin[k + 1]; ++i) sum += shares[i];
+      for (std::int32_t i = chunk.begin[k]; i < chunk.begin[k + 1]; ++i) sum += shares[i];
       labels[k] = sum;
     }
     z += static_cast<double>(sum);
@@ -516,12 +590,13 @@ __device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnC
   for (int bit = 16; bit > 0; bit /= 2) z += __shfl_xor_sync(kAllLanes, z, bit);
   if (lane_of() == 0) {
     a.kept.z[at] = z;
-    if (j == 0) a.work.inverse[chunk.b * a.work.chunks + chunk.first / kChunk] = 1 / z;
-    if (!(z >= (last ? 0 : Bounds<P>::least_z) && z > 0 && isfinite(z))) a.kept.flag[chunk.b] = 1;
+    const double inverse = j == 0 ? 1 / (z * chunk.head->first) : 1;  // of the chunk's unit
+    if (j == 0) a.work.inverse[chunk.b * a.work.chunks + chunk.number] = inverse;
+    if (!(z > 0 && z >= chunk.head->least[j] && isfinite(z) && isfinite(inverse))) a.kept.flag[chunk.b] = 1;
   }
   if (!a.emissions) return;
-  const std::int64_t row = a.kept.scores.row[at];
-  const std::int32_t gold = a.gold ? a.kept.scores.gold[at] : -1;
+  const std::int64_t row = chunk.head->row[j];
+  const std::int32_t gold = chunk.head->gold[j];
 #pragma unroll 1
   for (std::int32_t k = lane_of(); k < K; k += 32) {
     const double p = static_cast<double>(labels[k]) * (1 / z);
@@ -534,8 +609,8 @@ __device__ void join_chunk(const JoinArgs<P>& a, char* shared, char* room, std::
   const Chunk<P, kChunk, kOnChip> chunk(a, shared, room, index);
   if (chunk.count <= 0) return;
   bring(a, chunk);
-  __syncthreads();
-  do_tasks(a, chunk, a.work.entries > 0 ? a.work.sums + std::int64_t{index} * a.work.entries : nullptr);
+  P* sums = a.work.sums + (chunk.b * a.work.chunks + chunk.number) * a.work.entries;
+  do_tasks(a, chunk, a.work.entries > 0 ? sums : nullptr);
   __syncthreads();
   for (std::int32_t j = warp_of(); j < chunk.count; j += static_cast<std::int32_t>(blockDim.x / 32))
     total_position(a, chunk, j);
@@ -543,11 +618,11 @@ __device__ void join_chunk(const JoinArgs<P>& a, char* shared, char* room, std::
 
 template <class P, int kChunk, bool kOnChip>
 __global__ void __launch_bounds__(kMostThreads<P>, 1) join_kernel(const __grid_constant__ JoinArgs<P> a) {
+  let_kernel_behind_begin();
   char* shared = shared_memory();
   if (blockIdx.x < a.gold_blocks) {
-    const std::int64_t b = blockIdx.x;
-    follow_gold(a.topology, a.kept.scores.gold + b * a.T, a.kept.scores.length[b], shared,
-                a.stamps ? a.stamps + b * 2 * a.topology.Q : nullptr, a.kept.leaves + b);
+    follow_gold(a.topology, a.kept.scores.gold, a.T, a.kept.scores.length, std::int64_t{blockIdx.x} * a.gold_together,
+                a.batch, a.gold_together, shared, a.stamps, a.kept.leaves);
     return;
   }
   const std::uint32_t block = blockIdx.x - a.gold_blocks;
@@ -590,7 +665,7 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   // Smaller blocks where more than one finds room on a processor, which then has work while one of them waits.
   const std::int64_t taken = (s.on_chip ? s.layout.bytes : 0) + kHeadBytes + 1024;
   const auto at_once = [&](std::int32_t threads) { return std::int64_t{c.processors} * (kMostThreads<P> / threads); };
-  while (s.threads > kLeastThreads && s.blocks > at_once(s.threads) &&
+  while (s.threads > kLeastThreads<P> && s.blocks > at_once(s.threads) &&
          2 * kMostThreads<P> / s.threads * taken <= c.shared_bytes + 1024)
     s.threads /= 2;
   if (!s.on_chip) s.blocks = std::min<std::int64_t>(s.blocks, at_once(s.threads));
@@ -612,7 +687,7 @@ JoinWork<P> cut_join(Cutter& cutter, const DeviceConstraint::Impl& c, const Batc
   JoinWork<P> work{};
   work.chunk = s.chunk;
   work.chunks = s.chunks;
-  work.entries = wanted.transitions ? (c.join.dense + c.join.sparse_rounds + 3) / 4 * 4 : 0;
+  work.entries = wanted.transitions ? (c.join.dense + c.join.sparse.rounds + 3) / 4 * 4 : 0;
   work.sums = cutter.take<P>(chunks * static_cast<std::size_t>(work.entries));
   work.inverse = cutter.take<double>(chunks);
   work.room = cutter.take<P>(s.on_chip ? 0 : static_cast<std::size_t>(s.blocks * s.layout.bytes) / sizeof(P));
@@ -624,22 +699,27 @@ void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>
               const JoinWork<P>& work, const Expectation& wanted, cudaStream_t stream) {
   const Shape s = shape_of<P>(c, batch);
   const bool follows = pass.gold == Follows::join;
-  const std::uint32_t gold_blocks = follows ? static_cast<std::uint32_t>(batch.size) : 0;
+  const std::int32_t together = gold_together(c, s.threads / 32);
+  const auto gold_blocks = static_cast<std::uint32_t>(follows ? (batch.size + together - 1) / together : 0);
   const std::int64_t blocks = gold_blocks + s.blocks;
   if (blocks == 0) return;
   const int on_chip = kHeadBytes + static_cast<int>(s.on_chip ? s.layout.bytes : 0);
-  const int bytes = std::max(on_chip, follows ? gold_bytes(c) : 0);
+  const int bytes = std::max(on_chip, follows ? gold_bytes(c, together) : 0);
   const JoinArgs<P> args{c.join,
                          c.topology,
                          kept,
                          work,
                          s.layout,
                          batch.length,
+                         static_cast<std::uint32_t>(batch.size),
                          static_cast<std::uint32_t>(batch.size * s.chunks),
                          gold_blocks,
+                         together,
                          gold_bytes(c) > 0 ? nullptr : pass.stamps,
+                         pass.at_outs ? c.join.nodes : c.join.arrivals,
                          c.join.copied && pass.whole,
                          pass.at_outs,
+                         c.early,
                          wanted.gold != nullptr,
                          wanted.emissions,
                          batch.type};

@@ -109,7 +109,7 @@ struct Emit {
 constexpr std::int32_t kThinAtOuts = 2;
 
 bool can_be_at_outs(const DeviceJoin& join, std::int32_t threads) {
-  return (join.quad || join.dense_outs == 0) && join.dense_outs <= 4 * threads &&
+  return join.copied && (join.quad || join.dense_outs == 0) && join.dense_outs <= 4 * threads &&
          join.outs - join.dense_outs <= kThinAtOuts * threads;
 }
 
@@ -348,8 +348,8 @@ __global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(cons
   const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;
   if (blockIdx.y == 2) {
     if (static_cast<std::int32_t>(blockIdx.x) % blocks != 0) return;
-    std::int32_t* stamps = a.work.stamps ? a.work.stamps + b * 2 * a.topology.Q : nullptr;
-    follow_gold(a.topology, a.kept.scores.gold + b * a.T, a.kept.scores.length[b], shared, stamps, a.kept.leaves + b);
+    follow_gold(a.topology, a.kept.scores.gold, a.T, a.kept.scores.length, b, a.batch.size, 1, shared, a.work.stamps,
+                a.kept.leaves);
     return;
   }
   const int back = blockIdx.y;

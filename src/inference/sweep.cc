@@ -748,63 +748,105 @@ void find_quads(const Sweep& forward, const Sweep& backward, Join& join) {
   }
 }
 
-// Thin states' bigrams, by (a, b). Returns the label of each round.
-std::vector<std::int32_t> join_pairs(const Topology& t, const Sweep& forward, const std::vector<std::int32_t>& node_of,
-                                     const std::vector<std::int32_t>& place, Join& join) {
-  join.dense = static_cast<std::int32_t>(forward.entry.size());
-  struct Pairs {
-    std::vector<Source> list;
-    std::int32_t gain;
-  };
-  std::map<std::int32_t, Pairs> sparse;
-  for (std::int32_t o = forward.first_thin; o < forward.outs; ++o) {
-    const std::int32_t n = node_of[static_cast<std::size_t>(o)];
-    if (n < 0) continue;  // padding
-    const std::int32_t first = t.arrival_begin[t.node_state[n]], last = t.arrival_begin[t.node_state[n] + 1];
-    for (std::int32_t m = first; m < last; ++m) {
-      Pairs& pairs = sparse[t.arrival_label[m] * t.K + t.node_label[n]];
-      pairs.list.push_back({place[static_cast<std::size_t>(m)], o});
-      pairs.gain = (m - first) * forward.thin + o - forward.first_thin;
-    }
-  }
-  std::vector<std::int32_t> pair(forward.entry), label;
-  for (const auto& [ab, pairs] : sparse) {
-    join.sparse.insert(join.sparse.end(), pairs.list.begin(), pairs.list.end());
-    while (join.sparse.size() % 32 != 0) join.sparse.push_back({0, join.no_out});
-    pair.resize(static_cast<std::size_t>(join.dense + join.sparse_rounds()), ab);
-    join.sparse_gain.resize(static_cast<std::size_t>(join.sparse_rounds()), pairs.gain);
-    label.resize(static_cast<std::size_t>(join.sparse_rounds()), ab / t.K);
-  }
-  by_key(
-      static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K), pair.size(),
-      [&](std::size_t e) { return pair[e]; }, join.pair_begin, join.pair_entry);
-  return label;
-}
-
-// The groups' matrices cut into patches. Returns the label of each share.
-std::vector<std::int32_t> cut_patches(const Sweep& forward, Join& join) {
-  std::vector<std::int32_t> label;
-  for (const JoinGroup& group : join.groups) {
-    for (std::int32_t column = 0; column < group.width; column += kPatchColumns) {
-      for (std::int32_t row = 0; row < group.rows; row += kPatchRows) {
-        const std::int32_t entry = group.first_entry + row * group.width;
-        const JoinPatch patch{group.states,
-                              group.slots,
-                              group.width,
-                              std::min(kPatchRows, group.rows - row),
-                              std::min(kPatchColumns, group.width - column),
-                              group.first_place + row,
-                              group.first_out + column,
-                              entry + column,
-                              static_cast<std::int32_t>(label.size())};
-        join.patches.push_back(patch);
-        for (std::int32_t i = 0; i < patch.rows; ++i)
-          label.push_back(forward.entry[static_cast<std::size_t>(entry + i * group.width)] / forward.K);
+// Puts the pairs of each round in an order in which lanes that read at the same time read from different banks of a
+// chip's memory, as far as that goes. `lists`: by round; they become empty.
+void spread_banks(std::vector<std::vector<Source>>& lists, Source padding, JoinRounds& rounds) {
+  constexpr std::size_t banks = 32, lanes = kRoundLanes, together = kRoundsTogether;
+  const auto height = static_cast<std::size_t>(rounds.height);
+  rounds.pair.assign(lists.size() * height, padding);
+  for (std::size_t first = 0; first < lists.size(); first += together) {
+    for (std::size_t n = 0; n < height; n += lanes) {
+      int x[banks]{}, y[banks]{};  // how often each is read in this step
+      for (std::size_t i = 0; i < lanes * std::min(together, lists.size() - first); ++i) {
+        const std::size_t round = first + i / lanes;
+        std::vector<Source>& list = lists[round];
+        if (list.empty()) continue;
+        const auto reads = [&](const Source& s) {
+          return x[static_cast<std::size_t>(s.x) % banks] + y[static_cast<std::size_t>(s.y) % banks];
+        };
+        const auto best = std::min_element(list.begin(), list.end(),
+                                           [&](const Source& s, const Source& t) { return reads(s) < reads(t); });
+        ++x[static_cast<std::size_t>(best->x) % banks];
+        ++y[static_cast<std::size_t>(best->y) % banks];
+        rounds.pair[round * height + n + i % lanes] = *best;
+        list.erase(best);
       }
     }
   }
-  join.dense_shares = static_cast<std::int32_t>(label.size());
-  return label;
+}
+
+// `key`: [count] below `keys`, of things that pair_of(thing) stands for.
+template <class KeyOf, class PairOf>
+JoinRounds rounds_of(std::size_t keys, std::size_t count, Source padding, const KeyOf& key_of, const PairOf& pair_of) {
+  constexpr std::int32_t most = 32;
+  std::vector<std::int32_t> begin, order;
+  by_key(keys, count, key_of, begin, order);
+  JoinRounds rounds;
+  std::vector<std::vector<Source>> lists;
+  for (std::size_t key = 0; key < keys; ++key) {
+    for (std::int32_t i = begin[key]; i < begin[key + 1]; ++i) {
+      if ((i - begin[key]) % most == 0) lists.emplace_back();
+      lists.back().push_back(pair_of(static_cast<std::size_t>(order[static_cast<std::size_t>(i)])));
+    }
+    rounds.height =
+        std::max(rounds.height, round_up(std::min(most, begin[key + 1] - begin[key]), kRoundSteps * kRoundLanes));
+    rounds.key.resize(lists.size(), static_cast<std::int32_t>(key));
+    rounds.begin.push_back(rounds.rounds());
+  }
+  spread_banks(lists, padding, rounds);
+  return rounds;
+}
+
+// Thin states' bigrams, by (a, b).
+void join_pairs(const Topology& t, const Sweep& forward, const std::vector<std::int32_t>& node_of,
+                const std::vector<std::int32_t>& place, Join& join) {
+  join.dense = static_cast<std::int32_t>(forward.entry.size());
+  const std::size_t bigrams = static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K);
+  std::vector<std::int32_t> bigram;
+  std::vector<Source> pairs;
+  for (std::int32_t o = forward.first_thin; o < forward.outs; ++o) {
+    const std::int32_t n = node_of[static_cast<std::size_t>(o)];
+    if (n < 0) continue;  // padding
+    for (std::int32_t m = t.arrival_begin[t.node_state[n]]; m < t.arrival_begin[t.node_state[n] + 1]; ++m) {
+      bigram.push_back(t.arrival_label[m] * t.K + t.node_label[n]);
+      pairs.push_back({place[static_cast<std::size_t>(m)], o});
+    }
+  }
+  join.sparse = rounds_of(
+      bigrams, pairs.size(), {0, join.no_out}, [&](std::size_t i) { return bigram[i]; },
+      [&](std::size_t i) { return pairs[i]; });
+  std::vector<std::int32_t> pair(forward.entry);
+  pair.insert(pair.end(), join.sparse.key.begin(), join.sparse.key.end());
+  by_key(
+      bigrams, pair.size(), [&](std::size_t e) { return pair[e]; }, join.pair_begin, join.pair_entry);
+}
+
+void join_labels(const Topology& t, const Sweep& forward, const Sweep& backward, const std::vector<std::int32_t>& place,
+                 Join& join) {
+  const auto K = static_cast<std::size_t>(t.K);
+  join.arrivals = rounds_of(
+      K, static_cast<std::size_t>(t.arrivals), {0, backward.zero()}, [&](std::size_t m) { return t.arrival_label[m]; },
+      [&](std::size_t m) {
+        return Source{place[m], backward.cell(static_cast<std::int32_t>(m))};
+      });
+  if (!join.copied) return;
+  join.nodes = rounds_of(
+      K, static_cast<std::size_t>(t.nodes), {0, join.no_out}, [&](std::size_t n) { return t.node_label[n]; },
+      [&](std::size_t n) {
+        return Source{forward.cell(static_cast<std::int32_t>(n)), forward.out[n]};
+      });
+}
+
+void cut_patches(Join& join) {
+  for (const JoinGroup& group : join.groups) {
+    for (std::int32_t column = 0; column < group.width; column += kPatchColumns) {
+      for (std::int32_t row = 0; row < group.rows; row += kPatchRows) {
+        join.patches.push_back({group.states, group.slots, group.width, std::min(kPatchRows, group.rows - row),
+                                std::min(kPatchColumns, group.width - column), group.first_place + row,
+                                group.first_out + column, group.first_entry + row * group.width + column});
+      }
+    }
+  }
 }
 
 void join_ends(const Topology& t, const Sweep& forward, Join& join) {
@@ -826,15 +868,9 @@ Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
   join_outs(t, forward, backward, node_of, join);
   find_quads(forward, backward, join);
   join.places = round_up(join.places, 4);
-  std::vector<std::int32_t> label = cut_patches(forward, join);
-  const std::vector<std::int32_t> rounds = join_pairs(t, forward, node_of, place, join);
-  label.insert(label.end(), rounds.begin(), rounds.end());
-  std::vector<std::int32_t> order;
-  by_key(
-      static_cast<std::size_t>(t.K), label.size(), [&](std::size_t i) { return label[i]; }, join.share_begin, order);
-  join.share_at.resize(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i)
-    join.share_at[static_cast<std::size_t>(order[i])] = static_cast<std::int32_t>(i);
+  cut_patches(join);
+  join_pairs(t, forward, node_of, place, join);
+  join_labels(t, forward, backward, place, join);
   join_ends(t, forward, join);
   return join;
 }

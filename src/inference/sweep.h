@@ -170,12 +170,12 @@ struct Sweeps {
 Sweeps make_sweeps(const Topology& topology, std::int32_t most_warps);
 
 // What joins the two: a bigram's weight at a position is alpha at an arrival (m, a sum over forward cells), g, and y at
-// an out, a sum over the backward cells that a node flows into; a label's is the sum of its bigrams'. In the last
-// position it is alpha at the nodes where a sequence may end.
+// an out, a sum over the backward cells that a node flows into. A label's is the sum of alpha · y over its nodes, both
+// at its own position, or of m · beta over its arrivals; in the last position it is alpha at the nodes where a sequence
+// may end.
 //
 // Bigrams are sums over pairs (arrival, out) of one state: of a forward group's states all at once, patch by patch of
-// its matrix; of thin states in rounds of up to 32 pairs. Each row of a patch, and each round, has a share in what its
-// label weighs.
+// its matrix; of thin states in rounds.
 constexpr std::int32_t kPatchRows = 16, kPatchColumns = 24;
 
 struct JoinArrival {
@@ -198,7 +198,17 @@ struct JoinPatch {
   std::int32_t states, slots, width;  // as in JoinGroup
   std::int32_t rows, columns;         // up to kPatchRows, kPatchColumns
   std::int32_t place, out, entry;     // of its first row and column, in the first state
-  std::int32_t share;                 // of its first row
+};
+// Pairs whose products add up, in rounds of one label, or of one bigram. A warp does kRoundsTogether of them at a time,
+// each by kRoundLanes lanes: the pair that a lane of those does in its n-th step is round · height + n · kRoundLanes +
+// lane.
+constexpr std::int32_t kRoundLanes = 2, kRoundsTogether = 32 / kRoundLanes, kRoundSteps = 4;
+struct JoinRounds {
+  std::int32_t height = 0;             // pairs of a round, up to 32, and a multiple of kRoundSteps · kRoundLanes
+  std::vector<Source> pair;            // [rounds, height]
+  std::vector<std::int32_t> key;       // [rounds] label or bigram
+  std::vector<std::int32_t> begin{0};  // [keys + 1] the rounds of each
+  std::int32_t rounds() const { return static_cast<std::int32_t>(key.size()); }
 };
 struct Join {
   std::vector<JoinArrival> arrival;       // [rounds, 32] 32 arrivals of one label
@@ -220,19 +230,17 @@ struct Join {
   std::vector<std::int32_t> arrival_begin, arrival_source;  // [rounds · 32 + 1]
   std::vector<std::int32_t> out_begin, out_target;          // [outs + 1]
 
+  JoinRounds nodes;     // by label, x: forward cell, y: out; none if not copied
+  JoinRounds arrivals;  // by label, x: place, y: backward cell
+
   // Bigrams: dense in the forward groups' matrices, the rest in rounds.
-  std::int32_t dense = 0;      // entries of the forward groups' matrices
-  std::vector<Source> sparse;  // [sparse rounds, 32] x: place, y: out
-  std::int32_t sparse_rounds() const { return static_cast<std::int32_t>(sparse.size() / 32); }
-  std::vector<std::int32_t> sparse_gain;  // [sparse rounds] → the forward sweep's thin entries
-  std::vector<std::int32_t> pair_begin;   // [K·K + 1] the dense entries, and dense + a sparse round, of each (a, b)
+  std::int32_t dense = 0;                // entries of the forward groups' matrices
+  JoinRounds sparse;                     // by bigram, x: place, y: out
+  std::vector<std::int32_t> pair_begin;  // [K·K + 1] the dense entries, and dense + a sparse round, of each (a, b)
   std::vector<std::int32_t> pair_entry;
 
-  std::int32_t dense_shares = 0;          // the patches'; the sparse rounds' come behind
-  std::vector<std::int32_t> share_begin;  // [K + 1] shares by label
-  std::vector<std::int32_t> share_at;     // [shares] where a share lies among those
-  std::vector<std::int32_t> end_begin;    // [K + 1] the nodes of each label where a sequence may end
-  std::vector<std::int32_t> end_cell;     // forward cells
+  std::vector<std::int32_t> end_begin;  // [K + 1] the nodes of each label where a sequence may end
+  std::vector<std::int32_t> end_cell;   // forward cells
 };
 Join make_join(const Topology& topology, const Sweep& forward, const Sweep& backward);
 

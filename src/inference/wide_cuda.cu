@@ -215,9 +215,10 @@ __device__ void write_labels(const Args& a, const Slot& s, std::int64_t row, con
 __device__ Wide entry_weight(const Args& a, const Slot& s, std::int32_t entry) {
   Wide sum = kWideZero;
   if (entry >= a.join.dense) {
-    const Source* pair = a.join.sparse + 32 * (entry - a.join.dense);
+    const DeviceRounds& sparse = a.join.sparse;
+    const Source* pair = sparse.pair + sparse.height * (entry - a.join.dense);
 #pragma unroll 4
-    for (std::int32_t k = 0; k < 32; ++k) sum = sum + s.m[pair[k].x] * s.y[pair[k].y];
+    for (std::int32_t k = 0; k < sparse.height; ++k) sum = sum + s.m[pair[k].x] * s.y[pair[k].y];
     return sum;
   }
   std::int32_t k = 0;
@@ -372,6 +373,7 @@ __device__ void draw_paths(const Args& a, const Slot& s, std::int64_t b) {
 
 template <class Index>
 __global__ void __launch_bounds__(kThreads) wide_kernel(const __grid_constant__ Args a) {
+  wait_for_kernel_before();
   bool ready = false;
   const Slot slot(a, static_cast<std::int32_t>(blockIdx.x));
   for (std::int64_t b = blockIdx.x; b < a.batch.size; b += gridDim.x) {
@@ -388,11 +390,11 @@ __global__ void __launch_bounds__(kThreads) wide_kernel(const __grid_constant__ 
   }
 }
 
-void launch(const Args& args, cudaStream_t stream) {
+void launch(const Args& args, bool early, cudaStream_t stream) {
   const bool narrow = args.forward.narrow && args.backward.narrow;
   const auto blocks = static_cast<unsigned>(args.work.slots);
   auto* kernel = narrow ? wide_kernel<std::uint16_t> : wide_kernel<std::int32_t>;
-  launch_kernel(kernel, blocks, kThreads, 0, stream, args, "in wide arithmetic");
+  launch_kernel(kernel, blocks, kThreads, 0, stream, args, "in wide arithmetic", early);
 }
 
 }  // namespace
@@ -415,12 +417,12 @@ WideWork cut_wide(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& 
 
 void again_wide(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted, const Present& present,
                 const WideWork& work, cudaStream_t stream) {
-  launch({c.forward, c.backward, c.join, c.topology, batch, wanted, {}, present, work, false}, stream);
+  launch({c.forward, c.backward, c.join, c.topology, batch, wanted, {}, present, work, false}, c.early, stream);
 }
 
 void sample_wide(const DeviceConstraint::Impl& c, const Batch& batch, const Samples& samples, const Present& present,
                  const WideWork& work, cudaStream_t stream) {
-  launch({c.forward, c.backward, c.join, c.topology, batch, {}, samples, present, work, true}, stream);
+  launch({c.forward, c.backward, c.join, c.topology, batch, {}, samples, present, work, true}, false, stream);
 }
 
 }  // namespace regccrf::cuda

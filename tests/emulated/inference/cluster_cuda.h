@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <cstring>
+
 namespace regccrf::cuda {
 
 inline char* shared_memory() { return emulated::shared_memory(); }
@@ -30,6 +32,14 @@ void send(T* at, std::uint32_t rank, T value, Mailbox* box) {
     *there = value;
     box_there->bytes -= static_cast<std::int32_t>(sizeof(T));
     box_there->look();
+  });
+}
+
+inline void fetch(void* to, const void* from, std::uint32_t bytes, Mailbox* box) {
+  emulated::later(0, [=] {
+    std::memcpy(to, from, bytes);
+    box->bytes -= static_cast<std::int32_t>(bytes);
+    box->look();
   });
 }
 
