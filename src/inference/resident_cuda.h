@@ -111,7 +111,7 @@ class ResidentSteps {
   __device__ void load_gains(const SweepView<Index>& view, const P* matrix, const P* thin_matrix) {
     thin_.load_gains(view, thin_matrix);
     if (lanes_ == 0) return;
-    const Unit unit = view.unit[view.warp_begin[threadIdx.x / 32]];
+    const Unit unit = view.unit[threadIdx.x / 32];
     const SweepGroup group = view.group[unit.group];
     const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
 #pragma unroll
@@ -126,6 +126,18 @@ class ResidentSteps {
 #pragma unroll
         for (std::int32_t n = 0; n < 4; ++n) gain_[k][o + n] = four[n];
       }
+    }
+  }
+
+  // The same from gains in the order of Sweep::gain_entry.
+  __device__ void load_gains_by_thread(const SweepView<Index>& view, const P* gains, const P* thin_matrix) {
+    thin_.load_gains(view, thin_matrix);
+    if (lanes_ == 0) return;
+    const P* first = gains + first_gain_;
+#pragma unroll
+    for (std::int32_t k = 0; k < kSlots; ++k) {
+      load4(first + k * gain_row_, gain_[k]);
+      load4(first + k * gain_row_ + (gain_row_ - 4) / 2, gain_[k] + 4);
     }
   }
 
@@ -182,13 +194,15 @@ class ResidentSteps {
  private:
   __device__ void load_outs(const SweepView<Index>& view) {
     const std::int32_t warp = threadIdx.x / 32;
-    if (warp >= view.warps || view.warp_begin[warp] == view.warp_begin[warp + 1]) return;
-    const Unit unit = view.unit[view.warp_begin[warp]];
+    if (warp >= view.resident_units) return;
+    const Unit unit = view.unit[warp];
     const SweepGroup group = view.group[unit.group];
     const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
     lanes_ = unit.lanes;
     part_ = at.part;
     plane_ = group.planes > 1 ? bytes_of<P>(group.states * group.stride) : 0;
+    first_gain_ = group.first_gain + (at.tile * unit.lanes + at.part) * 4;
+    gain_row_ = gain_row(group.tiles, unit.lanes);
     const std::int32_t first = at.tile * kTile + at.first_own();
 #pragma unroll
     for (std::int32_t r = 0; r < kRepeats; ++r) {
@@ -222,7 +236,7 @@ class ResidentSteps {
     for (std::int32_t k = 0; k < kSlots; k += 4) load4(row + k, x + k);
   }
 
-  std::int32_t lanes_ = 0, part_ = 0;
+  std::int32_t lanes_ = 0, part_ = 0, first_gain_ = 0, gain_row_ = 0;
   std::uint32_t row_[kRepeats] = {}, plane_ = 0;  // where its slots' cells begin; from there to their second sources
   P gain_[kSlots][kTile];
   Two<P> out_[kRepeats][kOuts];  // cell and label of its outs

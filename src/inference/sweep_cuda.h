@@ -66,7 +66,7 @@ struct SweepView {
   const Pair<Index>* thin_source;
   const std::int32_t* extra_begin;
   const Index* extra_source;
-  std::int32_t K, outs, cells, extras, thin, first_thin, thin_slots, warps, trash, tensor_units;
+  std::int32_t K, outs, cells, extras, thin, first_thin, thin_slots, warps, trash, resident_units, tensor_units;
   bool two;
 
   __device__ SweepView(const DeviceSweep& sweep, const char* hot, int resident)
@@ -90,6 +90,7 @@ struct SweepView {
         thin_slots(sweep.thin_slots),
         warps(sweep.warps[resident]),
         trash(sweep.trash),
+        resident_units(sweep.resident_units),
         tensor_units(sweep.tensor_units),
         two(sweep.two != 0) {}
 

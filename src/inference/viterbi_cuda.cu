@@ -3,11 +3,11 @@
 // two of its warps follow it outwards: each finds the next step again from the scores of its own state's slots, so no
 // backpointer is ever written.
 //
-// Small automata go the way of viterbi_resident_cuda.cu, large ones that of this file, in float. Scores are then kept
-// relative to the best of the step before; three roundings a step on the path found and on the one that might have been
-// better, each at most half a unit in the last place of the largest number seen. Where that is below the tolerance the
-// path stands; else, and where the other way says so, the sequence is done again in double. A path's score is summed
-// again in double.
+// Small automata go the way of viterbi_resident_cuda.cu where the device has clusters; all others that of this file, in
+// float. Scores are then kept relative to the best of the step before; three roundings a step on the path found and on
+// the one that might have been better, each at most half a unit in the last place of the largest number seen. Where
+// that is below the tolerance the path stands; else, and where the other way says so, the sequence is done again in
+// double. A path's score is summed again in double.
 #include <algorithm>
 #include <limits>
 
@@ -73,13 +73,6 @@ struct Args {
 };
 
 // --- towards the middle
-
-// Integers ordered as floats are.
-__device__ inline std::int32_t ordered(float x) {
-  const std::int32_t bits = __float_as_int(x);
-  return bits ^ ((bits >> 31) & 0x7fffffff);
-}
-__device__ inline float from_ordered(std::int32_t x) { return __int_as_float(x ^ ((x >> 31) & 0x7fffffff)); }
 
 template <class P>
 struct Emit {
@@ -284,8 +277,9 @@ __device__ Meeting meet(const Args<P, Score>& a, std::int32_t T) {
 // Both halves of a sequence are there: its answer.
 template <class P, class Score, class Index>
 __device__ void answer(const Args<P, Score>& a, std::int32_t T) {
-  const Answer answer(a.best, a.batch, T, a.topology.K);
-  answer.clear(a.scores);
+  const Answer answer(a.best, a.batch, blockIdx.x, T, a.topology.K);
+  answer.clear_path(0);
+  if (threadIdx.x < 32) answer.judge(a.scores);
   if (threadIdx.x == 0 && a.redo) a.redo[answer.b] = 0;
   __syncthreads();
   const Meeting meeting = T > 0 ? meet(a, T) : Meeting{{-1, -1}};

@@ -1,5 +1,5 @@
 // What the two ways to find best paths on a device share (viterbi_cuda.cu, viterbi_resident_cuda.cu): two blocks walk
-// towards each other from the ends of a sequence, and the one that comes last joins the halves and writes the answer.
+// towards each other from the ends of a sequence, and where they meet the halves are joined.
 #pragma once
 
 #include "inference/expectation_cuda.h"
@@ -10,6 +10,13 @@ namespace regccrf::cuda {
 
 // How far the score of a path that is taken may lie below the best, relative to it: half of what float32 promises.
 constexpr double kTolerance = 0.5e-5;
+
+// Integers ordered as floats are.
+__device__ inline std::int32_t ordered(float x) {
+  const std::int32_t bits = __float_as_int(x);
+  return bits ^ ((bits >> 31) & 0x7fffffff);
+}
+__device__ inline float from_ordered(std::int32_t x) { return __int_as_float(x ^ ((x >> 31) & 0x7fffffff)); }
 
 // The position at which the two halves of a sequence of T positions, not 0, meet; the steps from its begin, and from
 // its end. `share`: of 256 steps, how many are done from the begin.
@@ -47,7 +54,7 @@ struct Meeting {
   std::int32_t cell[2];
 };
 
-// One sequence's answer, by the block that comes last.
+// One sequence's answer, by a block.
 struct Answer {
   const Best& best;
   const Batch& batch;
@@ -55,18 +62,22 @@ struct Answer {
   std::int32_t T, K;
   std::int32_t* path;  // [T]
 
-  __device__ Answer(const Best& best_, const Batch& batch_, std::int32_t T_, std::int32_t K_)
-      : best(best_), batch(batch_), b(blockIdx.x), T(T_), K(K_), path(best_.labels + blockIdx.x * batch_.length) {}
+  __device__ Answer(const Best& best_, const Batch& batch_, std::int64_t b_, std::int32_t T_, std::int32_t K_)
+      : best(best_), batch(batch_), b(b_), T(T_), K(K_), path(best_.labels + b_ * batch_.length) {}
 
-  // Before anything else: no labels, and the status but for Outcome::impossible. Meets.
+  // No labels from position `first` on.
+  __device__ void clear_path(std::int64_t first) const {
+    for (std::int64_t t = first + threadIdx.x; t < batch.length; t += blockDim.x) path[t] = -1;
+  }
+  // The status but for Outcome::impossible, by a warp.
   template <class Score>
-  __device__ void clear(const Prepared<Score>& scores) const {
-    for (std::int64_t t = threadIdx.x; t < batch.length; t += blockDim.x) path[t] = -1;
+  __device__ void judge(const Prepared<Score>& scores) const {
     const double* shift = scores.shift + b * batch.length;
     bool bad = false;
-    for (std::int32_t t = threadIdx.x; t < T; t += blockDim.x) bad |= isnan(shift[t]);
-    bad = __syncthreads_or(bad);
-    if (threadIdx.x != 0) return;
+#pragma unroll 4
+    for (std::int32_t t = threadIdx.x % 32; t < T; t += 32) bad |= isnan(shift[t]);
+    bad = __any_sync(0xffffffffu, bad);
+    if (threadIdx.x % 32 != 0) return;
     Status status{static_cast<std::int32_t>(Outcome::fine), 0, 0, T};
     if (bad) {
       status.outcome = static_cast<std::int32_t>(Outcome::bad_score);
@@ -98,8 +109,7 @@ struct Answer {
 
 // viterbi_resident_cuda.cu: resident sweeps, in whole numbers. Sets `redo`, [B], to 1 for what needs double.
 struct ResidentWork {
-  std::uint32_t* kept[2];  // [B, steps, cells] forward and backward, by step
-  std::uint64_t* taken;    // [B, 2] taken off the costs of a half
+  std::uint32_t* kept[2];  // [B, steps, cells] forward and backward: the first steps, if not all have room on chip
 };
 bool resident_fits(const DeviceConstraint::Impl& c, const Batch& batch);
 ResidentWork cut_resident(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch);
