@@ -523,8 +523,8 @@ TYPED_TEST(Cuda, ExtremeScoresInPieces) {
   }
 }
 
-// Paths that are worth most although they look hopeless from both ends: they vanish from alpha at the beginning and from
-// beta at the end.
+// Paths that are worth most although they look hopeless from both ends: they vanish from alpha at the beginning and
+// from beta at the end.
 TYPED_TEST(Cuda, PathsThatVanishFromBothEnds) {
   const auto check = [](const Automaton& automaton, const oracle::Scores& scores, int steps) {
     const cuda::DeviceConstraint there(Constraint::from_automaton(automaton, numbered_labels(scores.labels)));
@@ -569,6 +569,44 @@ TYPED_TEST(Cuda, PathsThatVanishFromBothEnds) {
     check(automaton, scores, random.between(1, T - 1));
     if (this->HasFailure()) return;
   }
+}
+
+// Little weight at the first position, at the last, and at both: numbers vanish where nothing is done with them later.
+TYPED_TEST(Cuda, LowAtTheEdges) {
+  for (int i = 0; i < cases(600, 100); ++i) {
+    Random random(static_cast<std::uint64_t>(i) + 50000);
+    const int labels = random.between(2, 5), T = random.between(1, 3);
+    const Automaton automaton =
+        i % 2 ? oracle::random_automaton(random, oracle::automaton_kinds[i / 2 % 3], labels, random.between(1, 5))
+              : compile(Language::parse("A | B | C C | A B C")).automaton();
+    const int K = i % 2 ? labels : 3;
+    oracle::Scores scores = oracle::random_scores(random, oracle::score_kinds[0], T, K, true);
+    for (auto* numbers : {&scores.emissions, &scores.start, &scores.end}) {
+      const double depth = random.between(0, 3) * (i % 4 < 2 ? 30 : 250);
+      for (double& x : *numbers)
+        x = static_cast<float>(random.chance(0.2) ? x : x - depth * (0.9 + 0.1 * random.normal()));
+    }
+    SCOPED_TRACE("case " + std::to_string(i));
+    const oracle::DenseResult expected = oracle::dense(automaton, scores);
+    const auto got = run_expectation(cuda::DeviceConstraint(Constraint::from_automaton(automaton, numbered_labels(K))),
+                                     one<TypeParam>(scores));
+    expect_value(expected.log_z, got.value.at(0), tolerance<TypeParam>, "log_z");
+    if (expected.log_z != -inf) expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "marginals");
+    if (this->HasFailure()) return;
+  }
+}
+
+// Scores that add up to nothing over many steps, each of which takes off as much as it brings.
+TYPED_TEST(Cuda, LargeScoresThatCancel) {
+  const Constraint forced = compile(Language::parse("B* & [A B]*"));
+  Ragged<TypeParam> x(forced, 1, cases(3000, 700), 0.0, 23, false);
+  std::fill(x.mask.begin(), x.mask.end(), 1);
+  const auto other = static_cast<std::size_t>(*forced.labels().find("A"));
+  for (std::size_t i = 0; i < x.emissions.size(); i += 2)
+    x.emissions[i + other] = static_cast<TypeParam>(400 + i % 290);
+  std::fill(x.transitions.begin(), x.transitions.end(), TypeParam{0});
+  const auto got = run_expectation(cuda::DeviceConstraint(forced), x.there());
+  EXPECT_NEAR(got.value.at(0), 0, 1e-10);
 }
 
 // As long as to leave no room on chip for backpointers, on a small device: two pieces, and as many as there are steps.

@@ -400,6 +400,20 @@ TEST(Numbers, APathThatVanishesFromBothEndsIsCounted) {
   }
 }
 
+// Scores that add up to nothing over many steps, each of which takes off as much as it brings.
+TEST(Numbers, LargeScoresThatCancelLeaveNothing) {
+  constexpr std::size_t T = 10000;
+  const Constraint forced = compile(Language::parse("B* & [A B]*"));
+  const auto other = static_cast<std::size_t>(*forced.labels().find("A"));
+  std::vector<double> h(2 * T, 0.0), g(4, 0.0);
+  for (std::size_t t = 0; t < T; ++t) h[2 * t + other] = 400 + static_cast<double>(t % 290);
+  Scores<double> scores;
+  scores.labels = 2;
+  scores.emissions = h;
+  scores.transitions = g;
+  EXPECT_NEAR(log_z(forced, scores).at(0), 0, 1e-10);
+}
+
 TEST(Numbers, AForcedPathFallsBackAndIsRight) {
   // The only legal ending needs what every step before it thinks impossible.
   const std::int64_t T = 50;

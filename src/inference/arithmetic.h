@@ -39,6 +39,11 @@ class Sum {
     rest_ += std::abs(sum_) >= std::abs(x) ? (sum_ - next) + x : (x - next) + sum_;
     sum_ = next;
   }
+  // A product, and what rounding it loses.
+  void add(double x, double y) {
+    add(x * y);
+    rest_ += std::fma(x, y, -(x * y));
+  }
   double value() const { return sum_ + rest_; }
 
  private:

@@ -6,7 +6,8 @@
 //           is still a normal number, so that a sum is 0 where nothing leads and nowhere else; the least gain decides
 //           how low the floor can be (floor_for).
 //   beta    what may have come from rounding tiny numbers is taken off, and what is less than that is 0.
-// To have as much room as there is, a step's largest number is not brought to 1 but to 2^alpha_peak or 2^beta_peak.
+// To have as much room as there is, a step's largest number is not brought to 1 but to 2^alpha_peak or 2^beta_peak,
+// which leaves some above for two steps' sums of many numbers. What grows out of that is noticed.
 //
 // So the sum over all paths that alpha finds at the end is no less than the true one, and what beta finds at the
 // beginning is no more. If they agree, both are right; and so is every position between, since alpha · beta there lies
@@ -23,8 +24,8 @@ template <class P>
 struct Bounds;
 template <>
 struct Bounds<float> {
-  static constexpr std::int32_t alpha_peak = 104, beta_peak = 64;
-  static constexpr float alpha_top = 0x1p104f, beta_top = 0x1p64f;
+  static constexpr std::int32_t alpha_peak = 96, beta_peak = 64;
+  static constexpr float alpha_top = 0x1p96f, beta_top = 0x1p64f;
   static constexpr float least_gain = 0x1p-121f, least_sum = 0x1p-125f;
   static constexpr float lift = 0x1p126f;  // brings whatever is not 0 above a floor
   static constexpr float normal = 0x1p-126f, least = 0x1p-149f;

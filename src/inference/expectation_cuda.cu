@@ -9,6 +9,7 @@
 // A sequence is trusted where alpha and beta find the same sum over all paths, each from its own end (bounds_cuda.h).
 #include "inference/bounds_cuda.h"
 #include "inference/expectation_cuda.h"
+#include "inference/wide.h"
 #include "inference/wide_cuda.h"
 
 namespace regccrf::cuda {
@@ -62,8 +63,9 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   for (std::int32_t t = threadIdx.x; t < T; t += kThreads) sum[of_paths].add(a.kept.scores.shift[at + t]);
   if (threadIdx.x == kThreads / 2 && T > 0) {
     for (int n = 0; n < 2; ++n) sum[of_paths].add(a.kept.scores.shifts[1 + n]);
-    sum[of_paths].add(a.kept.scores.shifts[0] * (T - 1));
-    sum[of_paths].add(taken * 0.693147180559945309417232121458);
+    sum[of_paths].add(a.kept.scores.shifts[0], T - 1);
+    sum[of_paths].add(kLn2, static_cast<double>(taken));
+    sum[of_paths].add(kLn2Rest, static_cast<double>(taken));
     sum[of_paths].add(::log(z));
   }
   if (T > 0) sum[of_beta] = from_beta<P, kThreads>(a, b);
@@ -76,9 +78,10 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   if (T > 0 && !agree(z, apart, sum[of_beta].value(), Bounds<P>::agree)) a.kept.flag[b] = 1;
   double value = T > 0 ? sum[of_paths].value() : a.topology.empty ? 0.0 : -INFINITY;
   Status& status = a.wanted.status[b];
+  bool outside = false;
   if (a.wanted.gold) {
     const double gold = sum[of_gold].value();
-    const bool outside = a.kept.leaves[b] >= 0 || gold == -INFINITY;
+    outside = a.kept.leaves[b] >= 0 || gold == -INFINITY;
     value = outside ? INFINITY : value - gold;
     if (outside && status.outcome == 0) {
       status.outcome = static_cast<std::int32_t>(Outcome::outside);
@@ -91,7 +94,7 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   const bool bad = status.outcome == static_cast<std::int32_t>(Outcome::bad_score) ||
                    status.outcome == static_cast<std::int32_t>(Outcome::bad_transition);
   a.wanted.value[b] = bad ? NAN : value;
-  if (bad || (a.wanted.gold && value == INFINITY)) a.kept.flag[b] = 2;  // nothing to do again; counts are zeros
+  if (bad || outside) a.kept.flag[b] = 2;  // nothing to do again; counts are zeros
 }
 
 // How often gold has each of `kCount` bigrams from `first` on. The whole block takes part.

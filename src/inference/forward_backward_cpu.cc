@@ -100,8 +100,9 @@ class FastPass {
     const double steps = static_cast<double>(sequence_.T - 1);
     peaks_.add(gains_.start_peak);
     peaks_.add(gains_.end_peak);
-    peaks_.add(gains_.g_peak * steps);
-    peaks_.add(static_cast<double>(exponents_) * kLn2);
+    peaks_.add(gains_.g_peak, steps);
+    peaks_.add(kLn2, static_cast<double>(exponents_));
+    peaks_.add(kLn2Rest, static_cast<double>(exponents_));
     peaks_.add(std::log(z));
     log_z_ = peaks_.value();
     inverse_z_ = static_cast<P>(1 / z);

@@ -186,7 +186,7 @@ __device__ void set_head(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& 
     head.scale[j] = power(min(max(scale, -most), most));
     // Products are of alpha, and its largest is 2^alpha_peak once the next step has taken its part off.
     head.least[j] =
-        j < chunk.bigrams ? fmax(Bounds<P>::least_z * power(-exponents.alpha[j]), Bounds<P>::least_product) : 0;
+        fmax(j < chunk.bigrams ? Bounds<P>::least_z * power(-exponents.alpha[j]) : 0, Bounds<P>::least_product);
   }
   head.first = power(min(largest + room, more));
   head.task = 0;

@@ -277,8 +277,9 @@ HWY_INLINE FastResult run(const OneState& gains, const Sequence<double>& sequenc
   if (!(z > 0) || !pass.backward(1 / z)) return {false, kNone};
   log_z.add(gains.start_peak);
   log_z.add(gains.end_peak);
-  log_z.add(gains.g_peak * static_cast<double>(sequence.T - 1));
-  log_z.add(static_cast<double>(exponents) * kLn2);
+  log_z.add(gains.g_peak, static_cast<double>(sequence.T - 1));
+  log_z.add(kLn2, static_cast<double>(exponents));
+  log_z.add(kLn2Rest, static_cast<double>(exponents));
   log_z.add(std::log(z));
   for (int a = 0; counts.start && a < gains.K; ++a) counts.start[a] += pass.first[a];
   for (int a = 0; counts.end && a < gains.K; ++a) counts.end[a] += pass.last[a];

@@ -287,6 +287,7 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
 
   const bool notes = team.leads();
   std::int64_t taken = 0;
+  unsigned most = 0;
   for (std::int32_t n = 1; n < T; ++n) {
     const auto loaded = steps.load(now);
     const unsigned seen = team.look(n - 1);
@@ -304,7 +305,9 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
     }
     auto sums = steps.multiply(loaded);
     std::int32_t e;
-    const P scale = scale_of(team.peak(seen), e, P{}, kPeak<kBack, P>);
+    const unsigned peak = team.peak(seen);
+    const P scale = scale_of(peak, e, P{}, kPeak<kBack, P>);
+    most = max(most, peak);
     largest = 0;
     steps.finish(
         sums, now,
@@ -317,6 +320,7 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
     next = swap;
   }
   if constexpr (Steps::kResident) leave();
+  if (notes && most >= high_word(static_cast<P>(INFINITY))) a.kept.flag[b] = 1;
   if (sizeof(P) == 8 && Team::kAlone && inside) taken += a.boundaries.exponent[kBack][boundary];
   if (kBack ? piece.number == 0 : piece.number + 1 == piece.of) {
     if (notes) a.kept.taken[kBack][b] = taken - kPeak<kBack, P>;

@@ -56,6 +56,11 @@ struct Exact {
     rest += fabs(sum) >= fabs(x) ? (sum - next) + x : (x - next) + sum;
     sum = next;
   }
+  // A product, and what rounding it loses.
+  __device__ void add(double x, double y) {
+    add(x * y);
+    rest += fma(x, y, -(x * y));
+  }
   __device__ double value() const { return sum + rest; }
 };
 

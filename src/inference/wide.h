@@ -25,7 +25,7 @@ struct Wide {
 
 constexpr std::int64_t kZeroExponent = std::numeric_limits<std::int64_t>::min() / 8;
 constexpr Wide kWideZero{0, kZeroExponent};
-constexpr double kLn2 = 0.693147180559945309417232121458;
+constexpr double kLn2 = 0.693147180559945309417232121458, kLn2Rest = 2.3190468138462996e-17;  // and what that lacks
 
 // 2^-d, d ≥ 0; 0 where that is below the normal range.
 REGCCRF_BOTH inline double exp2_down(std::int64_t d) {
