@@ -183,16 +183,29 @@ __device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team
 // small as that; backwards the step from beta at the meeting to the position before it, since beta there is on nodes,
 // and cells are arrivals.
 template <class P>
-__device__ P at_boundary(const Args<P>& a, const double* alpha, std::int32_t node, const P* row) {
+__device__ std::int64_t boundary_of(const Args<P>& a, std::int32_t piece) {
+  return std::int64_t{blockIdx.x} * a.pieces.count + piece;
+}
+template <class P>
+__device__ P at_boundary(const Args<P>& a, const double* alpha, double floor, std::int32_t node, const P* row) {
   if (!(row[a.topology.node_label[node]] > P{0})) return 0;
-  return static_cast<P>(max(alpha[node] * Bounds<double>::alpha_top, Bounds<double>::boundary));
+  return static_cast<P>(max(alpha[node] * Bounds<double>::alpha_top, floor));
+}
+// The floor: 0 if nothing can have been lost on the way to the piece. The whole block takes part.
+template <class P>
+__device__ double boundary_floor(const Args<P>& a, std::int32_t piece) {
+  const std::int32_t* lost = a.boundaries.lost + std::int64_t{blockIdx.x} * a.pieces.count;
+  bool some = false;
+  for (std::int32_t n = threadIdx.x; n < piece; n += blockDim.x) some = some || lost[n] != 0;
+  return __syncthreads_or(some) ? Bounds<double>::boundary : 0;
 }
 template <bool kBack, class P>
-__device__ unsigned begin_at_boundary(const Args<P>& a, std::int64_t piece, const P* row, P* now) {
+__device__ unsigned begin_at_boundary(const Args<P>& a, std::int32_t number, const P* row, P* now) {
   const DeviceTopology& top = a.topology;
+  const std::int64_t boundary = boundary_of(a, number);
   unsigned largest = 0;
   if constexpr (kBack) {
-    const double* beta = a.boundaries.beta + piece * a.boundaries.width;
+    const double* beta = a.boundaries.beta + boundary * a.boundaries.width;
     for (std::int32_t m = threadIdx.x; m < top.arrivals; m += blockDim.x) {
       const std::int32_t label = top.arrival_label[m], state = top.arrival_state[m];
       double sum = 0;
@@ -205,9 +218,9 @@ __device__ unsigned begin_at_boundary(const Args<P>& a, std::int64_t piece, cons
       largest = max(largest, high_word(v));
     }
   } else {
-    const double* alpha = a.boundaries.alpha + piece * a.boundaries.width;
+    const double *alpha = a.boundaries.alpha + boundary * a.boundaries.width, floor = boundary_floor(a, number);
     for (std::int32_t i = threadIdx.x; i < top.nodes; i += blockDim.x) {
-      const P v = at_boundary(a, alpha, i, row);
+      const P v = at_boundary(a, alpha, floor, i, row);
       now[top.node_cell[i]] = v;
       largest = max(largest, high_word(v));
     }
@@ -217,14 +230,14 @@ __device__ unsigned begin_at_boundary(const Args<P>& a, std::int64_t piece, cons
 
 // Whether a piece's alpha at its end is no more than what the next begins with: `shift` brings it to that one's scale.
 template <class P>
-__device__ void check_boundary(const Args<P>& a, std::int64_t boundary, const P* row, const P* now,
-                               std::int64_t shift) {
+__device__ void check_boundary(const Args<P>& a, std::int32_t number, const P* row, const P* now, std::int64_t shift) {
   constexpr double rounding = 1e-12;
   constexpr std::int64_t most = 4096;  // more than exponents differ by
-  const double* alpha = a.boundaries.alpha + boundary * a.boundaries.width;
+  const double *alpha = a.boundaries.alpha + boundary_of(a, number) * a.boundaries.width,
+               floor = boundary_floor(a, number);
   for (std::int32_t i = threadIdx.x; i < a.topology.nodes; i += blockDim.x) {
     const auto mine = static_cast<double>(now[a.topology.node_cell[i]]);
-    const auto next = static_cast<double>(at_boundary(a, alpha, i, row));
+    const auto next = static_cast<double>(at_boundary(a, alpha, floor, i, row));
     if (scalbn(mine, static_cast<int>(min(max(shift, -most), most))) > next * (1 + rounding))
       a.kept.flag[blockIdx.x] = 1;
   }
@@ -234,10 +247,10 @@ __device__ void check_boundary(const Args<P>& a, std::int64_t boundary, const P*
 // piece counts from the boundary's exponent, this one from `taken`.
 template <bool kBack, class P>
 __device__ void connect(const Args<P>& a, const Piece& piece, std::int64_t taken, const P* row, const P* now) {
+  const std::int32_t number = piece.number + (kBack ? 0 : 1);
   const std::int64_t b = blockIdx.x, at = b * a.T + (kBack ? piece.first - 1 : piece.last + 1),
-                     boundary = b * a.pieces.count + piece.number + (kBack ? 0 : 1),
-                     e = a.boundaries.exponent[kBack][boundary] - taken;
-  if (!kBack) check_boundary(a, boundary, row, now, -e);
+                     e = a.boundaries.exponent[kBack][boundary_of(a, number)] - taken;
+  if (!kBack) check_boundary(a, number, row, now, -e);
   if (threadIdx.x != 0) return;
   constexpr std::int64_t most = 1021;  // as in scale_of
   a.kept.exponent[kBack][at] = static_cast<std::int32_t>(min(max(e, -most), most));
@@ -258,7 +271,7 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
   if (!piece.there()) return;
   // Whether it begins where pieces meet; a scan is in double, and by blocks alone.
   const bool inside = sizeof(P) == 8 && Team::kAlone && (kBack ? piece.number + 1 < piece.of : piece.number > 0);
-  const std::int64_t boundary = b * a.pieces.count + piece.number + (kBack ? 1 : 0);
+  const std::int32_t boundary = piece.number + (kBack ? 1 : 0);
   const std::int32_t T = piece.last - piece.first + (kBack && inside ? 0 : 1), given = !kBack && inside ? 1 : 0;
   constexpr std::int64_t step = kBack ? -1 : 1;
   const std::int64_t first = b * a.T + piece.first, begin = first + (kBack ? T - 1 : 0);
@@ -321,7 +334,7 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
   }
   if constexpr (Steps::kResident) leave();
   if (notes && most >= high_word(static_cast<P>(INFINITY))) a.kept.flag[b] = 1;
-  if (sizeof(P) == 8 && Team::kAlone && inside) taken += a.boundaries.exponent[kBack][boundary];
+  if (sizeof(P) == 8 && Team::kAlone && inside) taken += a.boundaries.exponent[kBack][boundary_of(a, boundary)];
   if (kBack ? piece.number == 0 : piece.number + 1 == piece.of) {
     if (notes) a.kept.taken[kBack][b] = taken - kPeak<kBack, P>;
   } else if (sizeof(P) == 8 && Team::kAlone) {

@@ -13,8 +13,9 @@
 // Gold is followed likewise: a piece says which states its labels lead to from each state, then one warp puts the
 // pieces together.
 //
-// Beta here keeps to no more than the truth, as bounds_cuda.h wants it; products lose what is too small. What alpha has
-// lost by that is noticed where the pass comes to the end of a piece.
+// Beta here keeps to no more than the truth, as bounds_cuda.h wants it; products lose what is too small, and say so.
+// Where alpha may have lost something by that, the pass begins with a floor, and sees at the end of a piece whether
+// that was enough.
 #include <algorithm>
 #include <cmath>
 
@@ -46,6 +47,9 @@ __device__ bool counts(double x) { return x >= 2.2250738585072014e-308; }
 __device__ double times_power(double x, std::int32_t e) {
   return counts(x) ? x * __hiloint2double(max(1023 + e, 0) << 20, 0) : 0;
 }
+
+// Whether a number that is not 0 has become too small to be exact.
+__device__ bool vanishes(double from, double x) { return from > 0 && x < Bounds<double>::inexact; }
 
 // --- multiply
 
@@ -102,15 +106,18 @@ struct Rows16 {
     }
   }
 
-  // Takes off each row's scale and counts it. What is too small to be exact is 0.
-  __device__ void scale(std::int32_t (&exponent)[2]) {
+  // Takes off each row's scale and counts it. What is too small to be exact is 0; returns whether something was.
+  __device__ bool scale(std::int32_t (&exponent)[2]) {
+    bool lost = false;
 #pragma unroll
     for (std::int32_t i = 0; i < 2; ++i) {
       unsigned largest = 0;
 #pragma unroll
       for (std::int32_t k = 0; k < 2 * kTiles; ++k) {
         double& x = at[k / 2][i][k % 2];
-        x = high_word(x) < high_word(Bounds<double>::inexact) ? 0 : x;
+        if (high_word(x) >= high_word(Bounds<double>::inexact)) continue;
+        lost = lost || x > 0;
+        x = 0;
       }
 #pragma unroll
       for (std::int32_t o = 0; o < kTiles; ++o)
@@ -122,6 +129,7 @@ struct Rows16 {
 #pragma unroll
       for (std::int32_t o = 0; o < kTiles; ++o) at[o][i][0] *= by, at[o][i][1] *= by;
     }
+    return lost;
   }
 };
 
@@ -140,13 +148,16 @@ __device__ void multiply(const Args& a, const Piece& piece, char* shared) {
   for (std::int32_t o = 0; o < kTiles; ++o)
     for (std::int32_t k = 0; k < 4; ++k) product.at[o][k / 2][k % 2] = row + k / 2 * 8 == 8 * o + column + k % 2;
   std::int32_t exponent[2] = {};
+  bool lost = false;
   for (std::int32_t n = 0; n < piece.last - piece.first; ++n) {
     const double* weight = weights.of(n) + column;
     product = product.times(transfer);
     product.weigh(weight);
-    product.scale(exponent);
+    lost |= product.scale(exponent);
   }
+  lost = __syncthreads_or(lost) != 0;
   const std::int64_t at = std::int64_t{blockIdx.y} * a.pieces.count + piece.number;
+  if (threadIdx.x == 0) a.work.boundaries.lost[at] = lost;
 #pragma unroll
   for (std::int32_t i = 0; i < 2; ++i) {
     double *to = a.work.products[0] + (at * width + row + 8 * i) * width + column,
@@ -281,7 +292,11 @@ class Crossing {
     if (n > 0 && thread == 0) a_.work.boundaries.exponent[kBack][boundary] = taken_;
     top = __reduce_max_sync(0xffffffffu, top);
     if (top == kNothing) top = 0;
-    if (thread < kWidth) meeting_.scaled[thread] = times_power(own, own_exponent - top);
+    if (thread < kWidth) {
+      const double scaled = times_power(own, own_exponent - top);
+      if (!kBack && vanishes(own, scaled)) a_.work.boundaries.lost[at_ + n] = 1;
+      meeting_.scaled[thread] = scaled;
+    }
     taken_ += top;
   }
 
@@ -291,7 +306,11 @@ class Crossing {
     __syncthreads();
     double sum[2] = {};
 #pragma unroll
-    for (std::int32_t k = 0; k < kTiles; ++k) sum[k % 2] += product_[kTurn][k] * meeting_.scaled[part_ + kParts * k];
+    for (std::int32_t k = 0; k < kTiles; ++k) {
+      const double scaled = meeting_.scaled[part_ + kParts * k], x = product_[kTurn][k] * scaled;
+      if (!kBack && vanishes(min(product_[kTurn][k], scaled), x)) a_.work.boundaries.lost[at_ + n] = 1;
+      sum[k % 2] += x;
+    }
     meeting_.share[part_][mine_] = sum[0] + sum[1];
     if (part_ == 0) meeting_.exponent[mine_] = exponent_[kTurn];
     load<kTurn>(n + 2);
@@ -383,7 +402,11 @@ __global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ A
     each([&](double x, std::int32_t i) { top = counts(x) ? max(top, exponent_of(x) + exponent(i)) : top; });
     top = __reduce_max_sync(0xffffffffu, top);
     if (top == kNothing) return;
-    each([&](double& x, std::int32_t i) { x = times_power(x, exponent(i) - top); });
+    each([&](double& x, std::int32_t i) {
+      const double scaled = times_power(x, exponent(i) - top);
+      if (!back && vanishes(x, scaled)) a.work.boundaries.lost[at - 1] = 1;
+      x = scaled;
+    });
     taken += top;
   };
   each([&](double& x, std::int32_t i) { x = vector[i]; });
@@ -456,6 +479,7 @@ ScanWork cut_scan(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& 
   work.boundaries.alpha = cutter.take<double>(all * width);
   work.boundaries.beta = cutter.take<double>(all * width);
   for (auto*& e : work.boundaries.exponent) e = cutter.take<std::int64_t>(all);
+  work.boundaries.lost = cutter.take<std::int32_t>(all);
   for (auto*& products : work.products) products = cutter.take<double>(all * width * width);
   work.exponents = cutter.take<std::int32_t>(all * width);
   if (!gold) return work;

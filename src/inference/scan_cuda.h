@@ -21,6 +21,7 @@ struct Boundaries {
   std::int32_t width = 0;                    // numbers of a boundary: one for each node, and padding
   double *alpha = nullptr, *beta = nullptr;  // [B, pieces, width] on nodes, where piece 1, 2, … begins
   std::int64_t* exponent[2] = {};            // [B, pieces]
+  std::int32_t* lost = nullptr;              // [B, pieces] not 0: alpha at this piece's end may lack what is too small
 };
 
 struct ScanWork {
