@@ -794,6 +794,15 @@ TYPED_TEST(Cuda, ViterbiOfLongSequencesOfUnusualScores) {
   }
 }
 
+// How much a block has on chip depends on the length.
+TYPED_TEST(Cuda, ViterbiOfEveryLength) {
+  for (int T = 1; T <= cases(300, 3); ++T) {
+    SCOPED_TRACE("length " + std::to_string(T));
+    expect_viterbi_like_cpu(srl(), Ragged<TypeParam>(srl(), 2, T, 1.0, static_cast<std::uint64_t>(T), false));
+    if (this->HasFailure()) return;
+  }
+}
+
 TYPED_TEST(Cuda, LongSequences) {
   const Constraint bio = compile(Language::parse("(O | B-A I-A* | B-B I-B*)*"));
   for (double spread : {1.0, 2000.0}) expect_like_cpu(bio, Ragged<TypeParam>(bio, 1, cases(20000), spread, 21, false));

@@ -44,7 +44,9 @@ struct Bounds<double> {
   static constexpr double inexact = 0x1p-1000;
   static constexpr double least_z = 0x1p-100, least_product = 0x1p-950;
   static constexpr double agree = 5e-11;
-  static constexpr double boundary = 0x1p-96;  // at which alpha begins in a piece of a scan, at least
+  // What alpha has lost of a node where pieces of a scan meet was less than 2^-96, and may have grown to this since.
+  static constexpr double boundary = 0x1p504;
+  static constexpr std::int32_t most_growth = 600;
 };
 
 // The lowest floor, for gains that are 0 or at least this.

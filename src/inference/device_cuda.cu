@@ -337,6 +337,7 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   int device = 0;
   check(cudaGetDevice(&device), "no device");
   check(cudaDeviceGetAttribute(&impl->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "shared memory");
+  impl->shared_bytes -= kDeclared;
   check(cudaDeviceGetAttribute(&impl->processors, cudaDevAttrMultiProcessorCount, device), "processors");
   int major = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute capability");

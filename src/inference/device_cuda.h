@@ -145,6 +145,8 @@ struct DeviceTopology {
   const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
 };
 
+constexpr int kDeclared = 2048;  // bytes on chip, at most, that a kernel declares itself if it may have all the others
+
 struct DeviceConstraint::Impl {
   explicit Impl(const Constraint& c) : constraint(c) {}
   ~Impl() { cudaFree(memory); }
@@ -156,7 +158,7 @@ struct DeviceConstraint::Impl {
   DeviceJoin join{};
   DeviceTopology topology{};
   std::int64_t products = 0;
-  int shared_bytes = 0;  // what a block may have
+  int shared_bytes = 0;  // what a block may have, beside kDeclared
   int processors = 0;
   bool early = false;    // the device lets kernels begin early
   int clusters[5] = {};  // how many of 1, 2, 4, 8, 16 blocks, each with a processor to itself, run at a time

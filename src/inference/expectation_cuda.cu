@@ -27,7 +27,8 @@ struct FinishArgs {
   JoinWork<P> joined;
   Expectation wanted;
   Batch batch;
-  bool at_outs;  // of beta, as in PassWork
+  bool at_outs;               // of beta, as in PassWork
+  const std::int32_t* grown;  // of a scan (Boundaries), or null
 };
 
 // The thread's share of the sum over all paths as beta has it. By the last threads, since the first have other things
@@ -75,6 +76,7 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   block_sums<kThreads>(sum);
   if (threadIdx.x != 0) return;
 
+  if (a.grown && a.grown[b] > Bounds<double>::most_growth) a.kept.flag[b] = 1;
   if (T > 0 && !agree(z, apart, sum[of_beta].value(), Bounds<P>::agree)) a.kept.flag[b] = 1;
   double value = T > 0 ? sum[of_paths].value() : a.topology.empty ? 0.0 : -INFINITY;
   Status& status = a.wanted.status[b];
@@ -224,7 +226,8 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
   run_pass<P>(c, batch, work.kept, work.pass, stream);
   run_join<P>(c, batch, work.kept, work.pass, work.join, wanted, stream);
 
-  finish<P>({c.join, c.topology, work.kept, work.join, wanted, batch, work.pass.at_outs}, c.early, stream);
+  const std::int32_t* grown = work.pass.scan.boundaries.grown;
+  finish<P>({c.join, c.topology, work.kept, work.join, wanted, batch, work.pass.at_outs, grown}, c.early, stream);
   again_wide(c, batch, wanted, {work.kept.scores.length, work.kept.scores.row, work.kept.flag}, work.wide, stream);
 }
 

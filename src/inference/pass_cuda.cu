@@ -179,24 +179,18 @@ __device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team
   return largest;
 }
 
-// … or what the scan left where pieces meet: alpha forwards, and at least a floor, since it may have lost numbers as
-// small as that; backwards the step from beta at the meeting to the position before it, since beta there is on nodes,
-// and cells are arrivals.
+// … or what the scan left where pieces meet: alpha forwards, and what it may lack; backwards the step from beta at the
+// meeting to the position before it, since beta there is on nodes, and cells are arrivals.
 template <class P>
 __device__ std::int64_t boundary_of(const Args<P>& a, std::int32_t piece) {
   return std::int64_t{blockIdx.x} * a.pieces.count + piece;
 }
+// What may be lacking there: 0 if nothing can have been lost on the way. The whole block takes part.
 template <class P>
-__device__ P at_boundary(const Args<P>& a, const double* alpha, double floor, std::int32_t node, const P* row) {
-  if (!(row[a.topology.node_label[node]] > P{0})) return 0;
-  return static_cast<P>(max(alpha[node] * Bounds<double>::alpha_top, floor));
-}
-// The floor: 0 if nothing can have been lost on the way to the piece. The whole block takes part.
-template <class P>
-__device__ double boundary_floor(const Args<P>& a, std::int32_t piece) {
+__device__ double lacking(const Args<P>& a, std::int32_t piece) {
   const std::int32_t* lost = a.boundaries.lost + std::int64_t{blockIdx.x} * a.pieces.count;
   bool some = false;
-  for (std::int32_t n = threadIdx.x; n < piece; n += blockDim.x) some = some || lost[n] != 0;
+  for (std::int32_t n = threadIdx.x; n < piece; n += blockDim.x) some = some || lost[n] != Lost::nothing;
   return __syncthreads_or(some) ? Bounds<double>::boundary : 0;
 }
 template <bool kBack, class P>
@@ -218,9 +212,10 @@ __device__ unsigned begin_at_boundary(const Args<P>& a, std::int32_t number, con
       largest = max(largest, high_word(v));
     }
   } else {
-    const double *alpha = a.boundaries.alpha + boundary * a.boundaries.width, floor = boundary_floor(a, number);
+    const double *alpha = a.boundaries.alpha + boundary * a.boundaries.width, more = lacking(a, number);
     for (std::int32_t i = threadIdx.x; i < top.nodes; i += blockDim.x) {
-      const P v = at_boundary(a, alpha, floor, i, row);
+      const bool there = row[top.node_label[i]] > P{0};
+      const P v = there ? static_cast<P>(alpha[i] * Bounds<double>::alpha_top + more) : P{0};
       now[top.node_cell[i]] = v;
       largest = max(largest, high_word(v));
     }
@@ -228,29 +223,37 @@ __device__ unsigned begin_at_boundary(const Args<P>& a, std::int32_t number, con
   return largest;
 }
 
-// Whether a piece's alpha at its end is no more than what the next begins with: `shift` brings it to that one's scale.
+// By how much a piece's alpha at its end is more than what the scan has there, in units of what that may lack. `shift`
+// brings it to the scale of the next piece. If the scan has lost something in the middle, it may be all of that.
 template <class P>
-__device__ void check_boundary(const Args<P>& a, std::int32_t number, const P* row, const P* now, std::int64_t shift) {
+__device__ void note_growth(const Args<P>& a, std::int32_t number, const P* now, std::int64_t shift) {
   constexpr double rounding = 1e-12;
   constexpr std::int64_t most = 4096;  // more than exponents differ by
-  const double *alpha = a.boundaries.alpha + boundary_of(a, number) * a.boundaries.width,
-               floor = boundary_floor(a, number);
-  for (std::int32_t i = threadIdx.x; i < a.topology.nodes; i += blockDim.x) {
-    const auto mine = static_cast<double>(now[a.topology.node_cell[i]]);
-    const auto next = static_cast<double>(at_boundary(a, alpha, floor, i, row));
-    if (scalbn(mine, static_cast<int>(min(max(shift, -most), most))) > next * (1 + rounding))
-      a.kept.flag[blockIdx.x] = 1;
+  const std::int64_t boundary = boundary_of(a, number);
+  const double *alpha = a.boundaries.alpha + boundary * a.boundaries.width, lacks = lacking(a, number);
+  if (threadIdx.x >= 32) return;
+  double more = 0;
+  for (std::int32_t i = threadIdx.x; i < a.topology.nodes; i += 32) {
+    const double mine =
+        scalbn(static_cast<double>(now[a.topology.node_cell[i]]), static_cast<int>(min(max(shift, -most), most)));
+    more = fmax(more, mine - alpha[i] * Bounds<double>::alpha_top * (1 + rounding));
   }
+  for (int bit = 16; bit > 0; bit /= 2) more = fmax(more, __shfl_xor_sync(0xffffffffu, more, bit));
+  if (threadIdx.x > 0 || !(more > 0)) return;
+  const double bits = lacks > 0 && isfinite(more) ? fmax(log2(more / lacks), 0.0) : Bounds<double>::most_growth + 1;
+  const bool may_be_all = a.boundaries.lost[boundary - 1] == Lost::in_the_middle;
+  atomicAdd(a.boundaries.grown + blockIdx.x,
+            static_cast<std::int32_t>(ceil(bits)) + (may_be_all ? Bounds<double>::most_growth : 0));
 }
 
 // The exponent at the first position of the piece behind, so that a sequence's exponents are those of one walk: that
 // piece counts from the boundary's exponent, this one from `taken`.
 template <bool kBack, class P>
-__device__ void connect(const Args<P>& a, const Piece& piece, std::int64_t taken, const P* row, const P* now) {
+__device__ void connect(const Args<P>& a, const Piece& piece, std::int64_t taken, const P* now) {
   const std::int32_t number = piece.number + (kBack ? 0 : 1);
   const std::int64_t b = blockIdx.x, at = b * a.T + (kBack ? piece.first - 1 : piece.last + 1),
                      e = a.boundaries.exponent[kBack][boundary_of(a, number)] - taken;
-  if (!kBack) check_boundary(a, number, row, now, -e);
+  if (!kBack) note_growth(a, number, now, -e);
   if (threadIdx.x != 0) return;
   constexpr std::int64_t most = 1021;  // as in scale_of
   a.kept.exponent[kBack][at] = static_cast<std::int32_t>(min(max(e, -most), most));
@@ -338,7 +341,7 @@ __device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* 
   if (kBack ? piece.number == 0 : piece.number + 1 == piece.of) {
     if (notes) a.kept.taken[kBack][b] = taken - kPeak<kBack, P>;
   } else if (sizeof(P) == 8 && Team::kAlone) {
-    connect<kBack>(a, piece, taken, rows[T - 1], now);
+    connect<kBack>(a, piece, taken, now);
   }
 }
 

@@ -14,8 +14,8 @@
 // pieces together.
 //
 // Beta here keeps to no more than the truth, as bounds_cuda.h wants it; products lose what is too small, and say so.
-// Where alpha may have lost something by that, the pass begins with a floor, and sees at the end of a piece whether
-// that was enough.
+// Where alpha may have lost something by that, the pass begins with as much more as that can have become, and sees at
+// the end of each piece how much it grows.
 #include <algorithm>
 #include <cmath>
 
@@ -115,9 +115,9 @@ struct Rows16 {
 #pragma unroll
       for (std::int32_t k = 0; k < 2 * kTiles; ++k) {
         double& x = at[k / 2][i][k % 2];
-        if (high_word(x) >= high_word(Bounds<double>::inexact)) continue;
-        lost = lost || x > 0;
-        x = 0;
+        const bool small = high_word(x) < high_word(Bounds<double>::inexact);
+        lost |= small & ((high_word(x) | static_cast<unsigned>(__double2loint(x))) != 0);
+        x = small ? 0 : x;
       }
 #pragma unroll
       for (std::int32_t o = 0; o < kTiles; ++o)
@@ -157,7 +157,7 @@ __device__ void multiply(const Args& a, const Piece& piece, char* shared) {
   }
   lost = __syncthreads_or(lost) != 0;
   const std::int64_t at = std::int64_t{blockIdx.y} * a.pieces.count + piece.number;
-  if (threadIdx.x == 0) a.work.boundaries.lost[at] = lost;
+  if (threadIdx.x == 0) a.work.boundaries.lost[at] = lost ? Lost::in_the_middle : Lost::nothing;
 #pragma unroll
   for (std::int32_t i = 0; i < 2; ++i) {
     double *to = a.work.products[0] + (at * width + row + 8 * i) * width + column,
@@ -246,6 +246,7 @@ class Crossing {
   }
 
  private:
+  __device__ void lose(std::int64_t at) const { atomicMax(a_.work.boundaries.lost + at, std::int32_t{Lost::at_end}); }
   __device__ std::int32_t piece_of(std::int32_t n) const { return kBack ? count_ - n : n; }
 
   __device__ double begin(std::int32_t node) const {
@@ -294,7 +295,7 @@ class Crossing {
     if (top == kNothing) top = 0;
     if (thread < kWidth) {
       const double scaled = times_power(own, own_exponent - top);
-      if (!kBack && vanishes(own, scaled)) a_.work.boundaries.lost[at_ + n] = 1;
+      if (!kBack && vanishes(own, scaled)) lose(at_ + n);
       meeting_.scaled[thread] = scaled;
     }
     taken_ += top;
@@ -308,7 +309,7 @@ class Crossing {
 #pragma unroll
     for (std::int32_t k = 0; k < kTiles; ++k) {
       const double scaled = meeting_.scaled[part_ + kParts * k], x = product_[kTurn][k] * scaled;
-      if (!kBack && vanishes(min(product_[kTurn][k], scaled), x)) a_.work.boundaries.lost[at_ + n] = 1;
+      if (!kBack && vanishes(min(product_[kTurn][k], scaled), x)) lose(at_ + n);
       sum[k % 2] += x;
     }
     meeting_.share[part_][mine_] = sum[0] + sum[1];
@@ -371,7 +372,7 @@ __global__ void __launch_bounds__(8 * kTiles * kParts, 1) cross_kernel(const __g
   } else if (blockIdx.y == 1) {
     Crossing<kTiles, true>(a, T, meeting)();
   } else {
-    if (threadIdx.x == 0) a.out.flag[blockIdx.x] = 0;
+    if (threadIdx.x == 0) a.out.flag[blockIdx.x] = a.work.boundaries.grown[blockIdx.x] = 0;
     Crossing<kTiles, false>(a, T, meeting)();
   }
 }
@@ -404,7 +405,7 @@ __global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ A
     if (top == kNothing) return;
     each([&](double& x, std::int32_t i) {
       const double scaled = times_power(x, exponent(i) - top);
-      if (!back && vanishes(x, scaled)) a.work.boundaries.lost[at - 1] = 1;
+      if (!back && vanishes(x, scaled)) atomicMax(a.work.boundaries.lost + at - 1, std::int32_t{Lost::at_end});
       x = scaled;
     });
     taken += top;
@@ -480,6 +481,7 @@ ScanWork cut_scan(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& 
   work.boundaries.beta = cutter.take<double>(all * width);
   for (auto*& e : work.boundaries.exponent) e = cutter.take<std::int64_t>(all);
   work.boundaries.lost = cutter.take<std::int32_t>(all);
+  work.boundaries.grown = cutter.take<std::int32_t>(static_cast<std::size_t>(batch.size));
   for (auto*& products : work.products) products = cutter.take<double>(all * width * width);
   work.exponents = cutter.take<std::int32_t>(all * width);
   if (!gold) return work;

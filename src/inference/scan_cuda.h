@@ -21,8 +21,12 @@ struct Boundaries {
   std::int32_t width = 0;                    // numbers of a boundary: one for each node, and padding
   double *alpha = nullptr, *beta = nullptr;  // [B, pieces, width] on nodes, where piece 1, 2, … begins
   std::int64_t* exponent[2] = {};            // [B, pieces]
-  std::int32_t* lost = nullptr;              // [B, pieces] not 0: alpha at this piece's end may lack what is too small
+  std::int32_t* lost = nullptr;              // [B, pieces] whether alpha at this piece's end may lack what is too small
+  std::int32_t* grown = nullptr;             // [B] by how many bits that may have grown, by the pass
 };
+
+// What is lost in the middle of a piece may have grown before its end.
+enum Lost : std::int32_t { nothing, at_end, in_the_middle };
 
 struct ScanWork {
   Boundaries boundaries;

@@ -156,6 +156,11 @@ inline int atomicAdd(int* at, int x) {
   *at += x;
   return before;
 }
+inline int atomicMax(int* at, int x) {
+  const int before = *at;
+  *at = before < x ? x : before;
+  return before;
+}
 inline int atomicCAS(int* at, int expected, int value) {
   const int before = *at;
   if (before == expected) *at = value;
