@@ -23,7 +23,7 @@ set(regccrf_cuda_sources
   src/inference/weigh_cuda.cu
   src/inference/wide_cuda.cu)
 
-target_sources(regccrf_inference PRIVATE src/inference/sweep.cc src/inference/cuda_status.cc)
+target_sources(regccrf_inference PRIVATE src/inference/sweep.cc src/inference/join.cc src/inference/cuda_status.cc)
 if(NOT REGCCRF_CUDA)
   target_sources(regccrf_inference PRIVATE src/inference/no_cuda.cc)
   return()

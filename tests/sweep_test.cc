@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "inference/join.h"
 #include "inference_fixture.h"
 #include "oracle/algorithm1.h"
 #include "oracle/random.h"

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "inference/cluster_cuda.h"
+#include "inference/join.h"
 #include "inference/sweep.h"
 #include "regccrf/cuda.h"
 #include "regccrf/error.h"

@@ -1,4 +1,4 @@
-// The join: alpha and beta of each position become marginals and sums for the bigrams (see Join in sweep.h).
+// The join: alpha and beta of each position become marginals and sums for the bigrams (see join.h).
 //
 // What a label weighs at a position is the sum of alpha · beta over its nodes, or over its arrivals, less the emission
 // that is in both. The weight of a bigram (a, b) that begins at a position t is g[a, b] times Σ m[a] · y[b] over the

@@ -211,7 +211,7 @@ __device__ void write_labels(const Args& a, const Slot& s, std::int64_t row, con
   }
 }
 
-// The weight of what is behind entry `entry` of the join's sums (sweep.h).
+// The weight of what is behind entry `entry` of the join's sums (join.h).
 __device__ Wide entry_weight(const Args& a, const Slot& s, std::int32_t entry) {
   Wide sum = kWideZero;
   if (entry >= a.join.dense) {
