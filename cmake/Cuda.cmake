@@ -13,6 +13,7 @@ set(regccrf_cuda_sources
   src/inference/scan_cuda.cu
   src/inference/pass_cuda.cu
   src/inference/join_cuda.cu
+  src/inference/join_stream_cuda.cu
   src/inference/expectation_cuda.cu
   src/inference/scan_viterbi_cuda.cu
   src/inference/viterbi_cuda.cu

@@ -466,6 +466,24 @@ TYPED_TEST(Cuda, RandomLanguagesInRaggedBatches) {
   }
 }
 
+// So many positions that they stream through the join in chunks of every length, under small automata.
+TYPED_TEST(Cuda, LargeBatches) {
+  for (int i = 0; i < cases(60, 4); ++i) {
+    Random random(static_cast<std::uint64_t>(i) + 120000);
+    const int labels = random.between(1, 60);
+    const Automaton automaton =
+        oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, random.between(1, 30));
+    const Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(labels));
+    SCOPED_TRACE("language " + std::to_string(i));
+    const double spreads[] = {0.1, 3, 100};
+    const int T = random.between(1, 40);
+    expect_like_cpu(constraint, Ragged<TypeParam>(constraint, random.between(550, 8000) / T, T,
+                                                  spreads[random.below(3)], static_cast<std::uint64_t>(i)));
+    if (this->HasFailure()) return;
+  }
+  expect_like_cpu(srl(), Ragged<TypeParam>(srl(), cases(64, 20), 48, 2.0, 17));
+}
+
 // Automata of every size that a scan takes; pieces from one step to all but a few, ragged, with holes.
 TYPED_TEST(Cuda, RandomLanguagesInPieces) {
   for (int i = 0; i < cases(400, 40); ++i) {

@@ -2,7 +2,7 @@
 //   prepare   scores to weights (prepare_cuda.cu)
 //   pass      one block a sequence and direction walks the steps and leaves alpha and beta (pass_cuda.cu); where few
 //             sequences are long and the automaton is small, two kernels before it share out the steps (scan_cuda.cu)
-//   join      blocks of some positions each: marginals, and sums for the bigrams (join_cuda.cu)
+//   join      blocks of some positions each: marginals, and sums for the bigrams (join_cuda.cu; join_stream_cuda.cu)
 //   finish    one value per sequence; bigrams from the blocks' sums
 // and wide (wide_cuda.cu), which does again the sequences that could not be trusted.
 //
@@ -59,9 +59,13 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   const std::int64_t at = b * a.batch.length;
   enum { of_paths, of_gold, of_beta, count };  // logs of the sum over all paths and of gold, and that sum by beta
   Exact sum[count];
+  for (std::int32_t t = threadIdx.x; t < T; t += kThreads) sum[of_paths].add(a.kept.scores.shift[at + t]);
+  if (a.wanted.gold)
+    sum[of_gold] =
+        path_score(a.batch, K, T, a.kept.scores.row + at, [&](std::int32_t t) { return a.kept.scores.gold[at + t]; });
+  wait_for_kernel_before();  // until here, nothing of the pass and the join
   const double z = T > 0 ? a.kept.z[at + T - 1] : 0;
   const std::int64_t taken = a.kept.taken[0][b], apart = taken - a.kept.taken[1][b];
-  for (std::int32_t t = threadIdx.x; t < T; t += kThreads) sum[of_paths].add(a.kept.scores.shift[at + t]);
   if (threadIdx.x == kThreads / 2 && T > 0) {
     for (int n = 0; n < 2; ++n) sum[of_paths].add(a.kept.scores.shifts[1 + n]);
     sum[of_paths].add(a.kept.scores.shifts[0], T - 1);
@@ -70,9 +74,6 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
     sum[of_paths].add(::log(z));
   }
   if (T > 0) sum[of_beta] = from_beta<P, kThreads>(a, b);
-  if (a.wanted.gold)
-    sum[of_gold] =
-        path_score(a.batch, K, T, a.kept.scores.row + at, [&](std::int32_t t) { return a.kept.scores.gold[at + t]; });
   block_sums<kThreads>(sum);
   if (threadIdx.x != 0) return;
 
@@ -123,18 +124,24 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b) {
                      part = thread / together, own = thread % together;
   const std::int64_t first = (std::int64_t{blockIdx.x} - 1) * together, pair = first + own, pairs = std::int64_t{K} * K;
   if (a.wanted.gold) count_gold<kThreads>(a.kept.scores.gold + b * a.batch.length, T, K, first, seen);
-  wait_for_kernel_before();
-  double sum = 0;
+  std::int32_t begin = 0, end = 0;
+  double gain = 0, sum = 0;
   if (pair < pairs && T > 1) {
+    begin = a.join.pair_begin[pair];
+    end = a.join.pair_begin[pair + 1];
+    if (begin < end) gain = exp(score_at(a.batch.transitions, a.batch.type, pair) - a.kept.scores.shifts[0]);
+  }
+  wait_for_kernel_before();  // until here, nothing of the join
+  if (begin < end) {
     const std::int32_t chunks = (T - 1 + a.joined.chunk - 1) / a.joined.chunk;  // where bigrams begin
     const double* inverse = a.joined.inverse + b * a.joined.chunks;
-    for (std::int32_t e = a.join.pair_begin[pair]; e < a.join.pair_begin[pair + 1]; ++e) {
+    for (std::int32_t e = begin; e < end; ++e) {
       const P* from = a.joined.sums + b * a.joined.chunks * a.joined.entries + a.join.pair_entry[e];
 #pragma unroll 16
       for (std::int32_t c = part; c < chunks; c += kParts)
         sum += static_cast<double>(from[std::int64_t{c} * a.joined.entries]) * inverse[c];
     }
-    if (sum != 0) sum *= exp(score_at(a.batch.transitions, a.batch.type, pair) - a.kept.scores.shifts[0]);
+    if (sum != 0) sum *= gain;
   }
   if constexpr (kParts > 1) {
     sums[part][own] = sum;
@@ -150,7 +157,6 @@ template <class P, int kThreads, int kParts>
 __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ FinishArgs<P> a) {
   let_kernel_behind_begin();
   if (blockIdx.x == 0) {
-    wait_for_kernel_before();
     finish_sequence<P, kThreads>(a, blockIdx.y);
   } else {
     finish_transitions<P, kThreads, kParts>(a, blockIdx.y);
@@ -204,7 +210,7 @@ Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& b
   Work<P> work{};
   work.pass = cut_pass<P>(cutter, c, batch, pieces, wanted.gold != nullptr);
   work.kept = cut_kept<P>(cutter, c, batch, work.pass);
-  work.join = cut_join<P>(cutter, c, batch, wanted);
+  work.join = cut_join<P>(cutter, c, batch, work.pass, wanted);
   work.wide = cut_wide(cutter, c, batch, wanted.transitions != nullptr);
   return work;
 }

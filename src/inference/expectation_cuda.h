@@ -50,9 +50,11 @@ struct JoinWork {
   P* sums;                              // [B, chunks, entries] times the z of the chunk's first position
   double* inverse;                      // [B, chunks] 1 over that
   P* room;                              // where a block has no room
+  bool streams;                         // join_stream_cuda.cu
 };
 template <class P>
-JoinWork<P> cut_join(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted);
+JoinWork<P> cut_join(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const PassWork<P>& pass,
+                     const Expectation& wanted);
 template <class P>
 void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& pass,
               const JoinWork<P>& work, const Expectation& wanted, cudaStream_t stream);

@@ -183,7 +183,7 @@ void spread_banks(std::vector<std::vector<Source>>& lists, Source padding, JoinR
 // `key`: [count] below `keys`, of things that pair_of(thing) stands for.
 template <class KeyOf, class PairOf>
 JoinRounds rounds_of(std::size_t keys, std::size_t count, Source padding, const KeyOf& key_of, const PairOf& pair_of) {
-  constexpr std::int32_t most = 32;
+  constexpr std::int32_t most = kMostHeight;
   std::vector<std::int32_t> begin, order;
   by_key(keys, count, key_of, begin, order);
   JoinRounds rounds;
@@ -255,13 +255,35 @@ void cut_patches(Join& join) {
 }
 
 void join_ends(const Topology& t, const Sweep& forward, Join& join) {
-  by_key(
-      static_cast<std::size_t>(t.K), static_cast<std::size_t>(t.nodes),
-      [&](std::size_t n) { return t.node_accepts[n] ? t.node_label[n] : -1; }, join.end_begin, join.end_cell);
+  const auto K = static_cast<std::size_t>(t.K), nodes = static_cast<std::size_t>(t.nodes);
+  const auto label = [&](std::size_t n) { return t.node_accepts[n] ? t.node_label[n] : -1; };
+  by_key(K, nodes, label, join.end_begin, join.end_cell);
+  if (join.copied) {
+    join.ends = rounds_of(K, nodes, {0, 1}, label, [&](std::size_t n) {
+      return Source{forward.cell(static_cast<std::int32_t>(n)), 0};
+    });
+  }
   for (std::int32_t& node : join.end_cell) node = forward.cell(node);
 }
 
 }  // namespace
+
+std::vector<std::uint32_t> JoinRounds::packed() const {
+  constexpr std::int32_t most = 65536 / 4;
+  std::vector<std::uint32_t> all;
+  for (std::int32_t first = 0; first < rounds(); first += kRoundsTogether) {
+    for (std::int32_t step = 0; step < height / kRoundLanes; step += kRoundSteps) {
+      for (std::int32_t i = 0; i < 32 * kRoundSteps; ++i) {
+        const std::int32_t lane = i / kRoundSteps, round = std::min(first + lane / kRoundLanes, rounds() - 1);
+        const Source& s = pair[static_cast<std::size_t>(round * height + (step + i % kRoundSteps) * kRoundLanes +
+                                                        lane % kRoundLanes)];
+        if (s.x >= most || s.y >= most) return {};
+        all.push_back(static_cast<std::uint32_t>(s.x) * 4 | static_cast<std::uint32_t>(s.y) * 4 << 16);
+      }
+    }
+  }
+  return all;
+}
 
 Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
   Join join;

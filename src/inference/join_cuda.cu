@@ -15,18 +15,12 @@
 //
 // Where the pass leaves alpha and beta as they are wanted here (expectation_cuda.h), they are only copied; else they
 // are gathered, cell by cell.
-//
-// z times the scales that the pass took off is the same at all positions but for rounding. So the positions of a chunk
-// are added up in one unit, by the exponents alone: the one in which none of them grows. The z itself is left for
-// `finish`.
 #include <cuda_pipeline.h>
 
 #include <algorithm>
 
-#include "inference/bounds_cuda.h"
-#include "inference/expectation_cuda.h"
 #include "inference/gold_cuda.h"
-#include "inference/multiply_cuda.h"
+#include "inference/join_stream_cuda.h"
 
 namespace regccrf::cuda {
 
@@ -36,20 +30,14 @@ template <class P>
 constexpr int kMostThreads = sizeof(P) == 4 ? 768 : 256;  // as many as find registers
 template <class P>
 constexpr int kLeastThreads = sizeof(P) == 4 ? 192 : 128;
-constexpr int kMostChunk = 4;
-constexpr int kHeadBytes = 256;                               // of Head, at the beginning of a block's shared memory
+constexpr int kMostPositions = 4;                             // of a chunk
+constexpr int kHeadBytes = 512;                               // of Head, at the beginning of a block's shared memory
 constexpr int kEndLanes = 8, kEndsTogether = 32 / kEndLanes;  // of a warp for a label of the last position; labels
-constexpr int kTileRows = kPatchRows / 8, kTileColumns = kPatchColumns / 8;  // of a patch; a tile is 8 × 8
-static_assert(kTileRows == 2);
-constexpr unsigned kAllLanes = 0xffffffffu;
 
 struct Head {
-  double scale[kMostChunk];  // of y, so that bigrams add up to the z of their position
-  double unit[kMostChunk];   // of those, so that they add up to the same at each
-  double first;              // of the first position's z, for that
-  double least[kMostChunk];  // z below this is not to be trusted
-  std::int64_t row[kMostChunk];
-  std::int32_t gold[kMostChunk];
+  Units units;
+  std::int64_t row[kMostPositions];
+  std::int32_t gold[kMostPositions];
   std::int32_t task;  // the next
   Mailbox brought;
 };
@@ -136,62 +124,7 @@ struct Chunk {
   }
 };
 
-// 2^-e
-__device__ inline double power(std::int32_t e) { return __hiloint2double((1023 - e) << 20, 0); }
-
-__device__ inline std::int32_t warp_of() { return static_cast<std::int32_t>(threadIdx.x / 32); }
-__device__ inline std::int32_t lane_of() { return static_cast<std::int32_t>(threadIdx.x % 32); }
-
 // --- bring
-
-// What the pass took off between the steps of a chunk.
-template <class P, int kChunk>
-struct Exponents {
-  std::int32_t alpha[kChunk], beta[kChunk];  // in the step behind a position, forwards, and in its own, backwards
-
-  template <bool kOnChip>
-  __device__ Exponents(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) {
-      const bool there = j < chunk.bigrams;
-      alpha[j] = there ? a.kept.exponent[0][chunk.at + j + 1] : 0;
-      beta[j] = there ? a.kept.exponent[1][chunk.at + j] : 0;
-    }
-  }
-};
-
-// Where exponents leave this range, so do numbers that count.
-__device__ inline std::int32_t largest_exponent(float) { return 120; }
-__device__ inline std::int32_t largest_exponent(double) { return 1000; }
-
-template <class P, int kChunk, bool kOnChip>
-__device__ void set_head(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk,
-                         const Exponents<P, kChunk>& exponents) {
-  constexpr std::int32_t room = 60;  // for sums of products of alpha's largest
-  const std::int32_t most = largest_exponent(P{}), more = largest_exponent(double{});
-  Head& head = *chunk.head;
-  std::int32_t unit[kChunk]{}, largest = 0;  // z of the first position over that of this one
-#pragma unroll
-  for (int j = 1; j < kChunk; ++j) {
-    unit[j] = unit[j - 1] + exponents.alpha[j - 1] - exponents.beta[j - 1];
-    if (j < chunk.bigrams) largest = max(largest, unit[j]);
-  }
-  bool fits = largest + room <= more;
-#pragma unroll
-  for (int j = 0; j < kChunk; ++j) {
-    const std::int32_t less = j < chunk.bigrams ? room + largest - unit[j] : 0,
-                       scale = exponents.beta[j] + Bounds<P>::beta_peak;
-    fits = fits && less <= most && abs(scale) <= most && scale + less <= more;
-    head.unit[j] = power(min(less, most));
-    head.scale[j] = power(min(max(scale, -most), most));
-    // Products are of alpha, and its largest is 2^alpha_peak once the next step has taken its part off.
-    head.least[j] =
-        fmax(j < chunk.bigrams ? Bounds<P>::least_z * power(-exponents.alpha[j]) : 0, Bounds<P>::least_product);
-  }
-  head.first = power(min(largest + room, more));
-  head.task = 0;
-  if (!fits) a.kept.flag[chunk.b] = 1;
-}
 
 // Sixteen bytes at a time.
 template <bool kOnChip, class P>
@@ -335,9 +268,11 @@ __device__ void bring_small(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip
 
 template <class P, int kChunk, bool kOnChip>
 __device__ void bring(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  begin_copy(a, chunk);
   bring_small(a, chunk);
-  if (threadIdx.x == 0) set_head(a, chunk, Exponents<P, kChunk>(a, chunk));
+  wait_for_kernel_before();  // until here, nothing of the pass
+  begin_copy(a, chunk);
+  if (warp_of() == 0) set_units(chunk.head->units, a.kept, chunk.at, chunk.b, chunk.bigrams);
+  if (threadIdx.x == 0) chunk.head->task = 0;
   if (!a.copied) gather_alpha(a, chunk);
   if (!a.at_outs) gather_beta(a, chunk);
   end_copy(a, chunk);
@@ -345,71 +280,10 @@ __device__ void bring(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chu
 
 // --- multiply
 
-__device__ inline float largest_number(float) { return 1e37f; }
-__device__ inline double largest_number(double) { return 1e300; }
-
 template <class P>
 __device__ void write_sum(const JoinArgs<P>& a, std::int64_t b, P* to, P x) {
   if (!(x < largest_number(P{}))) a.kept.flag[b] = 1;
   *to = x;
-}
-
-template <class P>
-struct alignas(2 * sizeof(P)) Two {
-  P x, y;
-};
-
-// Numbers of a patch as mma.m8n8k4 leaves them: a lane has row lane / 4, columns 2 · (lane % 4) and the next, of each
-// tile.
-template <class P>
-struct Tiles {
-  P at[kTileRows][kTileColumns][2];
-
-  // act(two numbers, row, column of the first); both columns are in a patch or neither is
-  template <class Act>
-  __device__ void each(const Act& act) {
-#pragma unroll
-    for (int r = 0; r < kTileRows; ++r) {
-#pragma unroll
-      for (int c = 0; c < kTileColumns; ++c) act(at[r][c], 8 * r + lane_of() / 4, 8 * c + 2 * (lane_of() % 4));
-    }
-  }
-};
-
-// Adds a position. `m`, `y`: in the patch's first state. Slots and outs past a state's own are numbers of others, and
-// go to sums that nobody wants.
-template <class P>
-__device__ void multiply_patch(const JoinPatch& patch, const P* m, const P* y, double scale, Tiles<double>& sum) {
-  const std::int32_t row = lane_of() / 4, k = lane_of() % 4;
-  const bool swaps =
-      k >= 2;  // rows of 16 in another order: a state's are often an odd multiple of 16 from the next one's
-  m += k * patch.slots + row + (swaps ? 8 : 0);
-  y += k * patch.width + row;
-  const std::int32_t other = swaps ? -8 : 8;
-  // Four states, of which a lane has the k-th, if there is one.
-  const auto step = [&](bool there) {
-    double z[kTileColumns];
-    const P first = m[0], second = m[other];
-    const auto scaled = [&](P from) { return static_cast<double>(there ? from : P{0}) * scale; };
-    const double upper = scaled(swaps ? second : first), lower = scaled(swaps ? first : second);
-#pragma unroll
-    for (int c = 0; c < kTileColumns; ++c) {
-      const P from = y[8 * c];
-      z[c] = static_cast<double>(there ? from : P{0});
-    }
-#pragma unroll
-    for (int c = 0; c < kTileColumns; ++c) multiply_two_tiles(sum.at[0][c], sum.at[1][c], upper, lower, z[c]);
-  };
-#pragma unroll 2
-  for (std::int32_t n = patch.states / 4; n > 0; --n) {
-    step(true);
-    m += 4 * patch.slots;
-    y += 4 * patch.width;
-  }
-  const std::int32_t left = patch.states % 4;
-  if (left == 0) return;
-  if (k >= left) m -= (k + 1 - left) * patch.slots, y -= (k + 1 - left) * patch.width;
-  step(k < left);
 }
 
 template <class P, int kChunk, bool kOnChip>
@@ -418,17 +292,9 @@ __device__ void do_patch(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& 
 #pragma unroll 1
   for (std::int32_t j = 0; j < chunk.bigrams; ++j) {
     multiply_patch(patch, chunk.m + j * a.join.places + patch.place, chunk.y + (j + 1) * a.join.outs + patch.out,
-                   chunk.head->scale[j] * chunk.head->unit[j], sum);
+                   chunk.head->units.scale[j] * chunk.head->units.unit[j], sum);
   }
-  sums += patch.entry;
-  bool small = true;
-  sum.each([&](const double(&x)[2], std::int32_t i, std::int32_t o) {
-    if (i >= patch.rows || o >= patch.columns) return;
-    const Two<P> two{static_cast<P>(x[0]), static_cast<P>(x[1])};
-    small = small && two.x < largest_number(P{}) && two.y < largest_number(P{});
-    *reinterpret_cast<Two<P>*>(sums + i * patch.width + o) = two;
-  });
-  if (!small) a.kept.flag[chunk.b] = 1;
+  if (!write_patch(patch, sum, sums)) a.kept.flag[chunk.b] = 1;
 }
 
 // Calls act(x, y) for the pairs of a round that are a lane's. Those of the next steps are on their way meanwhile.
@@ -453,14 +319,6 @@ __device__ void each_pair(const DeviceRounds& rounds, std::int32_t round, const 
   }
 }
 
-// A round's sum, of what its lanes have.
-template <class P>
-__device__ P sum_of_round(P x) {
-#pragma unroll
-  for (int bit = 1; bit < kRoundLanes; bit *= 2) x += __shfl_xor_sync(kAllLanes, x, bit);
-  return x;
-}
-
 // Thin states' bigrams, kRoundsTogether rounds at a time.
 template <class P, int kChunk, bool kOnChip>
 __device__ void do_pairs(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first, P* sums) {
@@ -471,7 +329,7 @@ __device__ void do_pairs(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& 
   if (there) {
     P scale[kChunk];
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j) scale[j] = static_cast<P>(chunk.head->scale[j]);
+    for (int j = 0; j < kChunk; ++j) scale[j] = static_cast<P>(chunk.head->units.scale[j]);
     each_pair(rounds, round, [&](std::int32_t x, std::int32_t y) {
 #pragma unroll
       for (int j = 0; j < kChunk; ++j)
@@ -480,7 +338,7 @@ __device__ void do_pairs(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& 
   }
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) {
-    if (j < chunk.bigrams) total += sum[j] * static_cast<P>(chunk.head->unit[j]);
+    if (j < chunk.bigrams) total += sum[j] * static_cast<P>(chunk.head->units.unit[j]);
   }
   total = sum_of_round(total);
   if (there && lane_of() % kRoundLanes == 0) write_sum(a, chunk.b, sums + a.join.dense + round, total);
@@ -590,9 +448,9 @@ __device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnC
   for (int bit = 16; bit > 0; bit /= 2) z += __shfl_xor_sync(kAllLanes, z, bit);
   if (lane_of() == 0) {
     a.kept.z[at] = z;
-    const double inverse = j == 0 ? 1 / (z * chunk.head->first) : 1;  // of the chunk's unit
+    const double inverse = j == 0 ? 1 / (z * chunk.head->units.first) : 1;  // of the chunk's unit
     if (j == 0) a.work.inverse[chunk.b * a.work.chunks + chunk.number] = inverse;
-    if (!(z > 0 && z >= chunk.head->least[j] && isfinite(z) && isfinite(inverse))) a.kept.flag[chunk.b] = 1;
+    if (!(z > 0 && z >= chunk.head->units.least[j] && isfinite(z) && isfinite(inverse))) a.kept.flag[chunk.b] = 1;
   }
   if (!a.emissions) return;
   const std::int64_t row = chunk.head->row[j];
@@ -607,7 +465,7 @@ __device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnC
 template <class P, int kChunk, bool kOnChip>
 __device__ void join_chunk(const JoinArgs<P>& a, char* shared, char* room, std::uint32_t index) {
   const Chunk<P, kChunk, kOnChip> chunk(a, shared, room, index);
-  if (chunk.count <= 0) return;
+  if (chunk.count <= 0) return wait_for_kernel_before();
   bring(a, chunk);
   P* sums = a.work.sums + (chunk.b * a.work.chunks + chunk.number) * a.work.entries;
   do_tasks(a, chunk, a.work.entries > 0 ? sums : nullptr);
@@ -623,6 +481,7 @@ __global__ void __launch_bounds__(kMostThreads<P>, 1) join_kernel(const __grid_c
   if (blockIdx.x < a.gold_blocks) {
     follow_gold(a.topology, a.kept.scores.gold, a.T, a.kept.scores.length, std::int64_t{blockIdx.x} * a.gold_together,
                 a.batch, a.gold_together, shared, a.stamps, a.kept.leaves);
+    wait_for_kernel_before();
     return;
   }
   const std::uint32_t block = blockIdx.x - a.gold_blocks;
@@ -655,7 +514,7 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   const auto chunks = [&](std::int32_t chunk) { return (batch.length + chunk - 1) / chunk; };
   const auto fits = [&](std::int32_t chunk) { return layout_of<P>(c, chunk).bytes <= room; };
   Shape s{};
-  s.chunk = kMostChunk;
+  s.chunk = kMostPositions;
   while (s.chunk > 1 && (!fits(s.chunk) || 2 * batch.size * chunks(s.chunk) <= c.processors)) s.chunk /= 2;
   s.on_chip = fits(s.chunk);
   s.layout = layout_of<P>(c, s.chunk);
@@ -681,22 +540,28 @@ auto* kernel_of(const Shape& s) {
 }  // namespace
 
 template <class P>
-JoinWork<P> cut_join(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted) {
+JoinWork<P> cut_join(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const PassWork<P>& pass,
+                     const Expectation& wanted) {
   const Shape s = shape_of<P>(c, batch);
-  const auto chunks = static_cast<std::size_t>(batch.size * s.chunks);
   JoinWork<P> work{};
-  work.chunk = s.chunk;
-  work.chunks = s.chunks;
+  if constexpr (sizeof(P) == 4) work.streams = streams(c, batch, pass);
+  work.chunk = work.streams ? streamed_chunk(c, batch, wanted.transitions != nullptr) : s.chunk;
+  work.chunks = static_cast<std::int32_t>((batch.length + work.chunk - 1) / work.chunk);
+  const auto chunks = static_cast<std::size_t>(batch.size * work.chunks);
   work.entries = wanted.transitions ? (c.join.dense + c.join.sparse.rounds + 3) / 4 * 4 : 0;
   work.sums = cutter.take<P>(chunks * static_cast<std::size_t>(work.entries));
   work.inverse = cutter.take<double>(chunks);
-  work.room = cutter.take<P>(s.on_chip ? 0 : static_cast<std::size_t>(s.blocks * s.layout.bytes) / sizeof(P));
+  work.room =
+      cutter.take<P>(work.streams || s.on_chip ? 0 : static_cast<std::size_t>(s.blocks * s.layout.bytes) / sizeof(P));
   return work;
 }
 
 template <class P>
 void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& pass,
               const JoinWork<P>& work, const Expectation& wanted, cudaStream_t stream) {
+  if constexpr (sizeof(P) == 4) {
+    if (work.streams) return run_stream(c, batch, kept, pass, work, wanted, stream);
+  }
   const Shape s = shape_of<P>(c, batch);
   const bool follows = pass.gold == Follows::join;
   const std::int32_t together = gold_together(c, s.threads / 32);
@@ -724,11 +589,13 @@ void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>
                          wanted.emissions,
                          batch.type};
   launch_kernel(kernel_of<P>(s), static_cast<unsigned>(blocks), static_cast<unsigned>(s.threads), bytes, stream, args,
-                "joining forward and backward");
+                "joining forward and backward", c.early);
 }
 
-template JoinWork<float> cut_join(Cutter&, const DeviceConstraint::Impl&, const Batch&, const Expectation&);
-template JoinWork<double> cut_join(Cutter&, const DeviceConstraint::Impl&, const Batch&, const Expectation&);
+template JoinWork<float> cut_join(Cutter&, const DeviceConstraint::Impl&, const Batch&, const PassWork<float>&,
+                                  const Expectation&);
+template JoinWork<double> cut_join(Cutter&, const DeviceConstraint::Impl&, const Batch&, const PassWork<double>&,
+                                   const Expectation&);
 template void run_join(const DeviceConstraint::Impl&, const Batch&, const Kept<float>&, const PassWork<float>&,
                        const JoinWork<float>&, const Expectation&, cudaStream_t);
 template void run_join(const DeviceConstraint::Impl&, const Batch&, const Kept<double>&, const PassWork<double>&,

@@ -363,6 +363,7 @@ constexpr int kThreads = kKeep == Keep::cluster     ? 32 * kSharedWarps
 
 template <class P, class Index, Keep kKeep, std::int32_t kKind>
 __global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(const __grid_constant__ Args<P> a) {
+  let_kernel_behind_begin();
   char* shared = shared_memory();
   const std::int32_t blocks = kKeep == Keep::cluster ? a.shape.blocks : 1;
   const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;

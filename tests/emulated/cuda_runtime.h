@@ -67,6 +67,7 @@ inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline int __double2hiint(double x) { return static_cast<int>(std::bit_cast<std::uint64_t>(x) >> 32); }
 inline int __double2loint(double x) { return static_cast<int>(std::bit_cast<std::uint64_t>(x)); }
+inline float __fdividef(float x, float y) { return x / y; }
 inline double __hiloint2double(int high, int low) {
   return std::bit_cast<double>(std::uint64_t{static_cast<unsigned>(high)} << 32 | static_cast<unsigned>(low));
 }
@@ -115,6 +116,11 @@ T __shfl_xor_sync(unsigned lanes, T x, int bits, emulated::Place place = emulate
   return emulated::Lanes<T>(lanes, x, 100 + bits, place)[threadIdx.x ^ static_cast<unsigned>(bits)];
 }
 template <class T>
+T __shfl_up_sync(unsigned lanes, T x, unsigned by, emulated::Place place = emulated::Place::current()) {
+  const unsigned lane = threadIdx.x % 32;
+  return emulated::Lanes<T>(lanes, x, 200 + static_cast<int>(by), place)[lane < by ? lane : lane - by];
+}
+template <class T>
 T __shfl_sync(unsigned lanes, T x, int from, emulated::Place place = emulated::Place::current()) {
   return emulated::Lanes<T>(lanes, x, 1, place)[static_cast<unsigned>(from)];
 }
@@ -146,6 +152,7 @@ inline unsigned __float2uint_rn(float x) { return static_cast<unsigned>(nearbyin
 
 // Blocks run one after another, so that what one has written is there for the next.
 inline void __threadfence() {}
+inline void __threadfence_block() {}
 inline unsigned atomicInc(unsigned* at, unsigned most) {
   const unsigned before = *at;
   *at = before >= most ? 0 : before + 1;
