@@ -1,14 +1,21 @@
 // Device time of loss with gradients and of Viterbi, by replaying a captured graph: median over repeats, in
-// microseconds.
+// microseconds, and how many times the floor that is.
 //   bench_cuda languages/srl.lang languages/bio.lang 47 [8x64 …]     (a number: that many labels, no constraint)
+//
+// The floor is what one processor for each sequence and direction needs, as many at a time as there are: for every
+// step that waits for the one before, kLatency cycles, and the language's products, without any padding, at the rate of
+// its units. A loss walks T steps each way at the same time, then multiplies again, all processors together, what
+// memory brings it; Viterbi walks T / 2. Cut into pieces, a long sequence can take less.
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <random>
 #include <string>
 
 #include "cuda_runner.h"
+#include "inference/topology.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 
@@ -56,6 +63,31 @@ double median_us(const Enqueue& enqueue) {
   return times[kRepeats / 2];
 }
 
+// Cycles of a step but for its products: cells come from shared memory (30), twelve products one behind the other (50),
+// two shuffles (50), a scale, a store, and the block meets (70).
+constexpr double kLatency = 200;
+constexpr double kMultiplications = 128, kMaxima = 64;  // a cycle and processor
+
+struct Floor {
+  double loss, viterbi;  // us
+};
+Floor floor_of(const Constraint& constraint, int B, int T) {
+  const auto attribute = [](cudaDeviceAttr which) {
+    int value = 0;
+    must(cudaDeviceGetAttribute(&value, which, 0));
+    return static_cast<double>(value);
+  };
+  const double processors = attribute(cudaDevAttrMultiProcessorCount), cycles = attribute(cudaDevAttrClockRate) * 1e-3,
+               bytes =
+                   attribute(cudaDevAttrMemoryClockRate) * 1e-3 * 2 * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8,
+               turns = std::ceil(2 * B / processors), positions = static_cast<double>(B) * T,
+               products = static_cast<double>(constraint.topology().products);
+  const double walk = turns * T * (kLatency + products / kMultiplications) / cycles,
+               multiply = positions * products / kMultiplications / processors / cycles,
+               bring = positions * 2 * constraint.topology().nodes * (T <= 256 ? 4 : 8) / bytes;
+  return {walk + std::max(multiply, bring), turns * T / 2 * (kLatency + products / kMaxima) / cycles};
+}
+
 void measure(const std::string& name, const Constraint& constraint, int B, int T) {
   const int K = constraint.labels().size();
   std::mt19937 random(1);
@@ -97,8 +129,10 @@ void measure(const std::string& name, const Constraint& constraint, int B, int T
   scores.transitions = g;
   const double z = log_z(constraint, scores).at(0), nll = z - viterbi_score(constraint, scores).at(0);
   const double difference = std::abs(value.host()[0] - nll) / std::max(1.0, std::abs(z));
-  std::printf("%-24s %4d x %-6d %10.1f %10.1f   %8.3f %8.3f  %7.1f MB  %.0e\n", name.c_str(), B, T, loss_us, best_us,
-              loss_us / T, best_us / T, static_cast<double>(bytes) / 1e6, difference);
+  const Floor floor = floor_of(constraint, B, T);
+  std::printf("%-24s %4d x %-6d %10.1f %8.3f %7.2f %10.1f %8.3f %7.2f  %7.1f MB  %.0e\n", name.c_str(), B, T, loss_us,
+              loss_us / T, loss_us / floor.loss, best_us, best_us / T, best_us / floor.viterbi,
+              static_cast<double>(bytes) / 1e6, difference);
   std::fflush(stdout);
   if (!(difference < 1e-5)) std::exit(1);
 }
@@ -108,8 +142,12 @@ void measure(const std::string& name, const Constraint& constraint, int B, int T
 
 int main(int argc, char** argv) {
   using namespace regccrf;
-  std::printf("%-24s %13s %10s %10s   %8s %8s  %10s  %s\n", "language", "B x T", "loss us", "viterbi us", "us/step",
-              "us/step", "workspace", "difference");
+  if (!cuda::available()) {
+    std::fprintf(stderr, "bench_cuda: no CUDA device here\n");
+    return 1;
+  }
+  std::printf("%-24s %13s %10s %8s %7s %10s %8s %7s  %10s  %s\n", "language", "B x T", "loss us", "us/step", "x floor",
+              "viterbi us", "us/step", "x floor", "workspace", "difference");
   std::vector<std::pair<int, int>> sizes;
   std::vector<std::string> languages;
   for (int i = 1; i < argc; ++i) {
