@@ -47,6 +47,7 @@ class Alone {
   __device__ std::int64_t sequence() const { return blockIdx.x; }
   __device__ std::int32_t first() const { return static_cast<std::int32_t>(threadIdx.x); }
   __device__ std::int32_t stride() const { return static_cast<std::int32_t>(blockDim.x); }
+  static __device__ std::int32_t rank() { return 0; }  // of the block
   __device__ bool leads() const { return thread_ == 0; }
   __device__ void begin() {}
   template <class Place>
@@ -60,6 +61,12 @@ class Alone {
   // What peak() then needs, asked for beforehand.
   __device__ Bits look(std::int32_t n) const { return peak_.of_a_warp(n); }
   __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
+  // The largest of the block's own, behind the last step, n - 1.
+  __device__ Bits of_block(std::int32_t n, Bits mine) {
+    peak_.leave(n, mine);
+    __syncthreads();
+    return peak_.of_all(peak_.of_a_warp(n));
+  }
 
  private:
   Peak<Bits> peak_;
@@ -97,6 +104,7 @@ class Together {
   __device__ std::int64_t sequence() const { return static_cast<std::int32_t>(blockIdx.x) / blocks_; }
   __device__ std::int32_t first() const { return rank_ * static_cast<std::int32_t>(blockDim.x) + thread_; }
   __device__ std::int32_t stride() const { return blocks_ * static_cast<std::int32_t>(blockDim.x); }
+  __device__ std::int32_t rank() const { return rank_; }
   __device__ bool leads() const { return rank_ == 0 && thread_ == 0; }
   // Cells are cleared.
   __device__ void begin() { meet_cluster(); }
@@ -121,6 +129,12 @@ class Together {
   }
   __device__ Bits look(std::int32_t n) const { return peaks_[n % 2 * kShares + (thread_ & (blocks_ - 1))]; }
   __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
+  // The largest of the block's own, behind the last step, n - 1.
+  __device__ Bits of_block(std::int32_t n, Bits mine) {
+    peak_.leave(n, mine);
+    __syncthreads();
+    return peak_.of_all(peak_.of_a_warp(n));
+  }
 
  private:
   __device__ void deliver(P* next, std::uint32_t to, P value) const {

@@ -1,7 +1,7 @@
 // Viterbi on a device. Two blocks a sequence walk towards each other, one from each end, and leave every step's scores
-// in memory; each does half of the steps. The one that comes last finds where the two halves of the best path meet, and
-// two of its warps follow it outwards: each finds the next step again from the scores of its own state's slots, so no
-// backpointer is ever written.
+// in memory; each does half of the steps. Under a large automaton they are two clusters. The block that comes last
+// finds where the two halves of the best path meet, and two of its warps follow it outwards: each finds the next step
+// again from the scores of its own state's slots, so no backpointer is ever written.
 //
 // Small automata go the way of viterbi_resident_cuda.cu where the device has clusters; all others that of this file, in
 // float. Scores are then kept relative to the best of the step before; three roundings a step on the path found and on
@@ -25,13 +25,14 @@ constexpr int kMostThreads = 1024;
 template <class P>
 struct Work {
   P* kept[2];       // [B, steps, cells] forward and backward, by step
-  double* largest;  // [B, 2] the largest number seen, in size
+  double* largest;  // [B, 2, blocks] the largest number seen, in size
   P* cells;         // scratch where a block has no room
 };
 
 struct Shape {
   int bytes, threads;
   std::int32_t rows, steps;  // rows of emissions on chip; steps that a half may have
+  std::int32_t blocks;       // that do a step together
   bool on_chip, cells_on_chip;
 };
 
@@ -46,15 +47,23 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   Shape s{};
   s.rows = rows_kept<P>(c.topology.K, batch.length / 2 + 1);
   s.steps = static_cast<std::int32_t>(batch.length / 2 + 1);
-  const std::int64_t rows =
-      Peak<std::int32_t>::kBytes + aligned((s.rows + 1) * (std::int64_t{c.topology.K} + 1) * p);  // one more, of zeros
+  const std::int64_t zeros_too = aligned((s.rows + 1) * (std::int64_t{c.topology.K} + 1) * p),
+                     rows = Alone<P, std::int32_t>::kBytes + zeros_too,
+                     together = aligned(Together<P, std::int32_t>::kBytes) + zeros_too;
   check_rows(c, rows);
   const std::int64_t cells = std::max(cells_of(c.forward), cells_of(c.backward)),
                      all = std::max(all_of(c.forward), all_of(c.backward));
   s.on_chip = c.forward.narrow && rows + all <= c.shared_bytes;
+  s.blocks = blocks_together<P>(c, 2 * batch.size, c.shared_bytes - together, s.on_chip);
+  if (s.blocks > 1) {
+    s.bytes = static_cast<int>(together + shares_bytes<P>(c, s.blocks));
+    s.threads = 32 * std::max(warps_together(c, s.blocks), 2);  // two follow the path
+    s.cells_on_chip = true;
+    return s;
+  }
   s.cells_on_chip = s.on_chip || rows + cells <= c.shared_bytes;
   s.bytes = static_cast<int>(rows + (s.on_chip ? all : s.cells_on_chip ? cells : 0));
-  s.threads = 32 * std::max({c.forward.warps[0], c.backward.warps[0], 2});  // two follow the path
+  s.threads = 32 * std::max({c.forward.warps[0], c.backward.warps[0], 2});
   return s;
 }
 
@@ -74,57 +83,56 @@ struct Args {
 
 // --- towards the middle
 
-template <class P>
+template <class P, class Team>
 struct Emit {
+  const Team& team;
   const P* row;
   P *next, *kept;
   P shift;
   P &top, &largest;
 
   __device__ P weight(std::uint32_t label) const { return value_of(row, label); }
-  __device__ void store(std::uint32_t cell, P weight, P best) const {
+  template <class Place>
+  __device__ void send(const Place& place, P weight, P best) const {
     const P relative = best - shift, v = relative + weight;
-    put(next, cell, v);
-    put(kept, cell, v);
+    team.put(next, place, v);
+    kept[place.cell] = v;
     top = max(top, v);
     if constexpr (sizeof(P) == 4) {
       if (v != -P{INFINITY}) largest = max(max(largest, abs(v)), max(abs(best), abs(relative)));
     }
   }
-  template <class Place>
-  __device__ void send(const Place& place, P weight, P best) const {
-    store(bytes_of<P>(place.cell), weight, best);
-  }
 };
 
-// Scores are relative in float only: what a step takes off is known to all from the block's peak.
-template <bool kBack, class P, class Score, class Index, class Steps>
-__device__ void walk(const Args<P, Score>& a, const SweepView<Index>& view, const Steps& steps, P* now, P* next,
-                     P* room, std::int32_t* peaks) {
+// Scores are relative in float only: what a step takes off is known to all from the team's peak.
+template <bool kBack, class P, class Score, class View, class Steps>
+__device__ void walk(const Args<P, Score>& a, const View& view, const Steps& steps, P* now, P* next, P* room,
+                     char* meeting) {
+  using Team = typename View::template Team<P, std::int32_t>;
   constexpr bool kRelative = sizeof(P) == 4;
   constexpr P none = -P{INFINITY};
-  const std::int64_t b = blockIdx.x;
+  Team team(meeting, ordered(-INFINITY), thread_number(), view);
+  const std::int64_t b = team.sequence();
   const std::int32_t T = a.scores.length[b], K = view.K, last = Halves(T).steps[kBack];
   P* kept = a.work.kept[kBack] + b * a.shape.steps * view.cells;
   P* zeros = room;  // the step in the middle leaves out its emissions in one of the two directions
   Rows<P, kBack, Score> rows(room + K + 1, a.shape.rows, a.scores.emissions + b * a.batch.length * (K + 1), K, T);
-  const std::int32_t thread = thread_number();
-  Peak<std::int32_t> peak(peaks, ordered(-INFINITY), thread);
-  for (std::int32_t c = threadIdx.x; c <= view.cells + view.extras; c += blockDim.x) now[c] = next[c] = none;
+  for (std::int32_t c = threadIdx.x; c < view.room(); c += blockDim.x) now[c] = next[c] = none;
   for (std::int32_t k = threadIdx.x; k <= K; k += blockDim.x) zeros[k] = k < K ? P{0} : none;
   rows.stage(0);
+  team.begin();
   const Score* edge = kBack ? a.scores.end : a.scores.start;
   P top = none, largest = 0;
   const auto row_of = [&](std::int32_t n) { return kBack && n == last ? zeros : rows[n]; };
-  const Emit<P> first{row_of(0), now, kept, P{0}, top, largest};
-  for (std::int32_t o = threadIdx.x; o < view.outs; o += blockDim.x) {
-    const std::int32_t label = view.label[o];
-    if (label == K) continue;
-    first.store(bytes_of<P>(view.stored[o]), first.weight(bytes_of<P>(label)),
-                a.sweep[kBack].begins[o] ? static_cast<P>(edge[label]) : none);
+  const auto meet = [&](std::int32_t n) { team.meet(n, kRelative ? ordered(static_cast<float>(top)) : 0); };
+  const Emit<P, Team> first{team, row_of(0), now, kept, P{0}, top, largest};
+  for (std::int32_t o = team.first(); o < view.outs; o += team.stride()) {
+    const auto place = view.place(o);
+    if (place.label == K) continue;
+    first.send(place, first.weight(bytes_of<P>(place.label)),
+               a.sweep[kBack].begins[place.out] ? static_cast<P>(edge[place.label]) : none);
   }
-  if constexpr (kRelative) peak.leave(0, ordered(static_cast<float>(top)));
-  __syncthreads();
+  meet(0);
 
   for (std::int32_t n = 1; n <= last; ++n) {
     kept += view.cells;
@@ -135,22 +143,19 @@ __device__ void walk(const Args<P, Score>& a, const SweepView<Index>& view, cons
     }
     P shift = 0;
     if constexpr (kRelative) {
-      const P before = from_ordered(peak.of_all(peak.of_a_warp(n - 1)));
+      const P before = from_ordered(team.peak(team.look(n - 1)));
       shift = before == none ? P{0} : before;
     }
     top = none;
-    steps.finish({}, now, Emit<P>{row_of(n), next, kept, shift, top, largest});
-    if constexpr (kRelative) peak.leave(n, ordered(static_cast<float>(top)));
-    __syncthreads();
+    steps.finish({}, now, Emit<P, Team>{team, row_of(n), next, kept, shift, top, largest});
+    meet(n);
     P* swap = now;
     now = next;
     next = swap;
   }
   if constexpr (kRelative) {
-    peak.leave(last + 1, __float_as_int(static_cast<float>(largest)));
-    __syncthreads();
-    const float most = __int_as_float(peak.of_all(peak.of_a_warp(last + 1)));
-    if (thread == 0) a.work.largest[2 * b + kBack] = static_cast<double>(most);
+    const float most = __int_as_float(team.of_block(last + 1, __float_as_int(static_cast<float>(largest))));
+    if (team.thread() == 0) a.work.largest[(2 * b + kBack) * a.shape.blocks + team.rank()] = static_cast<double>(most);
   }
 }
 
@@ -234,10 +239,11 @@ __device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t g
 
 // From the middle to one end: a warp follows the path from the cell where it is after the last step of that half.
 template <class P, class Score, class Index>
-__device__ void follow(const Args<P, Score>& a, int back, std::int32_t T, std::int32_t cell, std::int32_t* path) {
+__device__ void follow(const Args<P, Score>& a, std::int64_t b, int back, std::int32_t T, std::int32_t cell,
+                       std::int32_t* path) {
   const DeviceSweep& sweep = a.sweep[back];
   const SweepView<Index> view(sweep, sweep.hot, 0);
-  const P* kept = a.work.kept[back] + std::int64_t{blockIdx.x} * a.shape.steps * view.cells;
+  const P* kept = a.work.kept[back] + b * a.shape.steps * view.cells;
   for (std::int32_t n = Halves(T).steps[back]; cell < view.cells; --n) {  // past all cells: scores that are no numbers
     const std::int32_t out = view.out_of[cell];
     if (threadIdx.x % 32 == 0) path[back ? T - 1 - n : n] = view.label[out];
@@ -248,12 +254,11 @@ __device__ void follow(const Args<P, Score>& a, int back, std::int32_t T, std::i
 }
 
 template <class P, class Score>
-__device__ Meeting meet(const Args<P, Score>& a, std::int32_t T) {
+__device__ Meeting meet(const Args<P, Score>& a, std::int64_t b, std::int32_t T) {
   const DeviceJoin& join = a.join;
   const Halves halves(T);
   const auto kept = [&](int back) {
-    return a.work.kept[back] +
-           (std::int64_t{blockIdx.x} * a.shape.steps + halves.steps[back]) * std::int64_t{a.sweep[back].cells};
+    return a.work.kept[back] + (b * a.shape.steps + halves.steps[back]) * std::int64_t{a.sweep[back].cells};
   };
   const P *delta = kept(0), *x = kept(1);
   Candidate best{-INFINITY, 0x7fffffff};
@@ -276,27 +281,33 @@ __device__ Meeting meet(const Args<P, Score>& a, std::int32_t T) {
 
 // Both halves of a sequence are there: its answer.
 template <class P, class Score, class Index>
-__device__ void answer(const Args<P, Score>& a, std::int32_t T) {
-  const Answer answer(a.best, a.batch, blockIdx.x, T, a.topology.K);
+__device__ void answer(const Args<P, Score>& a, std::int64_t b, std::int32_t T) {
+  const Answer answer(a.best, a.batch, b, T, a.topology.K);
   answer.clear_path(0);
   if (threadIdx.x < 32) answer.judge(a.scores);
-  if (threadIdx.x == 0 && a.redo) a.redo[answer.b] = 0;
+  if (threadIdx.x == 0 && a.redo) a.redo[b] = 0;
   __syncthreads();
-  const Meeting meeting = T > 0 ? meet(a, T) : Meeting{{-1, -1}};
+  const Meeting meeting = T > 0 ? meet(a, b, T) : Meeting{{-1, -1}};
   if (meeting.cell[0] < 0) return answer.no_path(a.topology.empty);
   const int back = static_cast<int>(threadIdx.x) / 32;
-  if (back < 2) follow<P, Score, Index>(a, back, T, meeting.cell[back], answer.path);
+  if (back < 2) follow<P, Score, Index>(a, b, back, T, meeting.cell[back], answer.path);
   const double score = answer.score<kMostThreads>(a.scores.row);
   if (threadIdx.x != 0 || !a.redo) return;
-  const double* largest = a.work.largest + 2 * answer.b;
-  const double step = 1.5 * fmax(largest[0], largest[1]) * static_cast<double>(std::numeric_limits<float>::epsilon());
-  if (2 * step * (T + 1) > kTolerance * fmax(1.0, fabs(score))) a.redo[answer.b] = 1;
+  double largest = 0;
+  for (std::int32_t n = 0; n < 2 * a.shape.blocks; ++n)
+    largest = fmax(largest, a.work.largest[2 * b * a.shape.blocks + n]);
+  const double step = 1.5 * largest * static_cast<double>(std::numeric_limits<float>::epsilon());
+  if (2 * step * (T + 1) > kTolerance * fmax(1.0, fabs(score))) a.redo[b] = 1;
 }
 
+template <Keep kKeep>
+constexpr int kThreads = kKeep == Keep::cluster ? 32 * kSharedWarps : kMostThreads;
+
 template <class P, class Score, class Index, Keep kKeep>
-__global__ void __launch_bounds__(kMostThreads, 1) walk_kernel(const __grid_constant__ Args<P, Score> a) {
+__global__ void __launch_bounds__(kThreads<kKeep>, 1) walk_kernel(const __grid_constant__ Args<P, Score> a) {
   wait_for_kernel_before();
-  const std::int64_t b = blockIdx.x;
+  const std::int32_t blocks = kKeep == Keep::cluster ? a.shape.blocks : 1;
+  const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;
   if (a.only && !a.only[b]) return;
   const std::int32_t T = a.scores.length[b];
   const int back = blockIdx.y;
@@ -308,21 +319,21 @@ __global__ void __launch_bounds__(kMostThreads, 1) walk_kernel(const __grid_cons
       at += (bytes + 15) / 16 * 16;
       return here;
     };
-    auto* peaks = reinterpret_cast<std::int32_t*>(take(Peak<std::int32_t>::kBytes));
+    char* meeting = take(kKeep == Keep::cluster ? Together<P, std::int32_t>::kBytes : Alone<P, std::int32_t>::kBytes);
     P* rows = reinterpret_cast<P*>(take((a.shape.rows + 1) * (std::int64_t{sweep.K} + 1) * std::int64_t{sizeof(P)}));
     const std::int64_t most = room_for(max(a.sweep[0].all_cells, a.sweep[1].all_cells));
     P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(at) : a.work.cells + (b * 2 + back) * 2 * most;
-    with_general_steps<MaxPlus<P>, Index, kKeep>(sweep, 1, a.scores.matrix[back], a.scores.thin[back], at, cells,
+    with_general_steps<MaxPlus<P>, Index, kKeep>(sweep, blocks, a.scores.matrix[back], a.scores.thin[back], at, cells,
                                                  [&](const auto& view, const auto& steps, P* there) {
-                                                   P* next = there + room_for(view.cells + 1 + view.extras);
+                                                   P* next = there + room_for(view.room());
                                                    if (back) {
-                                                     walk<true>(a, view, steps, there, next, rows, peaks);
+                                                     walk<true>(a, view, steps, there, next, rows, meeting);
                                                    } else {
-                                                     walk<false>(a, view, steps, there, next, rows, peaks);
+                                                     walk<false>(a, view, steps, there, next, rows, meeting);
                                                    }
                                                  });
   }
-  if (comes_last(a.scores.met + b)) answer<P, Score, Index>(a, T);
+  if (comes_last(a.scores.met + b, static_cast<std::uint32_t>(2 * blocks))) answer<P, Score, Index>(a, b, T);
 }
 
 // --- the call
@@ -334,7 +345,7 @@ Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& b
   Work<P> w{};
   for (int back = 0; back < 2; ++back)
     w.kept[back] = cutter.take<P>(B * steps * static_cast<std::size_t>((back ? c.backward : c.forward).cells));
-  w.largest = cutter.take<double>(2 * B);
+  w.largest = cutter.take<double>(2 * B * static_cast<std::size_t>(s.blocks));
   w.cells = cutter.take<P>(s.cells_on_chip ? 0 : B * 4 * most);
   return w;
 }
@@ -344,11 +355,16 @@ void run(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, 
          const Work<P>& work, const std::int32_t* only, std::int32_t* redo, cudaStream_t stream) {
   const Shape s = shape_of<P>(c, batch);
   const Args<P, Score> args{{c.forward, c.backward}, c.topology, c.join, batch, scores, work, s, best, only, redo};
+  const auto blocks = static_cast<unsigned>(s.blocks);
   const auto launch = [&](auto* kernel) {
-    launch_kernel(kernel, dim3(static_cast<unsigned>(batch.size), 2), static_cast<unsigned>(s.threads), s.bytes, stream,
-                  args, "viterbi", c.early);
+    launch_kernel(kernel, dim3(static_cast<unsigned>(batch.size) * blocks, 2), static_cast<unsigned>(s.threads),
+                  s.bytes, stream, args, "viterbi", c.early, blocks);
   };
-  if (s.on_chip) {
+  if (s.blocks > 1 && c.forward.narrow) {
+    launch(walk_kernel<P, Score, std::uint16_t, Keep::cluster>);
+  } else if (s.blocks > 1) {
+    launch(walk_kernel<P, Score, std::int32_t, Keep::cluster>);
+  } else if (s.on_chip) {
     launch(walk_kernel<P, Score, std::uint16_t, Keep::chip>);
   } else if (c.forward.narrow) {
     launch(walk_kernel<P, Score, std::uint16_t, Keep::memory>);
