@@ -211,37 +211,27 @@ __device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t g
     const P v = now[source] + static_cast<P>(gain);
     if (v > best || (v == best && source < from)) best = v, from = source;
   };
-  // A slot a lane, if it is `there`. A sum of many cells is looked at by all lanes together.
-  const auto offer_slots = [&](bool there, const Pair<Index>& sources, Score gain) {
-    const bool many = there && sources.x > view.cells;
-    if (there && !many) {
-      offer(sources.x, gain);
-      offer(sources.y, gain);
+  const auto offer_slot = [&](const Pair<Index>& sources, Score gain) {
+    if (sources.x > view.cells) {
+      const std::int32_t extra = sources.x - view.cells - 1;
+      for (std::int32_t j = view.extra_begin[extra]; j < view.extra_begin[extra + 1]; ++j)
+        offer(view.extra_source[j], gain);
+      return;
     }
-    for (unsigned left = __ballot_sync(0xffffffffu, many); left != 0; left &= left - 1) {
-      const int whose = __ffs(static_cast<int>(left)) - 1;
-      const std::int32_t extra = __shfl_sync(0xffffffffu, static_cast<std::int32_t>(sources.x), whose) - view.cells - 1;
-      const Score by = __shfl_sync(0xffffffffu, gain, whose);
-#pragma unroll 2
-      for (std::int32_t j = view.extra_begin[extra] + lane; j < view.extra_begin[extra + 1]; j += 32)
-        offer(view.extra_source[j], by);
-    }
+    offer(sources.x, gain);
+    offer(sources.y, gain);
   };
   if (out >= view.first_thin) {
     const std::int32_t i = out - view.first_thin;
-    const bool there = lane < view.thin_slots;
-    const std::int32_t at = there ? lane * view.thin + i : i;
-    offer_slots(there, view.thin_source[at], thin_matrix[at]);
+    if (lane < view.thin_slots) offer_slot(view.thin_source[lane * view.thin + i], thin_matrix[lane * view.thin + i]);
   } else {
     std::int32_t g = 0;
     while (g + 1 < groups && out >= view.group[g + 1].first_out) ++g;
     const SweepGroup group = view.group[g];
     const std::int32_t state = (out - group.first_out) / group.width, o = out - group.first_out - state * group.width;
-    for (std::int32_t first = 0; first < group.slots; first += 32) {
-      const bool there = first + lane < group.slots;
-      const std::int32_t slot = there ? first + lane : first;
-      offer_slots(there, view.source[group.first_source + state * group.slots + slot],
-                  matrix[group.first_entry + slot * group.width + o]);
+    for (std::int32_t i = lane; i < group.slots; i += 32) {
+      offer_slot(view.source[group.first_source + state * group.slots + i],
+                 matrix[group.first_entry + i * group.width + o]);
     }
   }
   return warp_best(best, from);
