@@ -37,7 +37,6 @@ __device__ void write_number(void* numbers, Type type, std::int64_t i, double x)
 __device__ bool fine(const Status& status) { return status.outcome == static_cast<std::int32_t>(Outcome::fine); }
 
 // --- the loss
-// -----------------------------------------------------------------------------------------------------------
 
 __device__ bool is_error(Errors errors, const Status& status) {
   const auto outcome = static_cast<Outcome>(status.outcome);
@@ -101,7 +100,6 @@ __global__ void reduce_kernel(Reducing reducing) {
 }
 
 // --- its gradients
-// --------------------------------------------------------------------------------------------------------
 
 struct Arguments {
   Batch batch;
@@ -109,8 +107,11 @@ struct Arguments {
   std::int64_t K, row_blocks, transition_blocks, label_blocks;  // label_blocks: of start, and of end
 };
 
-__device__ double weight_of(const Weighing& to, std::int64_t i) {
-  return fine(to.status[i]) ? *to.scale * number_at(to.weights, to.weights_type, i * to.stride) : 0;
+// What sequence i adds of a number: nothing if it is not fine, whatever the number is then. What is read does not
+// depend on what else is, so that all of it is on its way at once.
+__device__ double weigh_number(const Weighing& to, std::int64_t i, double number) {
+  const double weight = *to.scale * number_at(to.weights, to.weights_type, i * to.stride);
+  return fine(to.status[i]) ? weight * number : 0;
 }
 
 // One number of the emissions' gradient by each thread, in the order of memory.
@@ -122,20 +123,27 @@ __device__ void weigh_rows(const Arguments& a) {
   const std::int64_t inner = by_sequence ? batch.length : batch.size, outer = n / inner, rest = n - outer * inner,
                      i = by_sequence ? outer : rest, t = by_sequence ? rest : outer,
                      row = i * batch.batch_stride + t * batch.time_stride;
-  const bool here = (!batch.mask || batch.mask[row]) && fine(a.to.status[i]);
-  const double x = here ? weight_of(a.to, i) * number_at(a.to.emissions_counts, batch.type, row * a.K + label) : 0;
-  write_number(a.to.emissions, batch.emissions_type, row * a.K + label, x);
+  const bool here = !batch.mask || batch.mask[row];
+  const double x = weigh_number(a.to, i, number_at(a.to.emissions_counts, batch.type, row * a.K + label));
+  write_number(a.to.emissions, batch.emissions_type, row * a.K + label, here ? x : 0);
 }
 
 // Sums of this lane's number over the sequences, by the whole block: count(i) is that of sequence i, asked by whole
-// warps.
-template <class Count>
+// warps; kTogether: for how many at once.
+template <int kTogether, class Count>
 __device__ void weigh_sums(const Arguments& a, void* out, std::int64_t at, std::int64_t size, const Count& count) {
   __shared__ double sums[kWarps][kLanes];
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   double sum = 0;
-  for (std::int64_t i = warp; i < a.batch.size; i += kWarps) {
-    if (fine(a.to.status[i])) sum += weight_of(a.to, i) * count(i);
+  for (std::int64_t begin = warp; begin < a.batch.size; begin += kTogether * kWarps) {
+    double x[kTogether];
+#pragma unroll
+    for (int n = 0; n < kTogether; ++n) {
+      const std::int64_t i = begin + n * kWarps < a.batch.size ? begin + n * kWarps : begin;
+      x[n] = weigh_number(a.to, i, count(i));
+    }
+#pragma unroll
+    for (int n = 0; n < kTogether; ++n) sum += begin + n * kWarps < a.batch.size ? x[n] : 0;
   }
   sums[warp][lane] = sum;
   __syncthreads();
@@ -162,14 +170,14 @@ __device__ std::int64_t present_end(const Batch& batch, std::int64_t i, bool las
 
 __device__ void weigh_transitions(const Arguments& a, std::int64_t block) {
   const std::int64_t size = a.K * a.K, at = block * kLanes + threadIdx.x % kLanes;
-  weigh_sums(a, a.to.transitions, at, size, [&](std::int64_t i) {
-    return at < size ? number_at(a.to.transitions_counts, a.batch.type, i * size + at) : 0.0;
-  });
+  const std::int64_t from = min(at, size - 1);
+  weigh_sums<8>(a, a.to.transitions, at, size,
+                [&](std::int64_t i) { return number_at(a.to.transitions_counts, a.batch.type, i * size + from); });
 }
 
 __device__ void weigh_ends(const Arguments& a, std::int64_t block, bool last) {
   const std::int64_t at = block * kLanes + threadIdx.x % kLanes;
-  weigh_sums(a, last ? a.to.end : a.to.start, at, a.K, [&](std::int64_t i) {
+  weigh_sums<1>(a, last ? a.to.end : a.to.start, at, a.K, [&](std::int64_t i) {
     const std::int64_t t = present_end(a.batch, i, last);
     if (t < 0 || at >= a.K) return 0.0;
     const std::int64_t row = i * a.batch.batch_stride + t * a.batch.time_stride;
