@@ -484,6 +484,18 @@ TYPED_TEST(Cuda, LargeBatches) {
   expect_like_cpu(srl(), Ragged<TypeParam>(srl(), cases(64, 20), 48, 2.0, 17));
 }
 
+// Positions of one chunk whose weights, as the pass scales them, lie far apart: first one track of two is worth more at
+// every step, then the other.
+TYPED_TEST(Cuda, TracksThatTakeTurns) {
+  const Constraint apart = compile(Language::parse("A* | B*"));
+  const std::size_t T = 40;
+  Ragged<TypeParam> x(apart, 300, static_cast<int>(T), 0.0, 29, false);
+  std::fill(x.mask.begin(), x.mask.end(), 1);
+  for (std::size_t i = 0; i < x.emissions.size(); i += 2)
+    x.emissions[i] = static_cast<TypeParam>(i / 2 % T < T / 2 ? 3.0 : -3.0) + static_cast<TypeParam>(i % 7) / 8;
+  expect_like_cpu(apart, x);
+}
+
 // Automata of every size that a scan takes; pieces from one step to all but a few, ragged, with holes.
 TYPED_TEST(Cuda, RandomLanguagesInPieces) {
   for (int i = 0; i < cases(400, 40); ++i) {

@@ -161,7 +161,7 @@ struct Weighing {
   Type weights_type = Type::f32;             // f32 or f64
   const double* scale = nullptr;             // [1]
   const Status* status = nullptr;            // [B]
-  const void* emissions_counts = nullptr;    // [rows, K] of Batch::type; absent positions are not read
+  const void* emissions_counts = nullptr;    // [rows, K] of Batch::type; whatever is at absent positions
   const void* transitions_counts = nullptr;  // [B, K, K] of Batch::type
   void* emissions = nullptr;                 // [rows, K] of Batch::emissions_type, or null
   void* transitions = nullptr;               // [K, K] of Batch::type, or null

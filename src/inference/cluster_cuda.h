@@ -98,6 +98,13 @@ __device__ inline void fetch_once(void* to, const void* from, std::uint32_t byte
 #endif
 }
 
+// Before a copy may overwrite what threads have read: by the thread that asks for it, once it knows that they have.
+__device__ inline void let_copies_overwrite() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 // By one thread: so many bytes are to come to this block's mailbox before it is full for the next time.
 __device__ inline void expect(Mailbox* box, std::uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900

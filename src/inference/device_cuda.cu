@@ -94,6 +94,19 @@ void pack_shares(Packer& p, Places& places, const Shares& shares, DeviceShares& 
 // As large a block as there is, for asking how many run at a time.
 __global__ void __launch_bounds__(1024) large_kernel(int) {}
 
+// Whether kernels were built for sm_90 or later; those for older devices run on newer ones, and do not know of
+// clusters.
+constexpr bool has_code_for_clusters() {
+#ifdef __CUDA_ARCH_LIST__
+  for (int arch : {__CUDA_ARCH_LIST__}) {
+    if (arch >= 900) return true;
+  }
+  return false;
+#else
+  return true;
+#endif
+}
+
 // How many clusters of each size run at a time; 0 where the device has none.
 void count_clusters(DeviceConstraint::Impl& c, int major) {
   c.clusters[0] = c.processors;
@@ -343,6 +356,7 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   check(cudaDeviceGetAttribute(&impl->processors, cudaDevAttrMultiProcessorCount, device), "processors");
   int major = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute capability");
+  if (!has_code_for_clusters()) major = std::min(major, 8);
   impl->early = major >= 9;
   count_clusters(*impl, major);
   check(cudaMalloc(&impl->memory, p.bytes().size()), "memory for a constraint");

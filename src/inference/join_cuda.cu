@@ -325,7 +325,8 @@ __device__ void do_pairs(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& 
   const DeviceRounds& rounds = a.join.sparse;
   const std::int32_t round = first + lane_of() / kRoundLanes;
   const bool there = round < rounds.rounds;
-  P sum[kChunk]{}, total = 0;
+  P sum[kChunk]{};
+  double total = 0;
   if (there) {
     P scale[kChunk];
 #pragma unroll
@@ -338,10 +339,10 @@ __device__ void do_pairs(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& 
   }
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) {
-    if (j < chunk.bigrams) total += sum[j] * static_cast<P>(chunk.head->units.unit[j]);
+    if (j < chunk.bigrams) total += static_cast<double>(sum[j]) * chunk.head->units.unit[j];
   }
   total = sum_of_round(total);
-  if (there && lane_of() % kRoundLanes == 0) write_sum(a, chunk.b, sums + a.join.dense + round, total);
+  if (there && lane_of() % kRoundLanes == 0) write_sum(a, chunk.b, sums + a.join.dense + round, static_cast<P>(total));
 }
 
 // Labels, kRoundsTogether rounds at a time.

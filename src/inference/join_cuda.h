@@ -56,9 +56,9 @@ __device__ void set_units(Units& to, const Kept<P>& kept, std::int64_t at, std::
 #pragma unroll
   for (int n = 1; n < 32; n *= 2) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, n));
   const std::int32_t less = there ? room + largest - unit : 0, scale = beta + Bounds<P>::beta_peak;
-  const bool fits = largest + room <= more && less <= most && abs(scale) <= most && scale + less <= more;
+  const bool fits = largest + room <= more && less <= more && abs(scale) <= most && scale + less <= more;
   if (j < kMostChunk) {
-    to.unit[j] = power(min(less, most));
+    to.unit[j] = power(min(less, more));
     to.scale[j] = power(min(max(scale, -most), most));
     // Products are of alpha, and its largest is 2^alpha_peak once the next step has taken its part off.
     to.least[j] = fmax(there ? Bounds<P>::least_z * power(-alpha) : 0, Bounds<P>::least_product);

@@ -119,6 +119,7 @@ class Stream {
     __threadfence_block();
     if (atomicAdd(&head->done[j % kSlots], 1) + 1 < users_ * (j / kSlots + 1)) return;
     __threadfence_block();
+    let_copies_overwrite();
     ask_for(j + kSlots);
   }
 
@@ -267,10 +268,12 @@ __device__ void sum_labels(const DeviceRounds& rounds, std::int32_t K, const flo
     for (std::int32_t i = rounds.begin[k]; i < rounds.begin[k + 1]; ++i) label[n] += shares[i];
   }
 }
-__device__ void write_shares(const float (&sum)[kGroups], float* shares) {
+template <class P>
+__device__ void write_shares(const P (&sum)[kGroups], float* shares) {
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
-    if (lane_of() % kRoundLanes == 0) shares[g * kRoundsTogether + lane_of() / kRoundLanes] = sum[g];
+    if (lane_of() % kRoundLanes == 0)
+      shares[g * kRoundsTogether + lane_of() / kRoundLanes] = static_cast<float>(sum[g]);
   }
   __syncwarp();
 }
@@ -278,7 +281,7 @@ __device__ void write_shares(const float (&sum)[kGroups], float* shares) {
 // Pairs of every kPairWarps-th position.
 __device__ void do_pairs(const Args& a, Stream& stream, std::int32_t first, Ahead ahead) {
   float* shares = stream.shares + first * kGroups * kRoundsTogether;
-  float of_thin[kGroups]{};
+  double of_thin[kGroups]{};
   if (wants_thin(a) && first + 1 == kSlots) {  // its slot's first filling, where nobody's bigrams end
     stream.wait(0);
     stream.leave(0);
@@ -305,14 +308,14 @@ __device__ void do_pairs(const Args& a, Stream& stream, std::int32_t first, Ahea
       Pairs(a.join.sparse).sum(stream.m(j), stream.y(j + 1), factor, sum);
       stream.leave(j + 1);
 #pragma unroll
-      for (int g = 0; g < kGroups; ++g) of_thin[g] += sum[g] * static_cast<float>(stream.head->units.unit[j]);
+      for (int g = 0; g < kGroups; ++g) of_thin[g] += static_cast<double>(sum[g]) * stream.head->units.unit[j];
     }
     stream.leave(j);
     float label[kLabelsOfLane];
     sum_labels(rounds_of(a, stream, j), a.join.K, shares, label);
     total(a, stream, j, now.position, label);
+    __syncwarp();
   }
-  __syncwarp();
   if (wants_thin(a)) write_shares(of_thin, shares);
 }
 
