@@ -114,36 +114,45 @@ __device__ double weigh_number(const Weighing& to, std::int64_t i, double number
   return fine(to.status[i]) ? weight * number : 0;
 }
 
-// One number of the emissions' gradient by each thread, in the order of memory.
+// One number of the emissions' gradient by each thread, in the order of memory. Index: a number of them all.
+template <class Index>
 __device__ void weigh_rows(const Arguments& a) {
   const Batch& batch = a.batch;
-  const std::int64_t at = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, n = at / a.K, label = at - n * a.K;
-  if (n >= batch.size * batch.length) return;
+  const auto K = static_cast<Index>(a.K),
+             at = static_cast<Index>(blockIdx.x) * kThreads + static_cast<Index>(threadIdx.x), n = at / K,
+             label = at - n * K;
+  if (n >= static_cast<Index>(batch.size * batch.length)) return;
   const bool by_sequence = batch.batch_stride >= batch.time_stride;
-  const std::int64_t inner = by_sequence ? batch.length : batch.size, outer = n / inner, rest = n - outer * inner,
-                     i = by_sequence ? outer : rest, t = by_sequence ? rest : outer,
-                     row = i * batch.batch_stride + t * batch.time_stride;
+  const auto inner = static_cast<Index>(by_sequence ? batch.length : batch.size);
+  const Index outer = n / inner, rest = n - outer * inner, i = by_sequence ? outer : rest,
+              t = by_sequence ? rest : outer;
+  const std::int64_t row = i * batch.batch_stride + t * batch.time_stride, place = row * a.K + label;
   const bool here = !batch.mask || batch.mask[row];
-  const double x = weigh_number(a.to, i, number_at(a.to.emissions_counts, batch.type, row * a.K + label));
-  write_number(a.to.emissions, batch.emissions_type, row * a.K + label, here ? x : 0);
+  const double x = weigh_number(a.to, i, number_at(a.to.emissions_counts, batch.type, place));
+  write_number(a.to.emissions, batch.emissions_type, place, here ? x : 0);
 }
 
-// Sums of this lane's number over the sequences, by the whole block: count(i) is that of sequence i, asked by whole
-// warps; kTogether: for how many at once.
-template <int kTogether, class Count>
-__device__ void weigh_sums(const Arguments& a, void* out, std::int64_t at, std::int64_t size, const Count& count) {
+constexpr int kTogether = 8;  // sequences that a warp asks for at once
+
+// Sums of this lane's number over the sequences, by the whole block. places(i, to): where each of those sequences has
+// it among `numbers`, or -1; asked by whole warps.
+template <class Places>
+__device__ void weigh_sums(const Arguments& a, const void* numbers, void* out, std::int64_t at, std::int64_t size,
+                           const Places& places) {
   __shared__ double sums[kWarps][kLanes];
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   double sum = 0;
   for (std::int64_t begin = warp; begin < a.batch.size; begin += kTogether * kWarps) {
+    std::int64_t i[kTogether], place[kTogether];
     double x[kTogether];
 #pragma unroll
-    for (int n = 0; n < kTogether; ++n) {
-      const std::int64_t i = begin + n * kWarps < a.batch.size ? begin + n * kWarps : begin;
-      x[n] = weigh_number(a.to, i, count(i));
-    }
+    for (int n = 0; n < kTogether; ++n) i[n] = begin + n * kWarps < a.batch.size ? begin + n * kWarps : begin;
+    places(i, place);
 #pragma unroll
-    for (int n = 0; n < kTogether; ++n) sum += begin + n * kWarps < a.batch.size ? x[n] : 0;
+    for (int n = 0; n < kTogether; ++n)
+      x[n] = weigh_number(a.to, i[n], number_at(numbers, a.batch.type, max(place[n], std::int64_t{0})));
+#pragma unroll
+    for (int n = 0; n < kTogether; ++n) sum += begin + n * kWarps < a.batch.size && place[n] >= 0 ? x[n] : 0;
   }
   sums[warp][lane] = sum;
   __syncthreads();
@@ -152,42 +161,67 @@ __device__ void weigh_sums(const Arguments& a, void* out, std::int64_t at, std::
   write_number(out, a.batch.type, at, sum);
 }
 
-// The first present position of a sequence, or the last; −1: there is none. By a whole warp.
-__device__ std::int64_t present_end(const Batch& batch, std::int64_t i, bool last) {
-  const std::int64_t T = batch.length;
-  if (!batch.mask) return last ? T - 1 : (T ? 0 : -1);
-  const int lane = threadIdx.x % kLanes;
-  for (std::int64_t begin = 0; begin < T; begin += kLanes) {
-    const std::int64_t n = begin + lane, t = last ? T - 1 - n : n;
-    const bool here = n < T && batch.mask[i * batch.batch_stride + t * batch.time_stride];
-    const unsigned found = __ballot_sync(kAll, here);
-    if (!found) continue;
-    const std::int64_t nearest = begin + __ffs(static_cast<int>(found)) - 1;
-    return last ? T - 1 - nearest : nearest;
-  }
-  return -1;
+__device__ void weigh_transitions(const Arguments& a, std::int64_t block) {
+  const std::int64_t size = a.K * a.K, at = block * kLanes + threadIdx.x % kLanes, from = min(at, size - 1);
+  weigh_sums(a, a.to.transitions_counts, a.to.transitions, at, size,
+             [&](const std::int64_t(&i)[kTogether], std::int64_t(&to)[kTogether]) {
+#pragma unroll
+               for (int n = 0; n < kTogether; ++n) to[n] = i[n] * size + from;
+             });
 }
 
-__device__ void weigh_transitions(const Arguments& a, std::int64_t block) {
-  const std::int64_t size = a.K * a.K, at = block * kLanes + threadIdx.x % kLanes;
-  const std::int64_t from = min(at, size - 1);
-  weigh_sums<8>(a, a.to.transitions, at, size,
-                [&](std::int64_t i) { return number_at(a.to.transitions_counts, a.batch.type, i * size + from); });
-}
+// The rows of sequences, from one end. A warp looks at 32 positions at a time.
+class FromAnEnd {
+ public:
+  __device__ FromAnEnd(const Batch& batch, bool last) : batch_(batch), last_(last) {}
+  __device__ std::int64_t row(std::int64_t i, std::int64_t n) const {
+    return i * batch_.batch_stride + (last_ ? batch_.length - 1 - n : n) * batch_.time_stride;
+  }
+  // Whether the lane's position, from `begin` on, is present.
+  __device__ bool here(std::int64_t i, std::int64_t begin) const {
+    const std::int64_t n = begin + threadIdx.x % kLanes;
+    return n < batch_.length && (!batch_.mask || batch_.mask[row(i, n)]);
+  }
+  // The first that is, if the first 32 are `here`; -1: there is none.
+  __device__ std::int64_t first_present(std::int64_t i, bool here_at_first) const {
+    unsigned found = __ballot_sync(kAll, here_at_first);
+    std::int64_t begin = 0;
+    while (!found && (begin += kLanes) < batch_.length) found = __ballot_sync(kAll, here(i, begin));
+    return found ? row(i, begin + __ffs(static_cast<int>(found)) - 1) : -1;
+  }
+
+ private:
+  const Batch& batch_;
+  bool last_;
+};
 
 __device__ void weigh_ends(const Arguments& a, std::int64_t block, bool last) {
   const std::int64_t at = block * kLanes + threadIdx.x % kLanes;
-  weigh_sums<1>(a, last ? a.to.end : a.to.start, at, a.K, [&](std::int64_t i) {
-    const std::int64_t t = present_end(a.batch, i, last);
-    if (t < 0 || at >= a.K) return 0.0;
-    const std::int64_t row = i * a.batch.batch_stride + t * a.batch.time_stride;
-    return number_at(a.to.emissions_counts, a.batch.type, row * a.K + at);
-  });
+  void* out = last ? a.to.end : a.to.start;
+  if (a.batch.length == 0) {  // no numbers at all
+    if (threadIdx.x < kLanes && at < a.K) write_number(out, a.batch.type, at, 0);
+    return;
+  }
+  const FromAnEnd rows(a.batch, last);
+  weigh_sums(a, a.to.emissions_counts, out, at, a.K,
+             [&](const std::int64_t(&i)[kTogether], std::int64_t(&to)[kTogether]) {
+               bool here[kTogether];
+#pragma unroll
+               for (int n = 0; n < kTogether; ++n) here[n] = rows.here(i[n], 0);
+#pragma unroll
+               for (int n = 0; n < kTogether; ++n) {
+                 const std::int64_t row = rows.first_present(i[n], here[n]);
+                 to[n] = row < 0 ? -1 : row * a.K + min(at, a.K - 1);
+               }
+             });
 }
 
 __global__ void weigh_kernel(Arguments a) {
   std::int64_t block = blockIdx.x;
-  if (block < a.row_blocks) return weigh_rows(a);
+  if (block < a.row_blocks) {
+    const bool small = a.row_blocks * kThreads <= INT32_MAX;
+    return small ? weigh_rows<std::int32_t>(a) : weigh_rows<std::int64_t>(a);
+  }
   block -= a.row_blocks;
   if (block < a.transition_blocks) return weigh_transitions(a, block);
   block -= a.transition_blocks;
