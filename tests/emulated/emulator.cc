@@ -200,16 +200,12 @@ void forbid(char*, std::size_t) {}
 void allow(char*, std::size_t) {}
 #endif
 
-// From one stack to another, until somebody switches back.
-void switch_stack(Stack& from, const Stack& to) {
-  leaving(from, to);
-  switch_position(from.position, to.position);
-  arrived(from);
-}
-
+// To the scheduler, until it resumes this fiber, which may lie elsewhere in memory by then.
 void wait_as(State state) {
   current->state = state;
-  switch_stack(current->stack, scheduler);
+  leaving(current->stack, scheduler);
+  switch_position(current->stack.position, scheduler.position);
+  arrived(current->stack);
 }
 
 // A fiber outlives its block: it begins the next one where it ended the last.
@@ -224,7 +220,9 @@ void fiber_main() {
 void resume(Fiber& fiber) {
   current = &fiber;
   threadIdx = {static_cast<unsigned>(&fiber - fibers.data()) - current_block->first, 0, 0};
-  switch_stack(scheduler, fiber.stack);
+  leaving(scheduler, fiber.stack);
+  switch_position(scheduler.position, fiber.stack.position);
+  arrived(scheduler);
 }
 
 void make_fibers(std::size_t count) {
