@@ -116,13 +116,13 @@ __device__ void count_gold(const std::int32_t* gold, std::int32_t T, std::int32_
 // A thread has a bigram; where sequences are long, a lane has one, and the block's warps (parts) share the chunks of
 // the sequence. What they find is added in their order.
 template <class P, int kThreads, int kParts>
-__device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b) {
+__device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::uint32_t block) {
   constexpr std::int32_t together = kThreads / kParts;
   __shared__ std::int32_t seen[together];
   __shared__ double sums[kParts][together];
   const std::int32_t T = a.kept.scores.length[b], K = a.join.K, thread = static_cast<std::int32_t>(threadIdx.x),
                      part = thread / together, own = thread % together;
-  const std::int64_t first = (std::int64_t{blockIdx.x} - 1) * together, pair = first + own, pairs = std::int64_t{K} * K;
+  const std::int64_t first = std::int64_t{block} * together, pair = first + own, pairs = std::int64_t{K} * K;
   if (a.wanted.gold) count_gold<kThreads>(a.kept.scores.gold + b * a.batch.length, T, K, first, seen);
   std::int32_t begin = 0, end = 0;
   double gain = 0, sum = 0;
@@ -153,13 +153,15 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b) {
   if (pair < pairs) write_score(a.wanted.transitions, a.batch.type, b * pairs + pair, sum);
 }
 
+// A block for each sequence, then those of the bigrams: the first take longest.
 template <class P, int kThreads, int kParts>
 __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ FinishArgs<P> a) {
   let_kernel_behind_begin();
-  if (blockIdx.x == 0) {
-    finish_sequence<P, kThreads>(a, blockIdx.y);
+  const auto B = static_cast<std::uint32_t>(a.batch.size), part = blockIdx.x / B, b = blockIdx.x % B;
+  if (part == 0) {
+    finish_sequence<P, kThreads>(a, b);
   } else {
-    finish_transitions<P, kThreads, kParts>(a, blockIdx.y);
+    finish_transitions<P, kThreads, kParts>(a, b, part - 1);
   }
 }
 
@@ -167,9 +169,8 @@ template <class P, int kThreads, int kParts>
 void launch_finish(const FinishArgs<P>& args, bool early, cudaStream_t stream) {
   constexpr std::int64_t together = kThreads / kParts;
   const std::int64_t K = args.join.K, blocks = args.wanted.transitions ? 1 + (K * K + together - 1) / together : 1;
-  launch_kernel(finish_kernel<P, kThreads, kParts>,
-                dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(args.batch.size)), kThreads, 0, stream, args,
-                "finishing", early);
+  launch_kernel(finish_kernel<P, kThreads, kParts>, static_cast<unsigned>(blocks * args.batch.size), kThreads, 0,
+                stream, args, "finishing", early);
 }
 
 template <class P>

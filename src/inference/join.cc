@@ -2,7 +2,10 @@
 #include "inference/join.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <random>
+#include <utility>
 
 namespace regccrf {
 
@@ -153,52 +156,114 @@ void find_quads(const Sweep& forward, const Sweep& backward, Join& join) {
   }
 }
 
-// Puts the pairs of each round in an order in which lanes that read at the same time read from different banks of a
-// chip's memory, as far as that goes. `lists`: by round; they become empty.
-void spread_banks(std::vector<std::vector<Source>>& lists, Source padding, JoinRounds& rounds) {
-  constexpr std::size_t banks = 32, lanes = kRoundLanes, together = kRoundsTogether;
-  const auto height = static_cast<std::size_t>(rounds.height);
-  rounds.pair.assign(lists.size() * height, padding);
-  for (std::size_t first = 0; first < lists.size(); first += together) {
-    for (std::size_t n = 0; n < height; n += lanes) {
-      int x[banks]{}, y[banks]{};  // how often each is read in this step
-      for (std::size_t i = 0; i < lanes * std::min(together, lists.size() - first); ++i) {
-        const std::size_t round = first + i / lanes;
-        std::vector<Source>& list = lists[round];
-        if (list.empty()) continue;
-        const auto reads = [&](const Source& s) {
-          return x[static_cast<std::size_t>(s.x) % banks] + y[static_cast<std::size_t>(s.y) % banks];
-        };
-        const auto best = std::min_element(list.begin(), list.end(),
-                                           [&](const Source& s, const Source& t) { return reads(s) < reads(t); });
-        ++x[static_cast<std::size_t>(best->x) % banks];
-        ++y[static_cast<std::size_t>(best->y) % banks];
-        rounds.pair[round * height + n + i % lanes] = *best;
-        list.erase(best);
+// The order of pairs within their rounds is free. Lanes that read at the same time, a pair each of a group's rounds,
+// should read from different banks of a chip's memory. So pairs of a round trade places at random, as long as the sum
+// of squares of what the banks have to do in a step does not grow, or grows a little, less and less often (annealing).
+// A greedy choice leaves several times the conflicts. `zeros`: how many y from the padding's on are as good.
+class BankSpreader {
+ public:
+  BankSpreader(JoinRounds& rounds, Source padding, std::int32_t zeros)
+      : rounds_(rounds), padding_(padding), zeros_(zeros), steps_(rounds.height / kRoundLanes) {}
+
+  void spread() {
+    constexpr std::int32_t most = 1000000, enough = 80000;  // a tenth of a second
+    const std::int32_t groups = (rounds_.rounds() + kRoundsTogether - 1) / kRoundsTogether;
+    for (std::int32_t group = 0; group < groups; ++group) {
+      first_ = group * kRoundsTogether;
+      count_ = std::min(kRoundsTogether, rounds_.rounds() - first_);
+      loads_.assign(static_cast<std::size_t>(steps_), {});
+      for (std::int32_t i = 0; i < count_ * rounds_.height; ++i) change(pair(i), step_of(i), 1);
+      for (std::int32_t left = std::min(enough, most / groups), all = left; left > 0; --left)
+        try_to_trade(0.5 * left / all);
+      fill_padding();
+    }
+  }
+
+ private:
+  static constexpr std::int32_t kBanks = 32;
+  struct Loads {
+    std::int32_t x[kBanks], y[kBanks];  // how often each bank is read in a step
+  };
+
+  std::int32_t draw(std::int32_t below) { return static_cast<std::int32_t>(random_() % static_cast<unsigned>(below)); }
+  Source& pair(std::int32_t i) { return rounds_.pair[static_cast<std::size_t>(first_ * rounds_.height + i)]; }
+  std::int32_t step_of(std::int32_t i) const { return i % rounds_.height / kRoundLanes; }
+  bool is_padding(const Source& s) const { return s.y == padding_.y; }
+
+  // One read more or less; by how much the sum of squares grows. Padding finds its place in the end.
+  std::int32_t change(const Source& s, std::int32_t step, std::int32_t by) {
+    if (is_padding(s)) return 0;
+    Loads& loads = loads_[static_cast<std::size_t>(step)];
+    std::int32_t &x = loads.x[s.x % kBanks], &y = loads.y[s.y % kBanks];
+    x += by;
+    y += by;
+    return 2 * by * (x + y) - 2;
+  }
+  std::int32_t trade(std::int32_t i, std::int32_t j) {
+    Source &s = pair(i), &t = pair(j);
+    const std::int32_t less = change(s, step_of(i), -1) + change(t, step_of(j), -1);
+    std::swap(s, t);
+    return less + change(s, step_of(i), 1) + change(t, step_of(j), 1);
+  }
+  void try_to_trade(double temperature) {
+    const std::int32_t round = draw(count_) * rounds_.height, i = round + draw(rounds_.height),
+                       j = round + draw(rounds_.height);
+    if (step_of(i) == step_of(j)) return;
+    const std::int32_t grows = trade(i, j);
+    constexpr std::int32_t fine = 1 << 20;
+    if (grows > 0 && draw(fine) >= fine * std::exp(-grows / 2.0 / temperature)) trade(i, j);  // back again
+  }
+
+  // All padding of a step reads the same: of x what another lane reads anyway, since it does not matter; of y the zero
+  // whose bank has the least to do.
+  void fill_padding() {
+    for (std::int32_t step = 0; step < steps_; ++step) {
+      Source best = padding_;
+      const std::int32_t* y = loads_[static_cast<std::size_t>(step)].y;
+      for (std::int32_t zero = padding_.y; zero < padding_.y + zeros_; ++zero) {
+        if (y[zero % kBanks] < y[best.y % kBanks]) best.y = zero;
+      }
+      for (const bool padding : {false, true}) {
+        for (std::int32_t i = 0; i < count_ * rounds_.height; ++i) {
+          if (step_of(i) != step || is_padding(pair(i)) != padding) continue;
+          (padding ? pair(i) : best) = padding ? best : Source{pair(i).x, best.y};
+        }
       }
     }
   }
-}
 
-// `key`: [count] below `keys`, of things that pair_of(thing) stands for.
+  JoinRounds& rounds_;
+  const Source padding_;
+  const std::int32_t zeros_;
+  std::int32_t steps_, first_ = 0, count_ = 0;
+  std::vector<Loads> loads_;  // [steps] of the group
+  std::mt19937 random_;       // the same in every run
+};
+
+// `key`: [count] below `keys`, of things that pair_of(thing) stands for. `padding`, `zeros`: as BankSpreader has them.
 template <class KeyOf, class PairOf>
-JoinRounds rounds_of(std::size_t keys, std::size_t count, Source padding, const KeyOf& key_of, const PairOf& pair_of) {
+JoinRounds rounds_of(std::size_t keys, std::size_t count, Source padding, std::int32_t zeros, const KeyOf& key_of,
+                     const PairOf& pair_of) {
   constexpr std::int32_t most = kMostHeight;
   std::vector<std::int32_t> begin, order;
   by_key(keys, count, key_of, begin, order);
   JoinRounds rounds;
-  std::vector<std::vector<Source>> lists;
-  for (std::size_t key = 0; key < keys; ++key) {
-    for (std::int32_t i = begin[key]; i < begin[key + 1]; ++i) {
-      if ((i - begin[key]) % most == 0) lists.emplace_back();
-      lists.back().push_back(pair_of(static_cast<std::size_t>(order[static_cast<std::size_t>(i)])));
-    }
+  for (std::size_t key = 0; key < keys; ++key)
     rounds.height =
         std::max(rounds.height, round_up(std::min(most, begin[key + 1] - begin[key]), kRoundSteps * kRoundLanes));
-    rounds.key.resize(lists.size(), static_cast<std::int32_t>(key));
+  for (std::size_t key = 0; key < keys; ++key) {
+    for (std::int32_t i = begin[key]; i < begin[key + 1]; ++i) {
+      const std::int32_t n = (i - begin[key]) % most;
+      if (n == 0) {
+        rounds.key.push_back(static_cast<std::int32_t>(key));
+        rounds.pair.resize(rounds.pair.size() + static_cast<std::size_t>(rounds.height), padding);
+      }
+      rounds.pair[static_cast<std::size_t>((rounds.rounds() - 1) * rounds.height + n)] =
+          pair_of(static_cast<std::size_t>(order[static_cast<std::size_t>(i)]));
+    }
     rounds.begin.push_back(rounds.rounds());
   }
-  spread_banks(lists, padding, rounds);
+  BankSpreader(rounds, padding, zeros).spread();
   return rounds;
 }
 
@@ -218,7 +283,7 @@ void join_pairs(const Topology& t, const Sweep& forward, const std::vector<std::
     }
   }
   join.sparse = rounds_of(
-      bigrams, pairs.size(), {0, join.no_out}, [&](std::size_t i) { return bigram[i]; },
+      bigrams, pairs.size(), {0, join.no_out}, kPatchColumns, [&](std::size_t i) { return bigram[i]; },
       [&](std::size_t i) { return pairs[i]; });
   std::vector<std::int32_t> pair(forward.entry);
   pair.insert(pair.end(), join.sparse.key.begin(), join.sparse.key.end());
@@ -230,13 +295,15 @@ void join_labels(const Topology& t, const Sweep& forward, const Sweep& backward,
                  Join& join) {
   const auto K = static_cast<std::size_t>(t.K);
   join.arrivals = rounds_of(
-      K, static_cast<std::size_t>(t.arrivals), {0, backward.zero()}, [&](std::size_t m) { return t.arrival_label[m]; },
+      K, static_cast<std::size_t>(t.arrivals), {0, backward.zero()}, 1,
+      [&](std::size_t m) { return t.arrival_label[m]; },
       [&](std::size_t m) {
         return Source{place[m], backward.cell(static_cast<std::int32_t>(m))};
       });
   if (!join.copied) return;
   join.nodes = rounds_of(
-      K, static_cast<std::size_t>(t.nodes), {0, join.no_out}, [&](std::size_t n) { return t.node_label[n]; },
+      K, static_cast<std::size_t>(t.nodes), {0, join.no_out}, kPatchColumns,
+      [&](std::size_t n) { return t.node_label[n]; },
       [&](std::size_t n) {
         return Source{forward.cell(static_cast<std::int32_t>(n)), forward.out[n]};
       });
@@ -259,7 +326,7 @@ void join_ends(const Topology& t, const Sweep& forward, Join& join) {
   const auto label = [&](std::size_t n) { return t.node_accepts[n] ? t.node_label[n] : -1; };
   by_key(K, nodes, label, join.end_begin, join.end_cell);
   if (join.copied) {
-    join.ends = rounds_of(K, nodes, {0, 1}, label, [&](std::size_t n) {
+    join.ends = rounds_of(K, nodes, {0, 1}, 1, label, [&](std::size_t n) {
       return Source{forward.cell(static_cast<std::int32_t>(n)), 0};
     });
   }

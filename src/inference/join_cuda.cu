@@ -447,9 +447,10 @@ __device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnC
   }
 #pragma unroll
   for (int bit = 16; bit > 0; bit /= 2) z += __shfl_xor_sync(kAllLanes, z, bit);
+  const double over = 1 / z;
   if (lane_of() == 0) {
     a.kept.z[at] = z;
-    const double inverse = j == 0 ? 1 / (z * chunk.head->units.first) : 1;  // of the chunk's unit
+    const double inverse = j == 0 ? over * chunk.head->units.over_first : 1;  // of the chunk's unit
     if (j == 0) a.work.inverse[chunk.b * a.work.chunks + chunk.number] = inverse;
     if (!(z > 0 && z >= chunk.head->units.least[j] && isfinite(z) && isfinite(inverse))) a.kept.flag[chunk.b] = 1;
   }
@@ -458,7 +459,7 @@ __device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnC
   const std::int32_t gold = chunk.head->gold[j];
 #pragma unroll 1
   for (std::int32_t k = lane_of(); k < K; k += 32) {
-    const double p = static_cast<double>(labels[k]) * (1 / z);
+    const double p = static_cast<double>(labels[k]) * over;
     write_score(a.emissions, a.type, row * K + k, k == gold ? p - 1 : p);
   }
 }

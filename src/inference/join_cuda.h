@@ -33,7 +33,7 @@ struct Units {
   double scale[kMostChunk];  // of y, so that bigrams add up to the z of their position
   double unit[kMostChunk];   // of those, so that they add up to the same at each
   double least[kMostChunk];  // z below this is not to be trusted
-  double first;              // of the first position's z, for that
+  double over_first;         // 1 over that of the first position's z
 };
 
 // For a chunk that begins at `at` of [B, T], in sequence b; `bigrams`: positions where one begins. By one warp, a
@@ -63,7 +63,7 @@ __device__ void set_units(Units& to, const Kept<P>& kept, std::int64_t at, std::
     // Products are of alpha, and its largest is 2^alpha_peak once the next step has taken its part off.
     to.least[j] = fmax(there ? Bounds<P>::least_z * power(-alpha) : 0, Bounds<P>::least_product);
   }
-  if (j == 0) to.first = power(min(largest + room, more));
+  if (j == 0) to.over_first = power(-min(largest + room, more));
   if (!fits) kept.flag[b] = 1;
 }
 

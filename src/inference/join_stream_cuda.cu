@@ -19,8 +19,7 @@ namespace {
 constexpr int kSlots = 4, kPairWarps = kSlots;
 constexpr int kLeastChunk = 4;
 constexpr int kMostWarps = 14, kRegisters = 72;
-constexpr int kMostLabels = 64, kLabelsOfLane = kMostLabels / 32;
-constexpr int kGroups = 3;  // of kRoundsTogether rounds each, and there are as many of labels and of thin states
+constexpr int kMostLabels = 64, kMostRounds = 48;  // as many of labels and of thin states
 
 struct Head {
   Units units;
@@ -29,9 +28,16 @@ struct Head {
   float one[2];               // 1 and 0: y of ends
 };
 
+// Of a warp that has pairs.
+struct Scratch {
+  float label[kMostLabels];  // what its pairs are multiplied by, then their sum
+  float share[kMostRounds];
+  double thin[kMostRounds];  // over all of the warp's positions
+};
+
 // Where a block's arrays begin, in bytes.
 struct Layout {
-  std::int32_t m, y, shares, bytes;
+  std::int32_t m, y, scratch, bytes;
 };
 Layout layout_of(const DeviceJoin& join) {
   Layout l{};
@@ -43,8 +49,9 @@ Layout layout_of(const DeviceJoin& join) {
   l.bytes = aligned(sizeof(Head));
   l.m = take(kSlots * join.places);  // a patch may read past its last slot, whatever is there …
   l.y = take(kSlots * join.outs);    // … and past its last out
-  l.shares = take(kPairWarps * kGroups * kRoundsTogether);
-  l.bytes += kPatchColumns * static_cast<int>(sizeof(float));
+  l.bytes += aligned(kPatchColumns * std::int64_t{sizeof(float)});
+  l.scratch = l.bytes;
+  l.bytes += kPairWarps * static_cast<int>(sizeof(Scratch));
   return l;
 }
 
@@ -60,8 +67,7 @@ struct Args {
   std::int32_t gold_together;  // sequences of such a block
   std::int32_t* stamps;        // of gold, null: on chip
   bool gold;
-  void* emissions;  // [rows, K] or null
-  Type type;        // of the caller's arrays
+  float* emissions;  // [rows, K] or null
 };
 
 // Whether bigrams are wanted, and there are any, of patches and of thin states.
@@ -75,7 +81,7 @@ class Stream {
   std::int32_t number;          // of the sequence's chunks
   std::int32_t count, bigrams;  // positions that are there, and where a bigram begins
   Head* head;
-  float* shares;
+  Scratch* scratch;  // of each of them
 
   __device__ Stream(const Args& a, char* shared, std::uint32_t index) : a_(a) {
     number = static_cast<std::int32_t>(index / a.batch);
@@ -87,7 +93,7 @@ class Stream {
     head = reinterpret_cast<Head*>(shared);
     m_ = reinterpret_cast<float*>(shared + a.layout.m);
     y_ = reinterpret_cast<float*>(shared + a.layout.y);
-    shares = reinterpret_cast<float*>(shared + a.layout.shares);
+    scratch = reinterpret_cast<Scratch*>(shared + a.layout.scratch);
     // Of beta one more than there are positions, if another chunk follows and somebody wants bigrams.
     rows_ = wants_patches(a) || wants_thin(a) ? max(count, bigrams + 1) : count;
     // Warps of patches, the one that has the position's pairs, and the one before that, whose thin bigrams end there.
@@ -104,6 +110,7 @@ class Stream {
     }
     head->one[0] = 1;
     head->one[1] = 0;
+#pragma unroll 1
     for (std::int32_t j = 0; j < kSlots && j < rows_; ++j) ask_for(j);
   }
 
@@ -140,52 +147,51 @@ class Stream {
   std::int32_t rows_, users_;
 };
 
-// The pairs of up to kGroups groups of rounds: a lane has every kRoundLanes-th of its round in each.
-class Pairs {
- public:
-  std::int32_t groups;
+// Brings tables that all blocks read near, all of them at once: those who first need them, one after the other, would
+// wait each time. Gives back what must not be thrown away before it has come.
+__device__ std::uint32_t bring_near(const DeviceRounds& rounds) {
+  constexpr std::int32_t line = 32;
+  const auto thread = static_cast<std::int32_t>(threadIdx.x), threads = static_cast<std::int32_t>(blockDim.x);
+  const std::int32_t size = (rounds.rounds + kRoundsTogether - 1) / kRoundsTogether * kRoundsTogether * rounds.height;
+  std::uint32_t some = 0;
+  for (std::int32_t i = line * thread; i < size; i += line * threads) some |= __ldg(rounds.packed + i);
+  for (std::int32_t i = line * thread; i < rounds.rounds; i += line * threads)
+    some |= static_cast<std::uint32_t>(__ldg(rounds.key + i));
+  return some;
+}
 
-  __device__ explicit Pairs(const DeviceRounds& rounds)
-      : groups((rounds.rounds + kRoundsTogether - 1) / kRoundsTogether),
-        quads_(rounds.height / kRoundLanes / kRoundSteps),
-        pair_(reinterpret_cast<const uint4*>(rounds.packed) + lane_of()) {}
-  static __device__ std::int32_t round_of(int g) { return g * kRoundsTogether + lane_of() / kRoundLanes; }
-
-  // Σ m · (y · factor) of the lane's rounds, all of it in each of their lanes.
-  __device__ void sum(const float* m, const float* y, const float (&factor)[kGroups], float (&to)[kGroups]) const {
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      to[g] = 0;
-      if (g >= groups) continue;
-      uint4 pair[kQuads];
-#pragma unroll
-      for (int q = 0; q < kQuads; ++q) {
-        if (q < quads_) pair[q] = __ldg(pair_ + (g * quads_ + q) * 32);
-      }
-      float other = 0;
-#pragma unroll
-      for (int q = 0; q < kQuads; ++q) {
-        if (q >= quads_) continue;
-        to[g] += product(m, y, pair[q].x, factor[g]);
-        other += product(m, y, pair[q].y, factor[g]);
-        to[g] += product(m, y, pair[q].z, factor[g]);
-        other += product(m, y, pair[q].w, factor[g]);
-      }
-      to[g] = sum_of_round(to[g] + other);
-    }
-  }
-
- private:
-  static constexpr int kQuads = kMostHeight / kRoundLanes / kRoundSteps;
-  static __device__ float product(const float* m, const float* y, std::uint32_t pair, float factor) {
-    return value(m, pair & 0xffff) * (value(y, pair >> 16) * factor);
-  }
-  static __device__ float value(const float* from, std::uint32_t bytes) {
+// Sums over pairs of a round each, by a warp: put(round, Σ m · (y · factor_of(round))), by each lane of the round.
+template <class FactorOf, class Put>
+__device__ void sum_rounds(const DeviceRounds& rounds, const float* m, const float* y, const FactorOf& factor_of,
+                           const Put& put) {
+  constexpr int most = kMostHeight / kRoundLanes / kRoundSteps;
+  const auto value = [](const float* from, std::uint32_t bytes) {
     return *reinterpret_cast<const float*>(reinterpret_cast<const char*>(from) + bytes);
+  };
+  const std::int32_t quads = rounds.height / kRoundLanes / kRoundSteps;
+  const uint4* packed = reinterpret_cast<const uint4*>(rounds.packed) + lane_of();
+#pragma unroll 1
+  for (std::int32_t round = lane_of() / kRoundLanes; round - lane_of() / kRoundLanes < rounds.rounds;
+       round += kRoundsTogether, packed += quads * 32) {
+    uint4 pair[most];
+#pragma unroll
+    for (int q = 0; q < most; ++q) {
+      if (q < quads) pair[q] = __ldg(packed + q * 32);
+    }
+    const float factor = round < rounds.rounds ? factor_of(round) : 0;
+    const auto product = [&](std::uint32_t of) { return value(m, of & 0xffff) * (value(y, of >> 16) * factor); };
+    float sum = 0, other = 0;
+#pragma unroll
+    for (int q = 0; q < most; ++q) {
+      if (q >= quads) continue;
+      sum += product(pair[q].x);
+      other += product(pair[q].y);
+      sum += product(pair[q].z);
+      other += product(pair[q].w);
+    }
+    put(round, sum_of_round(sum + other));
   }
-  std::int32_t quads_;
-  const uint4* pair_;
-};
+}
 
 __device__ void do_patch(const Args& a, Stream& stream, const JoinPatch& patch) {
   Tiles<double> sum{};
@@ -200,133 +206,115 @@ __device__ void do_patch(const Args& a, Stream& stream, const JoinPatch& patch) 
   if (stream.bigrams > 0 && !write_patch(patch, sum, stream.sums())) a.kept.flag[stream.b] = 1;
 }
 
-// Where marginals of a position go. A lane has every 32nd label.
-struct Position {
-  std::int64_t row;
-  std::int32_t gold;
-};
-__device__ Position position_of(const Args& a, std::int64_t at) {
-  return {a.kept.scores.row[at], a.gold ? a.kept.scores.gold[at] : -1};
-}
-__device__ void total(const Args& a, const Stream& stream, std::int32_t j, const Position& position,
-                      const float (&label)[kLabelsOfLane]) {
-  double z = 0;
-#pragma unroll
-  for (int n = 0; n < kLabelsOfLane; ++n) z += static_cast<double>(label[n]);
-#pragma unroll
-  for (int bit = 16; bit > 0; bit /= 2) z += __shfl_xor_sync(kAllLanes, z, bit);
-  if (lane_of() == 0) {
-    a.kept.z[stream.at + j] = z;
-    const double inverse = j == 0 ? 1 / (z * stream.head->units.first) : 1;  // of the chunk's unit
-    if (j == 0) a.work.inverse[stream.b * a.work.chunks + stream.number] = inverse;
-    if (!(z > 0 && z >= stream.head->units.least[j] && isfinite(z) && isfinite(inverse))) a.kept.flag[stream.b] = 1;
-  }
-  if (!a.emissions) return;
-  const double over = 1 / z;
-#pragma unroll
-  for (int n = 0; n < kLabelsOfLane; ++n) {
-    const std::int32_t k = lane_of() + 32 * n;
-    if (k >= a.join.K) continue;
-    const double p = static_cast<double>(label[n]) * over;
-    write_score(a.emissions, a.type, position.row * a.join.K + k, k == position.gold ? p - 1 : p);
-  }
-}
-
-// The labels of a position are sums of alpha times beta over its nodes, with 1 over the emission, or of alpha times 1
-// over ends, with their weight.
-__device__ const DeviceRounds& rounds_of(const Args& a, const Stream& stream, std::int32_t j) {
-  return j < stream.bigrams ? a.join.nodes : a.join.ends;
-}
-// What a warp wants of memory for a position.
+// What a warp wants of memory for a position: weights of labels, where a lane has every 32nd, and where marginals go.
 struct Ahead {
-  float weight[kGroups];  // of the labels of the lane's rounds
-  Position position;
+  float weight[kMostLabels / 32];
+  std::int32_t gold;
+  std::int64_t row;
 };
 __device__ Ahead look_at(const Args& a, const Stream& stream, std::int32_t j) {
   Ahead there{};
   if (j >= stream.count) return there;
-  const DeviceRounds& rounds = rounds_of(a, stream, j);
   const float* weight =
       j < stream.bigrams ? a.kept.scores.emissions + (stream.at + j) * (a.join.K + 1) : a.kept.scores.end;
 #pragma unroll
-  for (int g = 0; g < kGroups; ++g) {
-    if (Pairs::round_of(g) < rounds.rounds) there.weight[g] = weight[rounds.key[Pairs::round_of(g)]];
+  for (int n = 0; n < kMostLabels / 32; ++n) {
+    if (lane_of() + 32 * n < a.join.K) there.weight[n] = weight[lane_of() + 32 * n];
   }
-  there.position = position_of(a, stream.at + j);
+  there.row = a.kept.scores.row[stream.at + j];
+  there.gold = a.gold ? a.kept.scores.gold[stream.at + j] : -1;
   return there;
 }
 
-// What a label has of its rounds. A lane has every 32nd.
-__device__ void sum_labels(const DeviceRounds& rounds, std::int32_t K, const float* shares,
-                           float (&label)[kLabelsOfLane]) {
+// What a label's pairs are multiplied by: 1 over its emission as beta has it, and over beta's peak, 0 where that is; or
+// at an end its weight.
+__device__ void set_factors(const Ahead& now, bool last, Scratch& own) {
 #pragma unroll
-  for (int n = 0; n < kLabelsOfLane; ++n) {
-    const std::int32_t k = lane_of() + 32 * n;
-    label[n] = 0;
-    if (k >= K) continue;
-#pragma unroll 1
-    for (std::int32_t i = rounds.begin[k]; i < rounds.begin[k + 1]; ++i) label[n] += shares[i];
-  }
-}
-template <class P>
-__device__ void write_shares(const P (&sum)[kGroups], float* shares) {
-#pragma unroll
-  for (int g = 0; g < kGroups; ++g) {
-    if (lane_of() % kRoundLanes == 0)
-      shares[g * kRoundsTogether + lane_of() / kRoundLanes] = static_cast<float>(sum[g]);
+  for (int n = 0; n < kMostLabels / 32; ++n) {
+    const float weight = Downwards::weight(now.weight[n]);
+    own.label[lane_of() + 32 * n] = last         ? now.weight[n]
+                                    : weight > 0 ? __fdividef(1 / Bounds<float>::beta_top, weight)
+                                                 : 0;
   }
   __syncwarp();
 }
 
-// Pairs of every kPairWarps-th position.
-__device__ void do_pairs(const Args& a, Stream& stream, std::int32_t first, Ahead ahead) {
-  float* shares = stream.shares + first * kGroups * kRoundsTogether;
-  double of_thin[kGroups]{};
-  if (wants_thin(a) && first + 1 == kSlots) {  // its slot's first filling, where nobody's bigrams end
+// The labels' marginals, of what their rounds have, and z.
+__device__ void total(const Args& a, const Stream& stream, std::int32_t j, const Ahead& now, const DeviceRounds& rounds,
+                      Scratch& own) {
+  double z = 0;
+#pragma unroll 1
+  for (std::int32_t k = lane_of(); k < a.join.K; k += 32) {
+    float sum = 0;
+#pragma unroll 1
+    for (std::int32_t i = rounds.begin[k]; i < rounds.begin[k + 1]; ++i) sum += own.share[i];
+    own.label[k] = sum;
+    z += static_cast<double>(sum);
+  }
+#pragma unroll
+  for (int bit = 16; bit > 0; bit /= 2) z += __shfl_xor_sync(kAllLanes, z, bit);
+  const double over = 1 / z;
+  if (lane_of() == 0) {
+    const double inverse = j == 0 ? over * stream.head->units.over_first : 1;  // of the chunk's unit
+    a.kept.z[stream.at + j] = z;
+    if (j == 0) a.work.inverse[stream.b * a.work.chunks + stream.number] = inverse;
+    if (!(z > 0 && z >= stream.head->units.least[j] && isfinite(z) && isfinite(inverse))) a.kept.flag[stream.b] = 1;
+  }
+  if (!a.emissions) return;
+#pragma unroll 1
+  for (std::int32_t k = lane_of(); k < a.join.K; k += 32) {
+    const double p = static_cast<double>(own.label[k]) * over;
+    a.emissions[now.row * a.join.K + k] = static_cast<float>(k == now.gold ? p - 1 : p);
+  }
+}
+
+// Pairs of every kPairWarps-th position: the labels of a position are sums of alpha times beta over its nodes, or of
+// alpha times 1 over ends; bigrams of thin states are sums of alpha times beta at the next position.
+__device__ void do_pairs(const Args& a, Stream& stream, std::int32_t first) {
+  Scratch& own = stream.scratch[first];
+  const bool thin = wants_thin(a), writes = lane_of() % kRoundLanes == 0;
+  for (std::int32_t i = lane_of(); i < kMostRounds; i += 32) own.thin[i] = 0;
+  Ahead ahead = look_at(a, stream, first);
+  if (thin && first + 1 == kSlots) {  // its slot's first filling, where nobody's bigrams end
     stream.wait(0);
     stream.leave(0);
   }
 #pragma unroll 1
   for (std::int32_t j = first; j < stream.count; j += kPairWarps) {
     const bool last = j == stream.bigrams;
+    const DeviceRounds& labels = last ? a.join.ends : a.join.nodes;
     const Ahead now = ahead;
     ahead = look_at(a, stream, j + kPairWarps);
-    // 1 over the emissions as beta has them, and over beta's peak; 0 where they are.
-    float factor[kGroups], sum[kGroups];
-#pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      const float weight = Downwards::weight(now.weight[g]);
-      factor[g] = last ? now.weight[g] : weight > 0 ? __fdividef(1 / Bounds<float>::beta_top, weight) : 0;
-    }
+    set_factors(now, last, own);
     stream.wait(j);
-    Pairs(rounds_of(a, stream, j)).sum(stream.m(j), last ? stream.head->one : stream.y(j), factor, sum);
-    write_shares(sum, shares);
-    if (wants_thin(a) && !last) {
-#pragma unroll
-      for (int g = 0; g < kGroups; ++g) factor[g] = static_cast<float>(stream.head->units.scale[j]);
-      stream.wait(j + 1);
-      Pairs(a.join.sparse).sum(stream.m(j), stream.y(j + 1), factor, sum);
-      stream.leave(j + 1);
-#pragma unroll
-      for (int g = 0; g < kGroups; ++g) of_thin[g] += static_cast<double>(sum[g]) * stream.head->units.unit[j];
+#pragma unroll 1
+    for (int after = 0; after < (thin && !last ? 2 : 1); ++after) {  // both by the same few instructions
+      if (after) stream.wait(j + 1);
+      const DeviceRounds& rounds = after ? a.join.sparse : labels;
+      const auto scale = static_cast<float>(stream.head->units.scale[after ? j : 0]);
+      const double unit = stream.head->units.unit[after ? j : 0];
+      sum_rounds(
+          rounds, stream.m(j), last ? stream.head->one : stream.y(j + after),
+          [&](std::int32_t round) { return after ? scale : own.label[rounds.key[round]]; },
+          [&](std::int32_t round, float sum) {
+            if (writes && after) own.thin[round] += static_cast<double>(sum) * unit;
+            if (writes && !after) own.share[round] = sum;
+          });
     }
-    stream.leave(j);
-    float label[kLabelsOfLane];
-    sum_labels(rounds_of(a, stream, j), a.join.K, shares, label);
-    total(a, stream, j, now.position, label);
+#pragma unroll 1
+    for (std::int32_t done = thin && !last ? j + 1 : j; done >= j; --done) stream.leave(done);
+    total(a, stream, j, now, labels, own);
     __syncwarp();
   }
-  if (wants_thin(a)) write_shares(of_thin, shares);
 }
 
 // Thin states' bigrams, of all warps that have some.
 __device__ void add_thin(const Args& a, const Stream& stream) {
-  constexpr std::int32_t rounds = kGroups * kRoundsTogether;
   const auto i = static_cast<std::int32_t>(threadIdx.x);
   if (i >= a.join.sparse.rounds || stream.bigrams <= 0) return;
-  float sum = 0;
-#pragma unroll
-  for (int n = 0; n < kPairWarps; ++n) sum += stream.shares[n * rounds + i];
+  double all = 0;
+  for (int n = 0; n < kPairWarps; ++n) all += stream.scratch[n].thin[i];
+  const auto sum = static_cast<float>(all);
   stream.sums()[a.join.dense + i] = sum;
   if (!(sum < largest_number(float{}))) a.kept.flag[stream.b] = 1;
 }
@@ -342,16 +330,16 @@ __global__ void __launch_bounds__(32 * kMostWarps, 65536 / (32 * kMostWarps * kR
     return;
   }
   Stream stream(a, shared, blockIdx.x - a.gold_blocks);
-  const std::int32_t patch_warp = warp_of() - kPairWarps;
-  const Ahead ahead = look_at(a, stream, patch_warp < 0 ? warp_of() : stream.count);
-  const JoinPatch patch = patch_warp >= 0 ? a.join.patch[patch_warp] : JoinPatch{};
+  const std::uint32_t near = bring_near(a.join.nodes) | (wants_thin(a) ? bring_near(a.join.sparse) : 0);
   wait_for_kernel_before();  // until here, nothing of the pass
   if (stream.count <= 0) return;
   if (threadIdx.x == 0) stream.begin();
+  const std::int32_t patch_warp = warp_of() - kPairWarps;
+  const JoinPatch patch = patch_warp >= 0 ? a.join.patch[patch_warp] : JoinPatch{};
   if (warp_of() == 1) set_units(stream.head->units, a.kept, stream.at, stream.b, stream.bigrams);
-  __syncthreads();
+  __syncthreads_or(static_cast<int>(near));
   if (patch_warp < 0) {
-    do_pairs(a, stream, warp_of(), ahead);
+    do_pairs(a, stream, warp_of());
   } else {
     do_patch(a, stream, patch);
   }
@@ -361,7 +349,6 @@ __global__ void __launch_bounds__(32 * kMostWarps, 65536 / (32 * kMostWarps * kR
   }
 }
 
-std::int32_t groups_of(const DeviceRounds& rounds) { return (rounds.rounds + kRoundsTogether - 1) / kRoundsTogether; }
 std::int32_t warps_of(const DeviceJoin& join, bool bigrams) { return kPairWarps + (bigrams ? join.patches : 0); }
 
 }  // namespace
@@ -371,7 +358,7 @@ bool streams(const DeviceConstraint::Impl& c, const Batch& batch, const PassWork
   const DeviceJoin& join = c.join;
   return c.early && join.copied && pass.at_outs && join.K <= kMostLabels && join.nodes.packed &&
          (join.sparse.packed || join.sparse.rounds == 0) && (join.ends.packed || join.ends.rounds == 0) &&
-         std::max({groups_of(join.nodes), groups_of(join.sparse), groups_of(join.ends)}) <= kGroups &&
+         std::max({join.nodes.rounds, join.sparse.rounds, join.ends.rounds}) <= kMostRounds &&
          warps_of(join, true) <= kMostWarps && layout_of(join).bytes <= c.shared_bytes;
 }
 
@@ -403,8 +390,7 @@ void run_stream(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<
                   together,
                   gold_bytes(c) > 0 ? nullptr : pass.stamps,
                   wanted.gold != nullptr,
-                  wanted.emissions,
-                  batch.type};
+                  static_cast<float*>(wanted.emissions)};
   const std::int64_t blocks = gold_blocks + batch.size * work.chunks;
   if (blocks == 0) return;
   launch_kernel(stream_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(32 * warps),

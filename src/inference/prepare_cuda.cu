@@ -1,4 +1,5 @@
-// Scores as the passes want them (see prepare_cuda.h). One warp a row; a few blocks more for the transitions.
+// Scores as the passes want them (see prepare_cuda.h). One warp a row; a few blocks more for the transitions, which
+// take longest and so come first.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -184,8 +185,7 @@ __device__ void transitions(const Args<P>& a) {
 template <class P, class In>
 __global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
   let_kernel_behind_begin();
-  const std::int64_t b = blockIdx.y;
-  if (b == a.B) {
+  if (blockIdx.y == 0) {
     if (a.double_scores) {
       transitions<P, double>(a);
     } else {
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
     }
     return;
   }
-  const std::int64_t first = blockIdx.x * std::int64_t{kRows}, t = first + threadIdx.x / 32;
+  const std::int64_t b = blockIdx.y - 1, first = blockIdx.x * std::int64_t{kRows}, t = first + threadIdx.x / 32;
   std::int32_t rank = static_cast<std::int32_t>(t);
   bool present = t < a.T;
   if (a.mask) {

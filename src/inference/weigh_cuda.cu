@@ -1,9 +1,9 @@
 // A loss and its gradients from what each sequence has on its own: one kernel for the one, one for the others.
 //
 // A gradient is a sum over sequences of weight · counts. The blocks of the second kernel have four kinds of work, side
-// by side: rows of the emissions' gradient, which need no sum; and pieces of 32 numbers of the transitions', the
-// start's and the end's. There a warp takes every eighth sequence, a lane one number, and the warps' sums are added in
-// order.
+// by side: pieces of 32 numbers of the transitions' gradient, the start's and the end's, where a warp takes every
+// eighth sequence, a lane one number, and the warps' sums are added in order; and rows of the emissions', which need no
+// sum.
 #include "inference/device_cuda.h"
 #include "inference/scores_cuda.h"
 
@@ -116,11 +116,10 @@ __device__ double weigh_number(const Weighing& to, std::int64_t i, double number
 
 // One number of the emissions' gradient by each thread, in the order of memory. Index: a number of them all.
 template <class Index>
-__device__ void weigh_rows(const Arguments& a) {
+__device__ void weigh_rows(const Arguments& a, std::int64_t block) {
   const Batch& batch = a.batch;
-  const auto K = static_cast<Index>(a.K),
-             at = static_cast<Index>(blockIdx.x) * kThreads + static_cast<Index>(threadIdx.x), n = at / K,
-             label = at - n * K;
+  const auto K = static_cast<Index>(a.K), at = static_cast<Index>(block) * kThreads + static_cast<Index>(threadIdx.x),
+             n = at / K, label = at - n * K;
   if (n >= static_cast<Index>(batch.size * batch.length)) return;
   const bool by_sequence = batch.batch_stride >= batch.time_stride;
   const auto inner = static_cast<Index>(by_sequence ? batch.length : batch.size);
@@ -217,17 +216,16 @@ __device__ void weigh_ends(const Arguments& a, std::int64_t block, bool last) {
 }
 
 __global__ void weigh_kernel(Arguments a) {
-  std::int64_t block = blockIdx.x;
-  if (block < a.row_blocks) {
-    const bool small = a.row_blocks * kThreads <= INT32_MAX;
-    return small ? weigh_rows<std::int32_t>(a) : weigh_rows<std::int64_t>(a);
-  }
-  block -= a.row_blocks;
+  std::int64_t block = blockIdx.x;  // sums first: they take longest
   if (block < a.transition_blocks) return weigh_transitions(a, block);
   block -= a.transition_blocks;
-  if (a.to.start && block < a.label_blocks) return weigh_ends(a, block, false);
-  if (a.to.start) block -= a.label_blocks;
-  weigh_ends(a, block, true);
+  for (const bool last : {false, true}) {
+    if (!(last ? a.to.end : a.to.start)) continue;
+    if (block < a.label_blocks) return weigh_ends(a, block, last);
+    block -= a.label_blocks;
+  }
+  if (a.row_blocks * kThreads <= INT32_MAX) return weigh_rows<std::int32_t>(a, block);
+  weigh_rows<std::int64_t>(a, block);
 }
 
 std::int64_t pieces(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }

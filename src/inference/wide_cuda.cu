@@ -374,6 +374,11 @@ __device__ void draw_paths(const Args& a, const Slot& s, std::int64_t b) {
 template <class Index>
 __global__ void __launch_bounds__(kThreads) wide_kernel(const __grid_constant__ Args a) {
   wait_for_kernel_before();
+  bool some = a.sampling;  // of the block's sequences; in most calls none
+  for (std::int64_t b = blockIdx.x + std::int64_t{threadIdx.x} * gridDim.x; b < a.batch.size;
+       b += std::int64_t{kThreads} * gridDim.x)
+    some = some || a.present.flag[b] != 0;
+  if (!__syncthreads_or(some)) return;
   bool ready = false;
   const Slot slot(a, static_cast<std::int32_t>(blockIdx.x));
   for (std::int64_t b = blockIdx.x; b < a.batch.size; b += gridDim.x) {
