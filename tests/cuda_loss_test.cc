@@ -98,6 +98,43 @@ TYPED_TEST(CudaLoss, IsReducedAsOnTheHost) {
   }
 }
 
+// … and so it is by the last kernel of an expectation, whoever has to do sequences again there, and however many.
+TYPED_TEST(CudaLoss, IsReducedBehindAnExpectation) {
+  Random random(14);
+  for (int round = 0; round < 60; ++round) {
+    const int B = random.below(4) ? random.below(9) : random.below(300), T = 1 + random.below(9), K = 3;
+    const Constraint constraint = Constraint::from_automaton(
+        oracle::random_automaton(random, oracle::automaton_kinds[round % 3], K, random.between(1, 9)),
+        numbered_labels(K));
+    const auto numbers = [&](int count) {
+      const double spread = random.below(3) ? 2 : 5000;
+      std::vector<TypeParam> all(static_cast<std::size_t>(count));
+      for (TypeParam& x : all) x = static_cast<TypeParam>(spread * (random.uniform() - 0.5));
+      return all;
+    };
+    const std::vector<TypeParam> emissions = numbers(B * T * K), transitions = numbers(K * K);
+    const DeviceBatch<TypeParam> batch(B, T, K, std::span<const TypeParam>(emissions),
+                                       std::span<const TypeParam>(transitions));
+    const auto reduction = static_cast<Reduction>(random.below(4));
+    const auto left_out = static_cast<LeftOut>(random.below(3));
+    const OnDevice<TypeParam> out(reduction == Reduction::none ? static_cast<std::size_t>(B) : 1);
+    const OnDevice<double> scale(1);
+    const cuda::DeviceConstraint there(constraint);
+    const auto got = run_expectation(
+        batch, {}, true,
+        [&](const cuda::Expectation& wanted) { return cuda::expectation_bytes(there, batch.view(), wanted); },
+        [&](const cuda::Expectation& wanted, cuda::Memory memory) {
+          cuda::Loss loss{wanted.value, wanted.status, -1, reduction, left_out, TestFixture::kType, out.get()};
+          loss.scale = scale.get();
+          cuda::expectation(there, batch.view(), wanted, memory, nullptr, &loss);
+        });
+    const Reduced expected = reduced_on_host(got.value, got.status, -1, reduction, left_out);
+    expect_close(expected.out, out.host(), tolerance<TypeParam>, "loss");
+    expect_close({expected.scale}, scale.host(), 1e-12, "scale");
+    if (this->HasFailure()) return;
+  }
+}
+
 TYPED_TEST(CudaLoss, KeepsTheFirstError) {
   Random random(12);
   for (int round = 0; round < 100; ++round) {

@@ -78,8 +78,9 @@ struct Expectation {
   const std::int64_t* gold = nullptr;  // [rows] or null
 };
 std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted);
+struct Loss;  // below; where given, it is made of these values by the last kernel
 void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted, Memory memory,
-                 void* stream);
+                 void* stream, const Loss* loss = nullptr);
 
 // The best legal sequence of each.
 struct Best {

@@ -34,6 +34,22 @@ cuda::Entropy entropies(Address value, Address emissions, Address transitions, A
   return {at<double>(value), at(emissions), at(transitions), at<cuda::Status>(status)};
 }
 
+cuda::Loss loss_of(Address value, Address status, double sign, int reduction, int left_out, int type, Address out,
+                   Address scale, int errors, std::int32_t operation, Address failure, Address numbers) {
+  return {at<const double>(value),
+          at<const cuda::Status>(status),
+          sign,
+          static_cast<cuda::Reduction>(reduction),
+          static_cast<cuda::LeftOut>(left_out),
+          static_cast<cuda::Type>(type),
+          at(out),
+          at<double>(scale),
+          static_cast<cuda::Errors>(errors),
+          operation,
+          at<cuda::Failure>(failure),
+          at<const std::int64_t>(numbers)};
+}
+
 // Host memory [rows, width] as lists; a row ends at its first negative number.
 py::list label_lists(Address address, std::int64_t rows, std::int64_t width) {
   py::list lists(static_cast<std::size_t>(rows));
@@ -78,19 +94,9 @@ void bind_loss(py::module_& module) {
   module.def("cuda_reduce", [](std::int64_t size, Address value, Address status, double sign, int reduction,
                                int left_out, int type, Address out, Address scale, int errors, std::int32_t operation,
                                Address failure, Address numbers, Address stream) {
-    const cuda::Loss loss{at<const double>(value),
-                          at<const cuda::Status>(status),
-                          sign,
-                          static_cast<cuda::Reduction>(reduction),
-                          static_cast<cuda::LeftOut>(left_out),
-                          static_cast<cuda::Type>(type),
-                          at(out),
-                          at<double>(scale),
-                          static_cast<cuda::Errors>(errors),
-                          operation,
-                          at<cuda::Failure>(failure),
-                          at<const std::int64_t>(numbers)};
-    cuda::reduce(size, loss, at(stream));
+    cuda::reduce(
+        size, loss_of(value, status, sign, reduction, left_out, type, out, scale, errors, operation, failure, numbers),
+        at(stream));
   });
   module.def("cuda_weigh",
              [](const cuda::Batch& batch, std::int32_t labels, Address weights, std::int64_t stride, int weights_type,
@@ -126,9 +132,13 @@ void bind_cuda(py::module_& module) {
   module.def(
       "cuda_expectation",
       [](const DeviceConstraint& constraint, const Batch& batch, Address value, Address emissions, Address transitions,
-         Address status, Address gold, Address memory, std::size_t bytes, Address stream) {
+         Address status, Address gold, Address memory, std::size_t bytes, double sign, int reduction, int left_out,
+         int type, Address out, Address scale, int errors, std::int32_t operation, Address failure, Address numbers,
+         Address stream) {
+        const cuda::Loss loss =
+            loss_of(value, status, sign, reduction, left_out, type, out, scale, errors, operation, failure, numbers);
         cuda::expectation(constraint, batch, wanted(value, emissions, transitions, status, gold),
-                          Memory{at(memory), bytes}, at(stream));
+                          Memory{at(memory), bytes}, at(stream), &loss);
       },
       Unlocked());
   module.def("cuda_viterbi_bytes", &cuda::viterbi_bytes);

@@ -190,20 +190,22 @@ def device_loss(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: 
     at = kept.data_ptr()
     status, value = at + 16, at + 16 + 16 * B
     gold_at = gold.data_ptr() or (g.data_ptr() if gold.dim() == 2 else 0)  # T = 0: there, and never read
-    wanted = [value, at + labels if want_h and h.numel() else 0, at + bigrams if want_g else 0, status]
-    compute: Any = _core.cuda_entropy
-    bytes_of: Any = _core.cuda_entropy_bytes
-    if operation != "entropy":
-        compute, bytes_of, wanted = _core.cuda_expectation, _core.cuda_expectation_bytes, [*wanted, gold_at]
+    wanted = (value, at + labels if want_h and h.numel() else 0, at + bigrams if want_g else 0, status)
+    out = torch.empty(() if reduction else (B,), dtype=torch.float64 if exact else g.dtype, device=device)
     with _current(device):
-        there, stream = _there(device, handle), _stream(device)
-        if B:
-            bytes = bytes_of(there.copy, memory.batch, *wanted)
+        there, stream, batch = _there(device, handle), _stream(device), memory.batch
+        loss = (sign, reduction, left_out, _TYPES[out.dtype], out.data_ptr(), at, errors, OPERATIONS.index(operation),
+                _failure(there, errors), _places_of(handle), stream)
+        if B and operation != "entropy":
+            bytes = _core.cuda_expectation_bytes(there.copy, batch, *wanted, gold_at)
             scratch = memory.scratch(bytes)
-            compute(there.copy, memory.batch, *wanted, scratch.data_ptr(), bytes, stream)
-        out = torch.empty(() if reduction else (B,), dtype=torch.float64 if exact else g.dtype, device=device)
-        _core.cuda_reduce(B, value, status, sign, reduction, left_out, _TYPES[out.dtype], out.data_ptr(), at, errors,
-                          OPERATIONS.index(operation), _failure(there, errors), _places_of(handle), stream)
+            _core.cuda_expectation(there.copy, batch, *wanted, gold_at, scratch.data_ptr(), bytes, *loss)
+            return out, kept
+        if B:
+            bytes = _core.cuda_entropy_bytes(there.copy, batch, *wanted)
+            scratch = memory.scratch(bytes)
+            _core.cuda_entropy(there.copy, batch, *wanted, scratch.data_ptr(), bytes, stream)
+        _core.cuda_reduce(B, value, status, *loss)
     return out, kept
 
 

@@ -68,6 +68,20 @@ __device__ inline void let_kernel_behind_begin() {
 #endif
 }
 
+// Whether this block is the last of `count` that come here; what the others have written is then there for all to read.
+// `met`: 0 before, and again after. The whole block takes part.
+__device__ inline bool comes_last(std::uint32_t* met, std::uint32_t count) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicInc(met, count - 1) == count - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
 void check_batch(const char* operation, const Batch& batch);  // Error where it is more than a launch takes
 
 // Its Shares as kernels take them. `room` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.

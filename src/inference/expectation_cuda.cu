@@ -226,7 +226,7 @@ std::size_t bytes_as(const DeviceConstraint::Impl& c, const Batch& batch, const 
 
 template <class P>
 void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted, const Pieces& pieces,
-            Memory memory, cudaStream_t stream) {
+            Memory memory, cudaStream_t stream, const Loss* loss) {
   Cutter cutter(memory);
   const Work<P> work = cut_work<P>(cutter, c, batch, wanted, pieces);
   prepare<P>(c, batch, work.kept.scores, Scale::probability, true, wanted.status, wanted.gold, stream);
@@ -235,7 +235,8 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
 
   const std::int32_t* grown = work.pass.scan.boundaries.grown;
   finish<P>({c.join, c.topology, work.kept, work.join, wanted, batch, work.pass.at_outs, grown}, c.early, stream);
-  again_wide(c, batch, wanted, {work.kept.scores.length, work.kept.scores.row, work.kept.flag}, work.wide, stream);
+  again_wide(c, batch, wanted, {work.kept.scores.length, work.kept.scores.row, work.kept.flag}, work.wide, loss,
+             work.kept.scores.met, stream);
 }
 
 // Float where its errors stay below the tolerance, else double; a scan is in double.
@@ -260,19 +261,19 @@ std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& b
 }
 
 void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted,
-                 const Pieces& pieces, Memory memory, void* stream) {
+                 const Pieces& pieces, Memory memory, void* stream, const Loss* loss) {
   check_batch("expectation", batch);
-  if (batch.size == 0) return;
+  if (batch.size == 0) return loss ? reduce(0, *loss, stream) : void();
   const auto s = static_cast<cudaStream_t>(stream);
   if (in_float(batch, pieces)) {
-    run_as<float>(constraint.impl(), batch, wanted, pieces, memory, s);
+    run_as<float>(constraint.impl(), batch, wanted, pieces, memory, s, loss);
   } else {
-    run_as<double>(constraint.impl(), batch, wanted, pieces, memory, s);
+    run_as<double>(constraint.impl(), batch, wanted, pieces, memory, s, loss);
   }
 }
 void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted, Memory memory,
-                 void* stream) {
-  expectation(constraint, batch, wanted, pieces_for(constraint, batch), memory, stream);
+                 void* stream, const Loss* loss) {
+  expectation(constraint, batch, wanted, pieces_for(constraint, batch), memory, stream, loss);
 }
 
 }  // namespace regccrf::cuda

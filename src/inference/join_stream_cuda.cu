@@ -18,7 +18,7 @@ namespace {
 // mailbox tells no more than odd from even: warps of pairs look at one slot and the next.
 constexpr int kSlots = 4, kPairWarps = kSlots;
 constexpr int kLeastChunk = 4;
-constexpr int kMostWarps = 14, kRegisters = 72;
+constexpr int kMostWarps = 16, kRegisters = 64;
 constexpr int kMostLabels = 64, kMostRounds = 48;  // as many of labels and of thin states
 
 struct Head {
@@ -206,42 +206,25 @@ __device__ void do_patch(const Args& a, Stream& stream, const JoinPatch& patch) 
   if (stream.bigrams > 0 && !write_patch(patch, sum, stream.sums())) a.kept.flag[stream.b] = 1;
 }
 
-// What a warp wants of memory for a position: weights of labels, where a lane has every 32nd, and where marginals go.
-struct Ahead {
-  float weight[kMostLabels / 32];
-  std::int32_t gold;
-  std::int64_t row;
-};
-__device__ Ahead look_at(const Args& a, const Stream& stream, std::int32_t j) {
-  Ahead there{};
-  if (j >= stream.count) return there;
-  const float* weight =
-      j < stream.bigrams ? a.kept.scores.emissions + (stream.at + j) * (a.join.K + 1) : a.kept.scores.end;
-#pragma unroll
-  for (int n = 0; n < kMostLabels / 32; ++n) {
-    if (lane_of() + 32 * n < a.join.K) there.weight[n] = weight[lane_of() + 32 * n];
-  }
-  there.row = a.kept.scores.row[stream.at + j];
-  there.gold = a.gold ? a.kept.scores.gold[stream.at + j] : -1;
-  return there;
-}
-
 // What a label's pairs are multiplied by: 1 over its emission as beta has it, and over beta's peak, 0 where that is; or
-// at an end its weight.
-__device__ void set_factors(const Ahead& now, bool last, Scratch& own) {
+// at an end its weight. A lane has every 32nd label.
+__device__ void set_factors(const Args& a, const Stream& stream, std::int32_t j, Scratch& own) {
+  const bool last = j == stream.bigrams;
+  const float* weight = last ? a.kept.scores.end : a.kept.scores.emissions + (stream.at + j) * (a.join.K + 1);
 #pragma unroll
   for (int n = 0; n < kMostLabels / 32; ++n) {
-    const float weight = Downwards::weight(now.weight[n]);
-    own.label[lane_of() + 32 * n] = last         ? now.weight[n]
-                                    : weight > 0 ? __fdividef(1 / Bounds<float>::beta_top, weight)
-                                                 : 0;
+    const std::int32_t k = lane_of() + 32 * n;
+    if (k >= a.join.K) continue;
+    const float of_beta = Downwards::weight(weight[k]);
+    own.label[k] = last ? weight[k] : of_beta > 0 ? __fdividef(1 / Bounds<float>::beta_top, of_beta) : 0;
   }
   __syncwarp();
 }
 
 // The labels' marginals, of what their rounds have, and z.
-__device__ void total(const Args& a, const Stream& stream, std::int32_t j, const Ahead& now, const DeviceRounds& rounds,
-                      Scratch& own) {
+__device__ void total(const Args& a, const Stream& stream, std::int32_t j, const DeviceRounds& rounds, Scratch& own) {
+  const std::int64_t row = a.kept.scores.row[stream.at + j];
+  const std::int32_t gold = a.gold ? a.kept.scores.gold[stream.at + j] : -1;
   double z = 0;
 #pragma unroll 1
   for (std::int32_t k = lane_of(); k < a.join.K; k += 32) {
@@ -264,7 +247,7 @@ __device__ void total(const Args& a, const Stream& stream, std::int32_t j, const
 #pragma unroll 1
   for (std::int32_t k = lane_of(); k < a.join.K; k += 32) {
     const double p = static_cast<double>(own.label[k]) * over;
-    a.emissions[now.row * a.join.K + k] = static_cast<float>(k == now.gold ? p - 1 : p);
+    a.emissions[row * a.join.K + k] = static_cast<float>(k == gold ? p - 1 : p);
   }
 }
 
@@ -274,7 +257,6 @@ __device__ void do_pairs(const Args& a, Stream& stream, std::int32_t first) {
   Scratch& own = stream.scratch[first];
   const bool thin = wants_thin(a), writes = lane_of() % kRoundLanes == 0;
   for (std::int32_t i = lane_of(); i < kMostRounds; i += 32) own.thin[i] = 0;
-  Ahead ahead = look_at(a, stream, first);
   if (thin && first + 1 == kSlots) {  // its slot's first filling, where nobody's bigrams end
     stream.wait(0);
     stream.leave(0);
@@ -283,9 +265,7 @@ __device__ void do_pairs(const Args& a, Stream& stream, std::int32_t first) {
   for (std::int32_t j = first; j < stream.count; j += kPairWarps) {
     const bool last = j == stream.bigrams;
     const DeviceRounds& labels = last ? a.join.ends : a.join.nodes;
-    const Ahead now = ahead;
-    ahead = look_at(a, stream, j + kPairWarps);
-    set_factors(now, last, own);
+    set_factors(a, stream, j, own);
     stream.wait(j);
 #pragma unroll 1
     for (int after = 0; after < (thin && !last ? 2 : 1); ++after) {  // both by the same few instructions
@@ -303,7 +283,7 @@ __device__ void do_pairs(const Args& a, Stream& stream, std::int32_t first) {
     }
 #pragma unroll 1
     for (std::int32_t done = thin && !last ? j + 1 : j; done >= j; --done) stream.leave(done);
-    total(a, stream, j, now, labels, own);
+    total(a, stream, j, labels, own);
     __syncwarp();
   }
 }

@@ -19,7 +19,7 @@ bool available() { return false; }
 DeviceConstraint::DeviceConstraint(const Constraint&) { absent(); }
 const Constraint& DeviceConstraint::constraint() const { absent(); }
 std::size_t expectation_bytes(const DeviceConstraint&, const Batch&, const Expectation&) { absent(); }
-void expectation(const DeviceConstraint&, const Batch&, const Expectation&, Memory, void*) { absent(); }
+void expectation(const DeviceConstraint&, const Batch&, const Expectation&, Memory, void*, const Loss*) { absent(); }
 std::size_t viterbi_bytes(const DeviceConstraint&, const Batch&) { absent(); }
 void viterbi(const DeviceConstraint&, const Batch&, const Best&, Memory, void*) { absent(); }
 std::size_t k_best_bytes(const DeviceConstraint&, const Batch&, const KBest&) { absent(); }

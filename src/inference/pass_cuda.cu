@@ -131,11 +131,11 @@ class AtOuts {
       add4(now, quad_.y(), y);
 #pragma unroll
       for (std::int32_t i = 0; i < 4; ++i) x[i] += y[i];
-      store4(kept + 4 * thread_, x);
+      leave4(kept + 4 * thread_, x);
     }
 #pragma unroll
     for (std::int32_t k = 0; k < kThinAtOuts; ++k) {
-      if (thin(k) < join_.outs) kept[thin(k)] = value_of(now, from_[k].x()) + value_of(now, from_[k].y());
+      if (thin(k) < join_.outs) leave(kept + thin(k), value_of(now, from_[k].x()) + value_of(now, from_[k].y()));
     }
   }
 

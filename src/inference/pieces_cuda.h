@@ -36,7 +36,7 @@ ScanCosts viterbi_costs(std::int32_t nodes);
 std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted,
                               const Pieces& pieces);
 void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted,
-                 const Pieces& pieces, Memory memory, void* stream);
+                 const Pieces& pieces, Memory memory, void* stream, const Loss* loss = nullptr);
 
 std::size_t viterbi_bytes(const DeviceConstraint& constraint, const Batch& batch, const Pieces& pieces);
 void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best& best, const Pieces& pieces,

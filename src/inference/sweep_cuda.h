@@ -242,15 +242,25 @@ __device__ inline void load4(const double* from, double to[4]) {
   to[0] = x.x, to[1] = x.y, to[2] = y.x, to[3] = y.y;
 }
 
-__device__ inline void store4(float* to, const float (&x)[4]) {
-  *reinterpret_cast<float4*>(to) = float4{x[0], x[1], x[2], x[3]};
-}
 __device__ inline void store4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
   *reinterpret_cast<uint4*>(to) = uint4{x[0], x[1], x[2], x[3]};
 }
-__device__ inline void store4(double* to, const double (&x)[4]) {
-  reinterpret_cast<double2*>(to)[0] = double2{x[0], x[1]};
-  reinterpret_cast<double2*>(to)[1] = double2{x[2], x[3]};
+
+// To memory, where it is read once, by another kernel: such lines are the first to leave the cache, and those stay that
+// every call wants, instructions among them.
+template <class T>
+__device__ void leave(T* to, T x) {
+  __stcs(to, x);
+}
+__device__ inline void leave4(float* to, const float (&x)[4]) {
+  leave(reinterpret_cast<float4*>(to), float4{x[0], x[1], x[2], x[3]});
+}
+__device__ inline void leave4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
+  leave(reinterpret_cast<uint4*>(to), uint4{x[0], x[1], x[2], x[3]});
+}
+__device__ inline void leave4(double* to, const double (&x)[4]) {
+  leave(reinterpret_cast<double2*>(to), double2{x[0], x[1]});
+  leave(reinterpret_cast<double2*>(to) + 1, double2{x[2], x[3]});
 }
 
 // The thread's number as a value that stays in a register: a compiler would ask for it anew each time, which takes
@@ -470,8 +480,8 @@ __device__ void copy_out(P* __restrict__ to, const P* from, std::int32_t count, 
     const bool more = c + further < count;
     load4(from + c, four);
     if (more) load4(from + c + further, others);
-    store4(to + c, four);
-    if (more) store4(to + c + further, others);
+    leave4(to + c, four);
+    if (more) leave4(to + c + further, others);
   }
 }
 

@@ -26,20 +26,6 @@ struct Halves {
       : middle(static_cast<std::int32_t>(std::int64_t{T - 1} * share / 256)), steps{middle, T - 1 - middle} {}
 };
 
-// Whether this block is the last of `count` that come here; what the others have written is then there for all to read.
-// `met`: 0 before, and again after. The whole block takes part.
-__device__ inline bool comes_last(std::uint32_t* met, std::uint32_t count) {
-  __shared__ bool last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicInc(met, count - 1) == count - 1;
-    __threadfence();
-  }
-  __syncthreads();
-  return last;
-}
-
 // The forward cells that flow into an arrival (sweep.h), the k-th of the join.
 template <class Act>
 __device__ void each_cell(const DeviceJoin& join, std::int32_t k, const JoinArrival& arrival, const Act& act) {

@@ -4,8 +4,7 @@
 // by side: pieces of 32 numbers of the transitions' gradient, the start's and the end's, where a warp takes every
 // eighth sequence, a lane one number, and the warps' sums are added in order; and rows of the emissions', which need no
 // sum.
-#include "inference/device_cuda.h"
-#include "inference/scores_cuda.h"
+#include "inference/loss_cuda.h"
 
 namespace regccrf::cuda {
 
@@ -18,86 +17,14 @@ __device__ double number_at(const void* numbers, Type type, std::int64_t i) {
   return type == Type::f64 ? static_cast<const double*>(numbers)[i] : static_cast<const float*>(numbers)[i];
 }
 
-__device__ void write_number(void* numbers, Type type, std::int64_t i, double x) {
-  switch (type) {
-    case Type::f16:
-      static_cast<__half*>(numbers)[i] = __double2half(x);
-      break;
-    case Type::bf16:
-      static_cast<__nv_bfloat16*>(numbers)[i] = __double2bfloat16(x);
-      break;
-    case Type::f32:
-      static_cast<float*>(numbers)[i] = static_cast<float>(x);
-      break;
-    default:
-      static_cast<double*>(numbers)[i] = x;
-  }
-}
-
-__device__ bool fine(const Status& status) { return status.outcome == static_cast<std::int32_t>(Outcome::fine); }
-
 // --- the loss
-
-__device__ bool is_error(Errors errors, const Status& status) {
-  const auto outcome = static_cast<Outcome>(status.outcome);
-  return errors == Errors::all ? outcome != Outcome::fine
-                               : outcome == Outcome::bad_score || outcome == Outcome::bad_transition;
-}
-
-// Keeps the first error of this call, unless one of an earlier call is there. By one warp.
-__device__ void keep_failure(std::int64_t size, const Loss& loss) {
-  for (std::int64_t begin = 0; begin < size; begin += kLanes) {
-    const std::int64_t i = begin + threadIdx.x;
-    const unsigned found = __ballot_sync(kAll, i < size && is_error(loss.errors, loss.status[i]));
-    if (!found) continue;
-    const std::int64_t first = begin + __ffs(static_cast<int>(found)) - 1;
-    const Status status = loss.status[first];
-    if (threadIdx.x == 0 && atomicCAS(&loss.failure->status.outcome, 0, status.outcome) == 0) {
-      loss.failure->status = status;
-      loss.failure->sequence = static_cast<std::int32_t>(loss.numbers ? loss.numbers[first] : first);
-      loss.failure->operation = loss.operation;
-    }
-    return;
-  }
-}
-
-__device__ double value_of(const Loss& loss, std::int64_t i) {
-  if (loss.left_out == LeftOut::no || fine(loss.status[i])) return loss.sign * loss.value[i];
-  return loss.left_out == LeftOut::skip ? 0 : loss.sign * INFINITY;
-}
-
-// How much sequence i adds to what the sum is divided by.
-__device__ double share_of(const Loss& loss, std::int64_t i) {
-  if (loss.left_out == LeftOut::skip && !fine(loss.status[i])) return 0;
-  return loss.reduction == Reduction::token_mean ? loss.status[i].length : 1;
-}
 
 struct Reducing {
   std::int64_t size;
   Loss loss;
 };
 
-__global__ void reduce_kernel(Reducing reducing) {
-  const auto& [size, loss] = reducing;
-  if (loss.failure && loss.errors != Errors::none && threadIdx.x < kLanes) keep_failure(size, loss);
-  if (loss.reduction == Reduction::none) {
-    for (std::int64_t i = threadIdx.x; i < size; i += kThreads) write_number(loss.out, loss.type, i, value_of(loss, i));
-    if (threadIdx.x == 0) *loss.scale = loss.sign;
-    return;
-  }
-  Exact mine, my_share;
-  for (std::int64_t i = threadIdx.x; i < size; i += kThreads) {
-    mine.add(value_of(loss, i));
-    my_share.add(share_of(loss, i));
-  }
-  const double sum = block_sum<kThreads>(mine);
-  double share = block_sum<kThreads>(my_share);
-  if (threadIdx.x != 0) return;
-  if (loss.reduction == Reduction::sum) share = 1;
-  if (loss.reduction == Reduction::token_mean || loss.left_out == LeftOut::skip) share = fmax(share, 1.0);
-  write_number(loss.out, loss.type, 0, sum / share);
-  *loss.scale = loss.sign / share;
-}
+__global__ void reduce_kernel(Reducing reducing) { reduce_values<kThreads>(reducing.size, reducing.loss); }
 
 // --- its gradients
 

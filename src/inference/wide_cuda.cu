@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "inference/draw_one.h"
+#include "inference/loss_cuda.h"
 #include "inference/philox.h"
 #include "inference/sweep_cuda.h"
 #include "inference/wide_cuda.h"
@@ -26,6 +27,8 @@ struct Args {
   Present present;
   WideWork work;
   bool sampling;
+  Loss loss;  // of all values, in the end; without `out`: none
+  std::uint32_t* met;
 };
 
 // A slot's arrays.
@@ -371,14 +374,17 @@ __device__ void draw_paths(const Args& a, const Slot& s, std::int64_t b) {
   }
 }
 
-template <class Index>
-__global__ void __launch_bounds__(kThreads) wide_kernel(const __grid_constant__ Args a) {
-  wait_for_kernel_before();
-  bool some = a.sampling;  // of the block's sequences; in most calls none
+// Whether one of the block's sequences is to be done; in most calls none is.
+__device__ bool has_work(const Args& a) {
+  bool some = a.sampling;
   for (std::int64_t b = blockIdx.x + std::int64_t{threadIdx.x} * gridDim.x; b < a.batch.size;
        b += std::int64_t{kThreads} * gridDim.x)
     some = some || a.present.flag[b] != 0;
-  if (!__syncthreads_or(some)) return;
+  return __syncthreads_or(some);
+}
+
+template <class Index>
+__device__ void do_sequences(const Args& a) {
   bool ready = false;
   const Slot slot(a, static_cast<std::int32_t>(blockIdx.x));
   for (std::int64_t b = blockIdx.x; b < a.batch.size; b += gridDim.x) {
@@ -393,6 +399,13 @@ __global__ void __launch_bounds__(kThreads) wide_kernel(const __grid_constant__ 
     }
     __syncthreads();
   }
+}
+
+template <class Index>
+__global__ void __launch_bounds__(kThreads) wide_kernel(const __grid_constant__ Args a) {
+  wait_for_kernel_before();
+  if (has_work(a)) do_sequences<Index>(a);
+  if (a.loss.out && comes_last(a.met, gridDim.x)) reduce_values<kThreads>(a.batch.size, a.loss);
 }
 
 void launch(const Args& args, bool early, cudaStream_t stream) {
@@ -421,13 +434,16 @@ WideWork cut_wide(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& 
 }
 
 void again_wide(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted, const Present& present,
-                const WideWork& work, cudaStream_t stream) {
-  launch({c.forward, c.backward, c.join, c.topology, batch, wanted, {}, present, work, false}, c.early, stream);
+                const WideWork& work, const Loss* loss, std::uint32_t* met, cudaStream_t stream) {
+  launch(
+      {c.forward, c.backward, c.join, c.topology, batch, wanted, {}, present, work, false, loss ? *loss : Loss{}, met},
+      c.early, stream);
 }
 
 void sample_wide(const DeviceConstraint::Impl& c, const Batch& batch, const Samples& samples, const Present& present,
                  const WideWork& work, cudaStream_t stream) {
-  launch({c.forward, c.backward, c.join, c.topology, batch, {}, samples, present, work, true}, false, stream);
+  launch({c.forward, c.backward, c.join, c.topology, batch, {}, samples, present, work, true, {}, nullptr}, false,
+         stream);
 }
 
 }  // namespace regccrf::cuda

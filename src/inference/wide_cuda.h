@@ -24,8 +24,10 @@ struct Present {
   const std::int32_t* flag;    // [B] 0: fine, 1: do it again, 2: the counts are zeros
   const std::int32_t* bad;     // [1] as in Prepared; read for samples
 };
+// `loss`: made of all values in the end, or null; `met`: [1] zero, for the blocks to count themselves.
 void again_wide(const DeviceConstraint::Impl& constraint, const Batch& batch, const Expectation& wanted,
-                const Present& present, const WideWork& work, cudaStream_t stream);
+                const Present& present, const WideWork& work, const Loss* loss, std::uint32_t* met,
+                cudaStream_t stream);
 void sample_wide(const DeviceConstraint::Impl& constraint, const Batch& batch, const Samples& samples,
                  const Present& present, const WideWork& work, cudaStream_t stream);
 

@@ -58,6 +58,10 @@ template <class T>
 T __ldg(const T* from) {
   return *from;
 }
+template <class T>
+void __stcs(T* to, T x) {
+  *to = x;
+}
 
 // --- bits
 
