@@ -166,15 +166,17 @@ class BankSpreader {
       : rounds_(rounds), padding_(padding), zeros_(zeros), steps_(rounds.height / kRoundLanes) {}
 
   void spread() {
-    constexpr std::int32_t most = 1000000, enough = 80000;  // a tenth of a second
+    constexpr std::int32_t most = 1000000, of_a_pair = 150;  // tries; so many take a tenth of a second
     const std::int32_t groups = (rounds_.rounds() + kRoundsTogether - 1) / kRoundsTogether;
     for (std::int32_t group = 0; group < groups; ++group) {
       first_ = group * kRoundsTogether;
       count_ = std::min(kRoundsTogether, rounds_.rounds() - first_);
       loads_.assign(static_cast<std::size_t>(steps_), {});
-      for (std::int32_t i = 0; i < count_ * rounds_.height; ++i) change(pair(i), step_of(i), 1);
-      for (std::int32_t left = std::min(enough, most / groups), all = left; left > 0; --left)
-        try_to_trade(0.5 * left / all);
+      const std::int32_t pairs = count_ * rounds_.height, tries = std::min(of_a_pair * pairs, most / groups);
+      std::int32_t conflicts = 0;  // the sum of squares, but for what it is without any
+      for (std::int32_t i = 0; i < pairs; ++i)
+        conflicts += is_padding(pair(i)) ? 0 : change(pair(i), step_of(i), 1) - 2;
+      for (std::int32_t left = tries; left > 0 && conflicts > 0; --left) conflicts += try_to_trade(0.5 * left / tries);
       fill_padding();
     }
   }
@@ -205,13 +207,16 @@ class BankSpreader {
     std::swap(s, t);
     return less + change(s, step_of(i), 1) + change(t, step_of(j), 1);
   }
-  void try_to_trade(double temperature) {
+  // By how much the sum of squares has grown.
+  std::int32_t try_to_trade(double temperature) {
     const std::int32_t round = draw(count_) * rounds_.height, i = round + draw(rounds_.height),
                        j = round + draw(rounds_.height);
-    if (step_of(i) == step_of(j)) return;
+    if (step_of(i) == step_of(j)) return 0;
     const std::int32_t grows = trade(i, j);
     constexpr std::int32_t fine = 1 << 20;
-    if (grows > 0 && draw(fine) >= fine * std::exp(-grows / 2.0 / temperature)) trade(i, j);  // back again
+    if (grows <= 0 || draw(fine) < fine * std::exp(-grows / 2.0 / temperature)) return grows;
+    trade(i, j);  // back again
+    return 0;
   }
 
   // All padding of a step reads the same: of x what another lane reads anyway, since it does not matter; of y the zero

@@ -19,7 +19,6 @@
 
 #include <algorithm>
 
-#include "inference/gold_cuda.h"
 #include "inference/join_stream_cuda.h"
 
 namespace regccrf::cuda {
@@ -75,14 +74,12 @@ struct JoinArgs {
   JoinWork<P> work;
   Layout layout;
   std::int64_t T;
-  std::uint32_t batch;         // sequences
-  std::uint32_t chunks;        // of all sequences
-  std::uint32_t gold_blocks;   // of the grid, the first
-  std::int32_t gold_together;  // sequences of such a block
-  std::int32_t* stamps;        // of gold, null: on chip
-  DeviceRounds labels;         // by nodes, or by arrivals if not at_outs
-  bool copied, at_outs;        // m and y are alpha and beta as they lie in memory; the second only with the first
-  bool fetches;                // the device does, and has mailboxes
+  std::uint32_t batch;   // sequences
+  std::uint32_t chunks;  // of all sequences
+  GoldBlocks gold_blocks;
+  DeviceRounds labels;   // by nodes, or by arrivals if not at_outs
+  bool copied, at_outs;  // m and y are alpha and beta as they lie in memory; the second only with the first
+  bool fetches;          // the device does, and has mailboxes
   bool gold;
   void* emissions;  // [rows, K] or null
   Type type;        // of the caller's arrays
@@ -480,19 +477,14 @@ template <class P, int kChunk, bool kOnChip>
 __global__ void __launch_bounds__(kMostThreads<P>, 1) join_kernel(const __grid_constant__ JoinArgs<P> a) {
   let_kernel_behind_begin();
   char* shared = shared_memory();
-  if (blockIdx.x < a.gold_blocks) {
-    follow_gold(a.topology, a.kept.scores.gold, a.T, a.kept.scores.length, std::int64_t{blockIdx.x} * a.gold_together,
-                a.batch, a.gold_together, shared, a.stamps, a.kept.leaves);
-    wait_for_kernel_before();
-    return;
-  }
-  const std::uint32_t block = blockIdx.x - a.gold_blocks;
+  if (follows_gold(a, shared)) return;
+  const std::uint32_t block = blockIdx.x - a.gold_blocks.count;
   if constexpr (kOnChip) {
     join_chunk<P, kChunk, true>(a, shared, nullptr, block);
   } else {
     char* room = reinterpret_cast<char*>(a.work.room) + block * a.layout.bytes;
 #pragma unroll 1
-    for (std::uint32_t index = block; index < a.chunks; index += gridDim.x - a.gold_blocks) {
+    for (std::uint32_t index = block; index < a.chunks; index += gridDim.x - a.gold_blocks.count) {
       join_chunk<P, kChunk, false>(a, shared, room, index);
       __syncthreads();
     }
@@ -565,13 +557,11 @@ void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>
     if (work.streams) return run_stream(c, batch, kept, pass, work, wanted, stream);
   }
   const Shape s = shape_of<P>(c, batch);
-  const bool follows = pass.gold == Follows::join;
-  const std::int32_t together = gold_together(c, s.threads / 32);
-  const auto gold_blocks = static_cast<std::uint32_t>(follows ? (batch.size + together - 1) / together : 0);
-  const std::int64_t blocks = gold_blocks + s.blocks;
+  const GoldBlocks gold = gold_blocks(c, batch, pass, s.threads / 32);
+  const std::int64_t blocks = gold.count + s.blocks;
   if (blocks == 0) return;
   const int on_chip = kHeadBytes + static_cast<int>(s.on_chip ? s.layout.bytes : 0);
-  const int bytes = std::max(on_chip, follows ? gold_bytes(c, together) : 0);
+  const int bytes = std::max(on_chip, gold.bytes);
   const JoinArgs<P> args{c.join,
                          c.topology,
                          kept,
@@ -580,9 +570,7 @@ void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>
                          batch.length,
                          static_cast<std::uint32_t>(batch.size),
                          static_cast<std::uint32_t>(batch.size * s.chunks),
-                         gold_blocks,
-                         together,
-                         gold_bytes(c) > 0 ? nullptr : pass.stamps,
+                         gold,
                          pass.at_outs ? c.join.nodes : c.join.arrivals,
                          c.join.copied && pass.whole,
                          pass.at_outs,

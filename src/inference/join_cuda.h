@@ -4,6 +4,7 @@
 
 #include "inference/bounds_cuda.h"
 #include "inference/expectation_cuda.h"
+#include "inference/gold_cuda.h"
 #include "inference/multiply_cuda.h"
 
 namespace regccrf::cuda {
@@ -25,6 +26,32 @@ __device__ inline std::int32_t largest_exponent(double) { return 1000; }
 
 __device__ inline float largest_number(float) { return 1e37f; }
 __device__ inline double largest_number(double) { return 1e300; }
+
+// The first blocks of a join, which follow gold if the pass has none that do.
+struct GoldBlocks {
+  std::uint32_t count;
+  std::int32_t together;  // sequences of a block
+  std::int32_t* stamps;   // or null: on chip
+  int bytes;              // there
+};
+template <class P>
+GoldBlocks gold_blocks(const DeviceConstraint::Impl& c, const Batch& batch, const PassWork<P>& pass, int warps) {
+  if (pass.gold != Follows::join) return {};
+  const std::int32_t together = gold_together(c, warps);
+  const bool on_chip = gold_bytes(c) > 0;
+  return {static_cast<std::uint32_t>((batch.size + together - 1) / together), together, on_chip ? nullptr : pass.stamps,
+          gold_bytes(c, together)};
+}
+// Whether the block is one of them; it is done then. `Args`: of a join.
+template <class Args>
+__device__ bool follows_gold(const Args& a, char* shared) {
+  if (blockIdx.x >= a.gold_blocks.count) return false;
+  follow_gold(a.topology, a.kept.scores.gold, a.T, a.kept.scores.length,
+              std::int64_t{blockIdx.x} * a.gold_blocks.together, a.batch, a.gold_blocks.together, shared,
+              a.gold_blocks.stamps, a.kept.leaves);
+  wait_for_kernel_before();
+  return true;
+}
 
 // z times the scales that the pass took off is the same at all positions but for rounding. So the positions of a chunk
 // are added up in one unit, by the exponents alone: the one in which none of them grows. The z itself is left for

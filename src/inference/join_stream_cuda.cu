@@ -7,7 +7,6 @@
 //   pairs    labels, so marginals and z, and thin states' bigrams; every kPairWarps-th position
 #include <algorithm>
 
-#include "inference/gold_cuda.h"
 #include "inference/join_stream_cuda.h"
 
 namespace regccrf::cuda {
@@ -26,6 +25,8 @@ struct Head {
   Mailbox full[kSlots];
   std::int32_t done[kSlots];  // warps that are, with all positions that have been there
   float one[2];               // 1 and 0: y of ends
+  // Of the labels' rounds at nodes.
+  std::int32_t key[kMostRounds], begin[kMostLabels + 1];
 };
 
 // Of a warp that has pairs.
@@ -33,6 +34,8 @@ struct Scratch {
   float label[kMostLabels];  // what its pairs are multiplied by, then their sum
   float share[kMostRounds];
   double thin[kMostRounds];  // over all of the warp's positions
+  std::int64_t row;          // where the position's marginals go
+  std::int32_t gold;
 };
 
 // Where a block's arrays begin, in bytes.
@@ -62,10 +65,8 @@ struct Args {
   JoinWork<float> work;
   Layout layout;
   std::int64_t T;
-  std::uint32_t batch;         // sequences
-  std::uint32_t gold_blocks;   // of the grid, the first
-  std::int32_t gold_together;  // sequences of such a block
-  std::int32_t* stamps;        // of gold, null: on chip
+  std::uint32_t batch;  // sequences
+  GoldBlocks gold_blocks;
   bool gold;
   float* emissions;  // [rows, K] or null
 };
@@ -147,19 +148,6 @@ class Stream {
   std::int32_t rows_, users_;
 };
 
-// Brings tables that all blocks read near, all of them at once: those who first need them, one after the other, would
-// wait each time. Gives back what must not be thrown away before it has come.
-__device__ std::uint32_t bring_near(const DeviceRounds& rounds) {
-  constexpr std::int32_t line = 32;
-  const auto thread = static_cast<std::int32_t>(threadIdx.x), threads = static_cast<std::int32_t>(blockDim.x);
-  const std::int32_t size = (rounds.rounds + kRoundsTogether - 1) / kRoundsTogether * kRoundsTogether * rounds.height;
-  std::uint32_t some = 0;
-  for (std::int32_t i = line * thread; i < size; i += line * threads) some |= __ldg(rounds.packed + i);
-  for (std::int32_t i = line * thread; i < rounds.rounds; i += line * threads)
-    some |= static_cast<std::uint32_t>(__ldg(rounds.key + i));
-  return some;
-}
-
 // Sums over pairs of a round each, by a warp: put(round, Σ m · (y · factor_of(round))), by each lane of the round.
 template <class FactorOf, class Put>
 __device__ void sum_rounds(const DeviceRounds& rounds, const float* m, const float* y, const FactorOf& factor_of,
@@ -206,31 +194,58 @@ __device__ void do_patch(const Args& a, Stream& stream, const JoinPatch& patch) 
   if (stream.bigrams > 0 && !write_patch(patch, sum, stream.sums())) a.kept.flag[stream.b] = 1;
 }
 
-// What a label's pairs are multiplied by: 1 over its emission as beta has it, and over beta's peak, 0 where that is; or
-// at an end its weight. A lane has every 32nd label.
-__device__ void set_factors(const Args& a, const Stream& stream, std::int32_t j, Scratch& own) {
-  const bool last = j == stream.bigrams;
-  const float* weight = last ? a.kept.scores.end : a.kept.scores.emissions + (stream.at + j) * (a.join.K + 1);
+// What a warp wants of memory for a position, where alpha and beta are not. It is asked for before those of other
+// positions, behind which it would have to wait. A lane has every 32nd label.
+struct Ahead {
+  float weight[kMostLabels / 32];
+  std::int32_t gold;
+  std::int64_t row;
+};
+__device__ Ahead look_at(const Args& a, const Stream& stream, std::int32_t j) {
+  Ahead there{};
+  if (j >= stream.count) return there;
+  const float* weight =
+      j < stream.bigrams ? a.kept.scores.emissions + (stream.at + j) * (a.join.K + 1) : a.kept.scores.end;
 #pragma unroll
   for (int n = 0; n < kMostLabels / 32; ++n) {
-    const std::int32_t k = lane_of() + 32 * n;
-    if (k >= a.join.K) continue;
-    const float of_beta = Downwards::weight(weight[k]);
-    own.label[k] = last ? weight[k] : of_beta > 0 ? __fdividef(1 / Bounds<float>::beta_top, of_beta) : 0;
+    if (lane_of() + 32 * n < a.join.K) there.weight[n] = weight[lane_of() + 32 * n];
+  }
+  there.row = a.kept.scores.row[stream.at + j];
+  there.gold = a.gold ? a.kept.scores.gold[stream.at + j] : -1;
+  return there;
+}
+// … and what all of them want for each. By the last threads, since the first has more to do.
+__device__ void bring_rounds(const Args& a, const Stream& stream) {
+  const auto i = static_cast<std::int32_t>(blockDim.x - 1 - threadIdx.x);
+  if (i < a.join.nodes.rounds) stream.head->key[i] = a.join.nodes.key[i];
+  if (i <= a.join.K) stream.head->begin[i] = a.join.nodes.begin[i];
+}
+
+// A label's pairs are multiplied by 1 over its emission as beta has it, and over beta's peak, 0 where that is; or at an
+// end by its weight.
+__device__ void set_down(const Ahead& there, bool last, Scratch& own) {
+#pragma unroll
+  for (int n = 0; n < kMostLabels / 32; ++n) {
+    const float weight = Downwards::weight(there.weight[n]);
+    own.label[lane_of() + 32 * n] = last         ? there.weight[n]
+                                    : weight > 0 ? __fdividef(1 / Bounds<float>::beta_top, weight)
+                                                 : 0;
+  }
+  if (lane_of() == 0) {
+    own.row = there.row;
+    own.gold = there.gold;
   }
   __syncwarp();
 }
 
 // The labels' marginals, of what their rounds have, and z.
-__device__ void total(const Args& a, const Stream& stream, std::int32_t j, const DeviceRounds& rounds, Scratch& own) {
-  const std::int64_t row = a.kept.scores.row[stream.at + j];
-  const std::int32_t gold = a.gold ? a.kept.scores.gold[stream.at + j] : -1;
+__device__ void total(const Args& a, const Stream& stream, std::int32_t j, const std::int32_t* begin, Scratch& own) {
   double z = 0;
 #pragma unroll 1
   for (std::int32_t k = lane_of(); k < a.join.K; k += 32) {
     float sum = 0;
 #pragma unroll 1
-    for (std::int32_t i = rounds.begin[k]; i < rounds.begin[k + 1]; ++i) sum += own.share[i];
+    for (std::int32_t i = begin[k]; i < begin[k + 1]; ++i) sum += own.share[i];
     own.label[k] = sum;
     z += static_cast<double>(sum);
   }
@@ -247,13 +262,13 @@ __device__ void total(const Args& a, const Stream& stream, std::int32_t j, const
 #pragma unroll 1
   for (std::int32_t k = lane_of(); k < a.join.K; k += 32) {
     const double p = static_cast<double>(own.label[k]) * over;
-    a.emissions[row * a.join.K + k] = static_cast<float>(k == gold ? p - 1 : p);
+    a.emissions[own.row * a.join.K + k] = static_cast<float>(k == own.gold ? p - 1 : p);
   }
 }
 
 // Pairs of every kPairWarps-th position: the labels of a position are sums of alpha times beta over its nodes, or of
 // alpha times 1 over ends; bigrams of thin states are sums of alpha times beta at the next position.
-__device__ void do_pairs(const Args& a, Stream& stream, std::int32_t first) {
+__device__ void do_pairs(const Args& a, Stream& stream, std::int32_t first, Ahead ahead) {
   Scratch& own = stream.scratch[first];
   const bool thin = wants_thin(a), writes = lane_of() % kRoundLanes == 0;
   for (std::int32_t i = lane_of(); i < kMostRounds; i += 32) own.thin[i] = 0;
@@ -265,7 +280,8 @@ __device__ void do_pairs(const Args& a, Stream& stream, std::int32_t first) {
   for (std::int32_t j = first; j < stream.count; j += kPairWarps) {
     const bool last = j == stream.bigrams;
     const DeviceRounds& labels = last ? a.join.ends : a.join.nodes;
-    set_factors(a, stream, j, own);
+    const std::int32_t *key = last ? labels.key : stream.head->key, *begin = last ? labels.begin : stream.head->begin;
+    set_down(ahead, last, own);
     stream.wait(j);
 #pragma unroll 1
     for (int after = 0; after < (thin && !last ? 2 : 1); ++after) {  // both by the same few instructions
@@ -275,7 +291,7 @@ __device__ void do_pairs(const Args& a, Stream& stream, std::int32_t first) {
       const double unit = stream.head->units.unit[after ? j : 0];
       sum_rounds(
           rounds, stream.m(j), last ? stream.head->one : stream.y(j + after),
-          [&](std::int32_t round) { return after ? scale : own.label[rounds.key[round]]; },
+          [&](std::int32_t round) { return after ? scale : own.label[key[round]]; },
           [&](std::int32_t round, float sum) {
             if (writes && after) own.thin[round] += static_cast<double>(sum) * unit;
             if (writes && !after) own.share[round] = sum;
@@ -283,7 +299,8 @@ __device__ void do_pairs(const Args& a, Stream& stream, std::int32_t first) {
     }
 #pragma unroll 1
     for (std::int32_t done = thin && !last ? j + 1 : j; done >= j; --done) stream.leave(done);
-    total(a, stream, j, labels, own);
+    ahead = look_at(a, stream, j + kPairWarps);
+    total(a, stream, j, begin, own);
     __syncwarp();
   }
 }
@@ -303,23 +320,19 @@ __global__ void __launch_bounds__(32 * kMostWarps, 65536 / (32 * kMostWarps * kR
     stream_kernel(const __grid_constant__ Args a) {
   let_kernel_behind_begin();
   char* shared = shared_memory();
-  if (blockIdx.x < a.gold_blocks) {
-    follow_gold(a.topology, a.kept.scores.gold, a.T, a.kept.scores.length, std::int64_t{blockIdx.x} * a.gold_together,
-                a.batch, a.gold_together, shared, a.stamps, a.kept.leaves);
-    wait_for_kernel_before();
-    return;
-  }
-  Stream stream(a, shared, blockIdx.x - a.gold_blocks);
-  const std::uint32_t near = bring_near(a.join.nodes) | (wants_thin(a) ? bring_near(a.join.sparse) : 0);
+  if (follows_gold(a, shared)) return;
+  Stream stream(a, shared, blockIdx.x - a.gold_blocks.count);
+  const std::int32_t patch_warp = warp_of() - kPairWarps;
+  const Ahead ahead = look_at(a, stream, patch_warp < 0 ? warp_of() : stream.count);
+  const JoinPatch patch = patch_warp >= 0 ? a.join.patch[patch_warp] : JoinPatch{};
+  bring_rounds(a, stream);
   wait_for_kernel_before();  // until here, nothing of the pass
   if (stream.count <= 0) return;
   if (threadIdx.x == 0) stream.begin();
-  const std::int32_t patch_warp = warp_of() - kPairWarps;
-  const JoinPatch patch = patch_warp >= 0 ? a.join.patch[patch_warp] : JoinPatch{};
   if (warp_of() == 1) set_units(stream.head->units, a.kept, stream.at, stream.b, stream.bigrams);
-  __syncthreads_or(static_cast<int>(near));
+  __syncthreads();
   if (patch_warp < 0) {
-    do_pairs(a, stream, warp_of());
+    do_pairs(a, stream, warp_of(), ahead);
   } else {
     do_patch(a, stream, patch);
   }
@@ -356,9 +369,7 @@ void run_stream(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<
                 const PassWork<float>& pass, const JoinWork<float>& work, const Expectation& wanted,
                 cudaStream_t stream) {
   const std::int32_t warps = warps_of(c.join, work.entries > 0);
-  const bool follows = pass.gold == Follows::join;
-  const std::int32_t together = gold_together(c, warps);
-  const auto gold_blocks = static_cast<std::uint32_t>(follows ? (batch.size + together - 1) / together : 0);
+  const GoldBlocks gold = gold_blocks(c, batch, pass, warps);
   const Args args{c.join,
                   c.topology,
                   kept,
@@ -366,16 +377,13 @@ void run_stream(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<
                   layout_of(c.join),
                   batch.length,
                   static_cast<std::uint32_t>(batch.size),
-                  gold_blocks,
-                  together,
-                  gold_bytes(c) > 0 ? nullptr : pass.stamps,
+                  gold,
                   wanted.gold != nullptr,
                   static_cast<float*>(wanted.emissions)};
-  const std::int64_t blocks = gold_blocks + batch.size * work.chunks;
+  const std::int64_t blocks = gold.count + batch.size * work.chunks;
   if (blocks == 0) return;
   launch_kernel(stream_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(32 * warps),
-                std::max(args.layout.bytes, follows ? gold_bytes(c, together) : 0), stream, args,
-                "joining forward and backward", c.early);
+                std::max(args.layout.bytes, gold.bytes), stream, args, "joining forward and backward", c.early);
 }
 
 }  // namespace regccrf::cuda
