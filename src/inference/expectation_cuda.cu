@@ -59,10 +59,18 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   const std::int64_t at = b * a.batch.length;
   enum { of_paths, of_gold, of_beta, count };  // logs of the sum over all paths and of gold, and that sum by beta
   Exact sum[count];
-  for (std::int32_t t = threadIdx.x; t < T; t += kThreads) sum[of_paths].add(a.kept.scores.shift[at + t]);
+  bool bad_score = false;
+  for (std::int32_t t = threadIdx.x; t < T; t += kThreads) {
+    const double shift = a.kept.scores.shift[at + t];
+    bad_score = bad_score || isnan(shift);
+    sum[of_paths].add(shift);
+  }
   if (a.wanted.gold)
     sum[of_gold] =
         path_score(a.batch, K, T, a.kept.scores.row + at, [&](std::int32_t t) { return a.kept.scores.gold[at + t]; });
+  bad_score = __syncthreads_or(bad_score);
+  Status status{};
+  if (threadIdx.x == 0) status = status_of(a.batch, a.kept.scores, b, T, K, bad_score);
   wait_for_kernel_before();  // until here, nothing of the pass and the join
   const double z = T > 0 ? a.kept.z[at + T - 1] : 0;
   const std::int64_t taken = a.kept.taken[0][b], apart = taken - a.kept.taken[1][b];
@@ -80,22 +88,20 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   if (a.grown && a.grown[b] > Bounds<double>::most_growth) a.kept.flag[b] = 1;
   if (T > 0 && !agree(z, apart, sum[of_beta].value(), Bounds<P>::agree)) a.kept.flag[b] = 1;
   double value = T > 0 ? sum[of_paths].value() : a.topology.empty ? 0.0 : -INFINITY;
-  Status& status = a.wanted.status[b];
+  const bool bad = status.outcome != 0;
   bool outside = false;
   if (a.wanted.gold) {
     const double gold = sum[of_gold].value();
     outside = a.kept.leaves[b] >= 0 || gold == -INFINITY;
     value = outside ? INFINITY : value - gold;
-    if (outside && status.outcome == 0) {
+    if (outside && !bad) {
       status.outcome = static_cast<std::int32_t>(Outcome::outside);
       status.position = a.kept.leaves[b];
     }
-  } else if (T == 0 && !a.topology.empty) {
+  } else if (T == 0 && !a.topology.empty && !bad) {
     status.outcome = static_cast<std::int32_t>(Outcome::impossible);
   }
-  if (*a.kept.scores.bad) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
-  const bool bad = status.outcome == static_cast<std::int32_t>(Outcome::bad_score) ||
-                   status.outcome == static_cast<std::int32_t>(Outcome::bad_transition);
+  a.wanted.status[b] = status;
   a.wanted.value[b] = bad ? NAN : value;
   if (bad || outside) a.kept.flag[b] = 2;  // nothing to do again; counts are zeros
 }
@@ -229,7 +235,7 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
             Memory memory, cudaStream_t stream, const Loss* loss) {
   Cutter cutter(memory);
   const Work<P> work = cut_work<P>(cutter, c, batch, wanted, pieces);
-  prepare<P>(c, batch, work.kept.scores, Scale::probability, true, wanted.status, wanted.gold, stream);
+  prepare<P>(c, batch, work.kept.scores, Scale::probability, true, nullptr, wanted.gold, stream);
   run_pass<P>(c, batch, work.kept, work.pass, stream);
   run_join<P>(c, batch, work.kept, work.pass, work.join, wanted, stream);
 

@@ -28,9 +28,25 @@ enum class Scale { probability, log };
 template <class P>
 Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both);
 
-// `both`: also the backward sweep's matrices. Clears and sets status, or may leave that to others: null.
+// `both`: also the backward sweep's matrices. Clears and sets status; null: that is left to others, who find it by
+// status_of().
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
              bool both, Status* status, const std::int64_t* gold, cudaStream_t stream);
+
+// What the scores say of sequence b, of length T, by one thread. `bad`: whether one of its shifts is NaN.
+template <class P>
+__device__ Status status_of(const Batch& batch, const Prepared<P>& scores, std::int64_t b, std::int32_t T,
+                            std::int32_t K, bool bad) {
+  Status status{static_cast<std::int32_t>(Outcome::fine), 0, 0, T};
+  if (bad) {
+    status.outcome = static_cast<std::int32_t>(Outcome::bad_score);
+    while (!isnan(scores.shift[b * batch.length + status.position])) ++status.position;
+    const std::int64_t row = scores.row[b * batch.length + status.position] * K;
+    while (score_at(batch.emissions, batch.emissions_type, row + status.label) < INFINITY) ++status.label;
+  }
+  if (*scores.bad) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
+  return status;
+}
 
 }  // namespace regccrf::cuda

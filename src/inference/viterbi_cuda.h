@@ -63,16 +63,7 @@ struct Answer {
 #pragma unroll 4
     for (std::int32_t t = threadIdx.x % 32; t < T; t += 32) bad |= isnan(shift[t]);
     bad = __any_sync(0xffffffffu, bad);
-    if (threadIdx.x % 32 != 0) return;
-    Status status{static_cast<std::int32_t>(Outcome::fine), 0, 0, T};
-    if (bad) {
-      status.outcome = static_cast<std::int32_t>(Outcome::bad_score);
-      while (!isnan(shift[status.position])) ++status.position;
-      const std::int64_t row = scores.row[b * batch.length + status.position] * K;
-      while (score_at(batch.emissions, batch.emissions_type, row + status.label) < INFINITY) ++status.label;
-    }
-    if (*scores.bad) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
-    best.status[b] = status;
+    if (threadIdx.x % 32 == 0) best.status[b] = status_of(batch, scores, b, T, K, bad);
   }
   // `empty`: whether a sequence of no positions is legal.
   __device__ void no_path(std::int32_t empty) const {
