@@ -82,7 +82,7 @@ class Stream {
   std::int32_t number;          // of the sequence's chunks
   std::int32_t count, bigrams;  // positions that are there, and where a bigram begins
   Head* head;
-  Scratch* scratch;  // of each of them
+  Scratch* scratch;  // of each warp that has pairs
 
   __device__ Stream(const Args& a, char* shared, std::uint32_t index) : a_(a) {
     number = static_cast<std::int32_t>(index / a.batch);
