@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "inference/join.h"
 #include "inference_fixture.h"
@@ -387,6 +388,36 @@ TEST(Sweep, TheSrlLanguageIsResident) {
   }
   oracle::Random random(3);
   expect_like_inference(srl, oracle::random_scores(random, oracle::ScoreKind::normal, 6, 47, true));
+}
+
+// How often, on average over steps, the bank that has the most to do is read for the lanes of a warp; 1: no conflicts.
+double reads_of_a_step(const JoinRounds& rounds, std::int32_t Source::*side) {
+  constexpr std::int32_t banks = 32;
+  std::size_t sum = 0, steps = 0;
+  for (std::int32_t first = 0; first < rounds.rounds(); first += kRoundsTogether) {
+    for (std::int32_t n = 0; n < rounds.height; n += kRoundLanes, ++steps) {
+      std::vector<std::set<std::int32_t>> read(banks);
+      for (std::int32_t i = 0; i < 32 && first + i / kRoundLanes < rounds.rounds(); ++i) {
+        const std::int32_t place =
+            rounds.pair[at((first + i / kRoundLanes) * rounds.height + n + i % kRoundLanes)].*side;
+        read[at(place % banks)].insert(place);
+      }
+      std::size_t most = 0;
+      for (const auto& places : read) most = std::max(most, places.size());
+      sum += most;
+    }
+  }
+  return static_cast<double>(sum) / static_cast<double>(steps);
+}
+
+TEST(Sweep, LanesReadFromDifferentBanks) {
+  const Constraint constraint = compile(Language::load(REGCCRF_SOURCE_DIR "/languages/srl.lang"));
+  const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
+  const Join join = make_join(constraint.topology(), sweeps.forward, sweeps.backward);
+  for (const JoinRounds* rounds : {&join.nodes, &join.sparse}) {
+    EXPECT_LT(reads_of_a_step(*rounds, &Source::x), 1.1);
+    EXPECT_LT(reads_of_a_step(*rounds, &Source::y), 1.6);
+  }
 }
 
 }  // namespace

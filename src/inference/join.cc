@@ -245,7 +245,8 @@ class BankSpreader {
   std::mt19937 random_;       // the same in every run
 };
 
-// `key`: [count] below `keys`, of things that pair_of(thing) stands for. `padding`, `zeros`: as BankSpreader has them.
+// `key`: [count] below `keys`, of things that pair_of(thing) stands for. `padding`, `zeros`: as BankSpreader has them;
+// no zeros: they stay in their order.
 template <class KeyOf, class PairOf>
 JoinRounds rounds_of(std::size_t keys, std::size_t count, Source padding, std::int32_t zeros, const KeyOf& key_of,
                      const PairOf& pair_of) {
@@ -268,7 +269,7 @@ JoinRounds rounds_of(std::size_t keys, std::size_t count, Source padding, std::i
     }
     rounds.begin.push_back(rounds.rounds());
   }
-  BankSpreader(rounds, padding, zeros).spread();
+  if (zeros > 0) BankSpreader(rounds, padding, zeros).spread();
   return rounds;
 }
 
@@ -331,7 +332,7 @@ void join_ends(const Topology& t, const Sweep& forward, Join& join) {
   const auto label = [&](std::size_t n) { return t.node_accepts[n] ? t.node_label[n] : -1; };
   by_key(K, nodes, label, join.end_begin, join.end_cell);
   if (join.copied) {
-    join.ends = rounds_of(K, nodes, {0, 1}, 1, label, [&](std::size_t n) {
+    join.ends = rounds_of(K, nodes, {0, 1}, 0, label, [&](std::size_t n) {
       return Source{forward.cell(static_cast<std::int32_t>(n)), 0};
     });
   }
