@@ -119,18 +119,34 @@ TYPED_TEST(CudaLoss, IsReducedBehindAnExpectation) {
     const auto left_out = static_cast<LeftOut>(random.below(3));
     const OnDevice<TypeParam> out(reduction == Reduction::none ? static_cast<std::size_t>(B) : 1);
     const OnDevice<double> scale(1);
+    const OnDevice<cuda::Failure> failure(1);
+    must(cudaMemset(failure.get(), 0, sizeof(cuda::Failure)));
+    std::vector<std::int64_t> places(static_cast<std::size_t>(B));
+    std::iota(places.begin(), places.end(), 100);
+    const OnDevice<std::int64_t> numbers_there{std::span<const std::int64_t>(places)};
+    std::vector<std::int64_t> gold(batch.rows());
+    for (std::int64_t& label : gold) label = random.below(K);
     const cuda::DeviceConstraint there(constraint);
     const auto got = run_expectation(
-        batch, {}, true,
+        batch, random.below(2) ? std::span<const std::int64_t>(gold) : std::span<const std::int64_t>(), true,
         [&](const cuda::Expectation& wanted) { return cuda::expectation_bytes(there, batch.view(), wanted); },
         [&](const cuda::Expectation& wanted, cuda::Memory memory) {
-          cuda::Loss loss{wanted.value, wanted.status, -1, reduction, left_out, TestFixture::kType, out.get()};
-          loss.scale = scale.get();
+          const cuda::Loss loss{wanted.value,       wanted.status,      -1,          reduction,   left_out,
+                                TestFixture::kType, out.get(),          scale.get(), Errors::all, 7,
+                                failure.get(),      numbers_there.get()};
           cuda::expectation(there, batch.view(), wanted, memory, nullptr, &loss);
         });
     const Reduced expected = reduced_on_host(got.value, got.status, -1, reduction, left_out);
     expect_close(expected.out, out.host(), tolerance<TypeParam>, "loss");
     expect_close({expected.scale}, scale.host(), 1e-12, "scale");
+    const cuda::Failure found = failure.host()[0];
+    const auto bad = std::find_if(got.status.begin(), got.status.end(), [](const Status& s) { return s.outcome != 0; });
+    EXPECT_EQ(found.status.outcome, bad == got.status.end() ? 0 : bad->outcome);
+    if (bad != got.status.end()) {
+      EXPECT_EQ(found.status.position, bad->position);
+      EXPECT_EQ(found.sequence, 100 + (bad - got.status.begin()));
+      EXPECT_EQ(found.operation, 7);
+    }
     if (this->HasFailure()) return;
   }
 }

@@ -7,8 +7,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "cuda_runner.h"
-#include "inference/pieces_cuda.h"
+#include "cuda_fixture.h"
 #include "inference/sweep.h"
 #include "inference_fixture.h"
 #include "oracle/algorithm1.h"
@@ -24,29 +23,7 @@ namespace {
 using oracle::Enumeration;
 using oracle::Random;
 
-template <class Real>
-class Cuda : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!cuda::available()) GTEST_SKIP() << "no CUDA device here";
-  }
-};
 TYPED_TEST_SUITE(Cuda, Precisions);
-
-template <class Real>
-DeviceBatch<Real> one(const oracle::Scores& scores) {
-  const Instance<Real> x(scores);
-  return DeviceBatch<Real>(1, scores.length, scores.labels, std::span<const Real>(x.emissions),
-                           std::span<const Real>(x.transitions), std::span<const Real>(x.start),
-                           std::span<const Real>(x.end));
-}
-
-// Of `count` cases, or of a size, REGCCRF_CASES per cent where that is set (an emulated device is slow), at least
-// `least`.
-int cases(int count, int least = 1) {
-  const char* percent = std::getenv("REGCCRF_CASES");
-  return percent ? std::max(least, count * std::atoi(percent) / 100) : count;
-}
 
 template <class Real, class Check>
 void for_each_triple(int count, Check check) {
@@ -208,137 +185,6 @@ TYPED_TEST(Cuda, LargerRandomLanguages) {
   EXPECT_TRUE(thick && extras && two);
 }
 
-const Constraint& srl() {
-  static const Constraint constraint =
-      Constraint::from_automaton(oracle::algorithm1(oracle::paper_roles()), oracle::role_labels(oracle::paper_roles()));
-  return constraint;
-}
-
-// A ragged batch with holes in its mask, against the CPU.
-template <class Real>
-struct Ragged {
-  Ragged(const Constraint& constraint, int size, int length, double spread, std::uint64_t seed, bool holes = true)
-      : B(size),
-        T(length),
-        K(constraint.labels().size()),
-        emissions(at(B) * at(T) * at(K)),
-        transitions(at(K) * at(K)),
-        start(at(K)),
-        end(at(K)),
-        mask(at(B) * at(T)) {
-    Random random(seed);
-    for (auto* numbers : {&emissions, &transitions, &start, &end}) {
-      for (Real& x : *numbers) x = static_cast<Real>(static_cast<float>(random.normal() * spread));
-    }
-    for (int i = 0; i < B; ++i) {
-      const int own = random.between(1, T);
-      for (int t = 0; t < T; ++t) mask[at(i) * at(T) + at(t)] = t < own && !(holes && random.chance(0.1)) ? 1 : 0;
-      mask[at(i) * at(T)] = 1;
-      first.push_back(i * T);
-      lengths.push_back(T);
-    }
-  }
-  static std::size_t at(int x) { return static_cast<std::size_t>(x); }
-  Scores<Real> view() const {
-    Scores<Real> scores;
-    scores.labels = K;
-    scores.emissions = emissions;
-    scores.transitions = transitions;
-    scores.start = start;
-    scores.end = end;
-    scores.layout = {first, lengths, 1, mask};
-    return scores;
-  }
-  DeviceBatch<Real> there() const {
-    return DeviceBatch<Real>(B, T, K, std::span<const Real>(emissions), std::span<const Real>(transitions),
-                             std::span<const Real>(start), std::span<const Real>(end),
-                             std::span<const std::uint8_t>(mask));
-  }
-  int B, T, K;
-  std::vector<Real> emissions, transitions, start, end;
-  std::vector<std::uint8_t> mask;
-  std::vector<std::int64_t> first, lengths;
-};
-
-// Operations in pieces of so many steps.
-template <class Real>
-DeviceCounts<Real> expectation_in_pieces(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real>& batch,
-                                         std::span<const std::int64_t> gold, int steps) {
-  const cuda::Pieces pieces = cuda::pieces_of(batch.view().length, steps);
-  return run_expectation(
-      batch, gold, true,
-      [&](const cuda::Expectation& wanted) {
-        return cuda::expectation_bytes(constraint, batch.view(), wanted, pieces);
-      },
-      [&](const cuda::Expectation& wanted, cuda::Memory memory) {
-        cuda::expectation(constraint, batch.view(), wanted, pieces, memory, nullptr);
-      });
-}
-template <class Real>
-DevicePaths viterbi_in_pieces(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real>& batch, int steps) {
-  const cuda::Pieces pieces = cuda::pieces_of(batch.view().length, steps);
-  return run_viterbi(
-      batch, [&] { return cuda::viterbi_bytes(constraint, batch.view(), pieces); },
-      [&](const cuda::Best& best, cuda::Memory memory) {
-        cuda::viterbi(constraint, batch.view(), best, pieces, memory, nullptr);
-      });
-}
-
-// `steps`: of a piece, where the scan is to be used whatever the length; 0: as the library chooses.
-template <class Real>
-void expect_like_cpu(const Constraint& constraint, const Ragged<Real>& x, int steps = 0) {
-  const cuda::DeviceConstraint there(constraint);
-  if (steps > 0 && !cuda::can_scan(there)) return;
-  const Scores<Real> scores = x.view();
-  const std::vector<Path> best = viterbi(constraint, scores, {.impossible = Impossible::allow});
-  std::vector<Label> gold(x.mask.size(), -100);
-  for (std::size_t i = 0; i < best.size(); ++i) {
-    std::size_t n = 0;
-    for (std::size_t row = i * static_cast<std::size_t>(x.T); row < (i + 1) * static_cast<std::size_t>(x.T); ++row) {
-      if (x.mask[row]) gold[row] = best[i].labels.empty() ? 0 : best[i].labels[n++];
-    }
-  }
-  std::vector<Real> emissions(x.emissions.size()), transitions(x.transitions.size());
-  Gradients<Real> gradients;
-  gradients.emissions = emissions;
-  gradients.transitions = transitions;
-  LossOptions options;
-  options.outside = OutsideGold::skip;
-  const Loss loss = nll(constraint, scores, gold, gradients, options);
-  const std::vector<std::int64_t> gold_there(gold.begin(), gold.end());
-  const auto got = steps > 0 ? expectation_in_pieces(there, x.there(), gold_there, steps)
-                             : run_expectation(there, x.there(), gold_there);
-  const std::vector<double> z = log_z(constraint, scores);
-  const auto paths = steps > 0 ? viterbi_in_pieces(there, x.there(), steps) : run_viterbi(there, x.there());
-  std::vector<double> sums(x.transitions.size()), size(x.transitions.size());
-  for (int i = 0; i < x.B; ++i) {
-    const auto b = static_cast<std::size_t>(i);
-    SCOPED_TRACE("sequence " + std::to_string(i));
-    if (z[b] == -inf) {
-      EXPECT_NE(got.status[b].outcome, 0);
-      EXPECT_EQ(paths.score[b], -inf);
-      continue;
-    }
-    EXPECT_NEAR(loss.values[b], got.value[b], 2 * tolerance<Real> * std::max(1.0, std::fabs(z[b])));
-    expect_value(best[b].score, paths.score[b], 2 * tolerance<Real>, "best");
-    EXPECT_TRUE(constraint.accepts(paths.labels[b]).accepted);
-    for (std::size_t p = 0; p < sums.size(); ++p) {
-      sums[p] += static_cast<double>(got.transitions[b * sums.size() + p]);
-      size[p] += std::fabs(static_cast<double>(got.transitions[b * sums.size() + p]));
-    }
-  }
-  for (std::size_t i = 0; i < emissions.size(); ++i) {
-    if (x.mask[i / static_cast<std::size_t>(x.K)]) {
-      ASSERT_NEAR(static_cast<double>(emissions[i]), static_cast<double>(got.emissions[i]), 2 * tolerance<Real>)
-          << "emission " << i;
-    }
-  }
-  for (std::size_t p = 0; p < sums.size(); ++p) {
-    ASSERT_NEAR(static_cast<double>(transitions[p]), sums[p], 3 * tolerance<Real> * std::max(1.0, size[p] + x.B))
-        << "transition " << p;
-  }
-}
-
 // Scores alone are compared: of equals, any may come first.
 template <class Real>
 void expect_k_best_like_cpu(const Constraint& constraint, const Ragged<Real>& x, int k) {
@@ -496,63 +342,6 @@ TYPED_TEST(Cuda, TracksThatTakeTurns) {
   expect_like_cpu(apart, x);
 }
 
-// Automata of every size that a scan takes; pieces from one step to all but a few, ragged, with holes.
-TYPED_TEST(Cuda, RandomLanguagesInPieces) {
-  for (int i = 0; i < cases(400, 40); ++i) {
-    Random random(static_cast<std::uint64_t>(i) + 70000);
-    const int labels = random.between(1, i % 4 == 0 ? 96 : 12);
-    const Automaton automaton =
-        oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, random.between(1, 12));
-    const Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(labels));
-    SCOPED_TRACE("language " + std::to_string(i));
-    const double spreads[] = {0.1, 3, 100, 300, 3000};
-    const int T = random.between(3, random.chance(0.2) ? 200 : 40);
-    const Ragged<TypeParam> x(constraint, random.between(1, 3), T, spreads[random.below(5)],
-                              static_cast<std::uint64_t>(i), random.chance(0.5));
-    expect_like_cpu(constraint, x, random.between(1, T - 1));
-    if (this->HasFailure()) return;
-  }
-}
-
-// Extreme scores, holes, and languages that leave only what the scores think impossible.
-TYPED_TEST(Cuda, ExtremeScoresInPieces) {
-  const auto check = [](const Automaton& automaton, const oracle::Scores& scores, int steps) {
-    const cuda::DeviceConstraint there(Constraint::from_automaton(automaton, numbered_labels(scores.labels)));
-    if (!cuda::can_scan(there)) return;
-    const oracle::DenseResult expected = oracle::dense(automaton, scores);
-    const auto got = expectation_in_pieces(there, one<TypeParam>(scores), {}, steps);
-    expect_value(expected.log_z, got.value.at(0), tolerance<TypeParam>, "log_z");
-    const auto best = viterbi_in_pieces(there, one<TypeParam>(scores), steps);
-    expect_value(expected.best, best.score.at(0), tolerance<TypeParam>, "best");
-    EXPECT_EQ(best.status[0].outcome, expected.log_z == -inf ? 3 : 0);
-    EXPECT_EQ(best.labels[0].size(), expected.log_z == -inf ? 0u : static_cast<std::size_t>(scores.length));
-    EXPECT_EQ(got.status[0].outcome, expected.log_z == -inf ? 3 : 0);
-    if (expected.log_z == -inf) return;
-    expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "marginals");
-    expect_all_sums(expected.bigrams, expected.bigrams, got.transitions, tolerance<TypeParam>, "bigrams");
-  };
-  for (int i = 0; i < cases(600, 50); ++i) {
-    Random random(static_cast<std::uint64_t>(i) + 80000);
-    const int labels = random.between(2, 6), T = random.between(3, 60);
-    const Automaton automaton =
-        oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, random.between(1, 8));
-    SCOPED_TRACE("language " + std::to_string(i));
-    check(automaton, oracle::random_scores(random, oracle::score_kinds[i % 5], T, labels, random.chance(0.5)),
-          random.between(1, T - 1));
-    if (this->HasFailure()) return;
-  }
-  for (int length : {5, cases(500, 40) | 1}) {
-    for (double depth : {50.0, 600.0, 5000.0}) {
-      Random random(static_cast<std::uint64_t>(length));
-      SCOPED_TRACE("forced, length " + std::to_string(length) + ", depth " + std::to_string(depth));
-      for (const oracle::Forced& x :
-           {oracle::forced_by_parity(random, length, depth), oracle::forced_by_end(random, length, depth),
-            oracle::forced_single(random, length, depth)})
-        check(x.automaton, x.scores, length / 4);
-    }
-  }
-}
-
 // Paths that are worth most although they look hopeless from both ends: they vanish from alpha at the beginning and
 // from beta at the end.
 TYPED_TEST(Cuda, PathsThatVanishFromBothEnds) {
@@ -639,62 +428,6 @@ TYPED_TEST(Cuda, LargeScoresThatCancel) {
   EXPECT_NEAR(got.value.at(0), 0, 1e-10);
 }
 
-// As long as to leave no room on chip for backpointers, on a small device: two pieces, and as many as there are steps.
-TYPED_TEST(Cuda, LongPiecesAndMany) {
-  const Constraint bio = compile(Language::parse("(O | B-A I-A* | B-B I-B*)*"));
-  const int T = cases(20000, 1300);
-  Ragged<TypeParam> x(bio, 1, T, 1.0, 22, false);
-  std::fill(x.mask.begin(), x.mask.end(), 1);
-  for (int steps : {1, T - 3}) expect_like_cpu(bio, x, steps);
-}
-
-TYPED_TEST(Cuda, GoldInPieces) {
-  for (int i = 0; i < cases(400, 60); ++i) {
-    Random random(static_cast<std::uint64_t>(i) + 60000);
-    const int labels = random.between(2, 4), T = random.between(3, 30);
-    const Automaton automaton =
-        oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, random.between(2, 12));
-    const Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(labels));
-    const auto scores = oracle::random_scores(random, oracle::ScoreKind::normal, T, labels, false);
-    // A sequence of the language, one label of which may be another.
-    const Instance<TypeParam> instance(scores);
-    std::vector<Label> gold = viterbi(constraint, instance.view(), {.impossible = Impossible::allow}).at(0).labels;
-    gold.resize(static_cast<std::size_t>(T));
-    if (random.chance(0.7)) gold[static_cast<std::size_t>(random.below(T))] = random.below(labels);
-    const cuda::DeviceConstraint there(constraint);
-    if (!cuda::can_scan(there)) continue;
-    SCOPED_TRACE("language " + std::to_string(i));
-    const auto got = expectation_in_pieces(
-        there, one<TypeParam>(scores), std::vector<std::int64_t>(gold.begin(), gold.end()), random.between(1, T - 1));
-    const Membership member = constraint.accepts(gold);
-    EXPECT_EQ(got.status[0].outcome, member.accepted ? 0 : 2);
-    if (!member.accepted) {
-      EXPECT_EQ(got.status[0].position, member.position);
-    }
-    if (this->HasFailure()) return;
-  }
-}
-
-TEST(CudaScan, OnlyWhereStepsAreManyAndSequencesFew) {
-  const auto count = [](std::int32_t nodes, std::int64_t B, std::int64_t T) {
-    return cuda::choose_pieces({B, T, 132}, cuda::expectation_costs(nodes, false)).count;
-  };
-  EXPECT_EQ(count(47, 1, 20), 1);
-  EXPECT_EQ(count(47, 256, 10000), 1);
-  EXPECT_GT(count(47, 1, 10000), 20);
-  EXPECT_GT(count(47, 8, 10000), 4);
-  EXPECT_GE(count(47, 1, 100000), count(47, 1, 10000));
-  for (const std::int64_t B : {0, 1, 3, 50, 65534}) {
-    for (const std::int64_t T : {0, 1, 2, 3, 500, 1000000}) {
-      const cuda::Pieces pieces = cuda::choose_pieces({B, T, 132}, cuda::viterbi_costs(24));
-      EXPECT_GE(pieces.count, 1);
-      if (pieces.count == 1) continue;
-      EXPECT_LE(B * pieces.count, 2 * 132);
-      EXPECT_EQ(pieces.count, (T - 1 + pieces.steps - 1) / pieces.steps);
-    }
-  }
-}
-
 // Steps are shared out in ways that depend on the language (sweep.h): each way, at lengths from the shortest on.
 TYPED_TEST(Cuda, EveryWayToShareOutAStep) {
   std::set<std::int32_t> kinds;
@@ -752,84 +485,6 @@ TYPED_TEST(Cuda, ManyLabels) {
     expect_like_cpu(constraint, Ragged<TypeParam>(constraint, 1, 3, 1.0, 96));
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("2600 labels"), std::string::npos) << error.what();
-  }
-}
-
-// The first of `labels` labels at most `most` times; of even length alone if `even`.
-Constraint counting(int labels, int most, bool even) {
-  const int parities = even ? 2 : 1;
-  Automaton automaton;
-  for (int state = 0; state < (most + 1) * parities; ++state) {
-    const int parity = state % parities, next = state - parity + (parity + 1) % parities;
-    automaton.accepting.push_back(parity == 0);
-    for (int label = 0; label < labels; ++label) {
-      if (label > 0 || state / parities < most)
-        automaton.arcs.push_back({state, label, label > 0 ? next : next + parities});
-    }
-  }
-  return Constraint::from_automaton(automaton, numbered_labels(labels));
-}
-
-template <class Real>
-void expect_viterbi_like_cpu(const Constraint& constraint, const Ragged<Real>& x) {
-  const std::vector<Path> expected = viterbi(constraint, x.view(), {.impossible = Impossible::allow});
-  const DevicePaths got = run_viterbi(cuda::DeviceConstraint(constraint), x.there());
-  for (std::size_t b = 0; b < expected.size(); ++b) {
-    SCOPED_TRACE("sequence " + std::to_string(b));
-    const bool possible = expected[b].score != -inf;
-    EXPECT_EQ(got.status[b].outcome, possible ? 0 : 3);
-    EXPECT_EQ(got.labels[b].size(), expected[b].labels.size());
-    expect_value(expected[b].score, got.score[b], tolerance<Real>, "best");
-    if (possible) {
-      EXPECT_TRUE(constraint.accepts(got.labels[b]).accepted);
-    }
-  }
-}
-
-// Scores that are all the same, whole numbers, tiny, or far apart in some places: labels that are as good as forbidden,
-// at one position all but one that may be illegal there. Lengths from the shortest on, some of them impossible.
-TYPED_TEST(Cuda, ViterbiOfUnusualScores) {
-  const Constraint languages[] = {srl(), Constraint::unconstrained(numbered_labels(47)),
-                                  compile(Language::parse("(O | B-A I-A* | B-B I-B*)*")),
-                                  compile(Language::parse("(A B | B A)* A A")), counting(12, 20, true)};
-  for (int i = 0; i < cases(400, 60); ++i) {
-    Random random(static_cast<std::uint64_t>(i) + 70000);
-    const Constraint& constraint = languages[i % 5];
-    const double spreads[] = {0, 1e-4, 1, 1, 50};
-    Ragged<TypeParam> x(constraint, 3, i < 20 ? 1 + i / 5 : random.between(4, 30), spreads[random.below(5)],
-                        static_cast<std::uint64_t>(i));
-    const double far[] = {0, -100, -1e4, -1e9, -inf};
-    const auto low = static_cast<TypeParam>(far[random.below(5)]);
-    const bool whole = random.chance(0.3);
-    for (TypeParam& h : x.emissions) h = random.chance(0.2) ? low : whole ? std::round(h) : h;
-    for (TypeParam& g : x.transitions) g = random.chance(0.1) ? low : whole ? std::round(g) : g;
-    const auto position = static_cast<std::size_t>((random.chance(0.5) ? 0 : random.below(x.T)) * x.K);
-    for (std::size_t k = 0; low > -inf && k < static_cast<std::size_t>(x.K); ++k)
-      x.emissions[position + k] = low * static_cast<TypeParam>(static_cast<float>(1 + std::fabs(random.normal())));
-    x.emissions[position + static_cast<std::size_t>(random.below(x.K))] = 0;
-    SCOPED_TRACE("case " + std::to_string(i));
-    expect_viterbi_like_cpu(constraint, x);
-    if (this->HasFailure()) return;
-  }
-}
-
-// Low scores that only a forced label takes, now and then, over many steps.
-TYPED_TEST(Cuda, ViterbiOfLongSequencesOfUnusualScores) {
-  const Constraint bio = compile(Language::parse("(O | B-A I-A* | B-B I-B*)*"));
-  for (double low : {-30.0, -1e4, -1e9}) {
-    Ragged<TypeParam> x(bio, 2, cases(3000, 300), 1.0, 71, false);
-    Random random(72);
-    for (TypeParam& h : x.emissions) h = random.chance(0.5) ? static_cast<TypeParam>(low) : h;
-    expect_viterbi_like_cpu(bio, x);
-  }
-}
-
-// How much a block has on chip depends on the length.
-TYPED_TEST(Cuda, ViterbiOfEveryLength) {
-  for (int T = 1; T <= cases(300, 3); ++T) {
-    SCOPED_TRACE("length " + std::to_string(T));
-    expect_viterbi_like_cpu(srl(), Ragged<TypeParam>(srl(), 2, T, 1.0, static_cast<std::uint64_t>(T), false));
-    if (this->HasFailure()) return;
   }
 }
 

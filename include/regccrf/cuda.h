@@ -78,7 +78,7 @@ struct Expectation {
   const std::int64_t* gold = nullptr;  // [rows] or null
 };
 std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted);
-struct Loss;  // below; where given, it is made of these values by the last kernel
+struct Loss;  // below; where given, the last kernel makes it of `wanted`'s value and status, which it has to name
 void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted, Memory memory,
                  void* stream, const Loss* loss = nullptr);
 
