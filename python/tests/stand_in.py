@@ -73,8 +73,8 @@ class Sequences:
         return [_BAD_SCORE, *found[0], len(h)] if found else [_FINE, 0, 0, len(h)]
 
 
-def expectation(constraint, batch, value, emissions, transitions, status, gold, memory, bytes, stream):
-    all = Sequences(constraint, batch)
+def expectation(constraint, batch, value, emissions, transitions, status, gold, memory, bytes, *loss):
+    all, kept = Sequences(constraint, batch), (value, status)
     value, status = tensor(value, (batch.size,), torch.float64), tensor(status, (batch.size, 4), torch.int32)
     dh = tensor(emissions, (all.count, all.K), all.real)
     dg = tensor(transitions, (batch.size, all.K, all.K), all.real)
@@ -104,6 +104,7 @@ def expectation(constraint, batch, value, emissions, transitions, status, gold, 
             dg[i] = 0 if counts is None else counts[1]
             for a, b in zip(labels, labels[1:]) if gold and counts is not None else ():
                 dg[i, a, b] -= 1
+    reduce(batch.size, *kept, *loss)
 
 
 def reduce(size, value, status, sign, reduction, left_out, type, out, scale, errors, operation, failure, numbers, stream):
