@@ -4,7 +4,7 @@
 //             sequences are long and the automaton is small, two kernels before it share out the steps (scan_cuda.cu)
 //   join      blocks of some positions each: marginals, and sums for the bigrams (join_cuda.cu; join_stream_cuda.cu)
 //   finish    one value per sequence; bigrams from the blocks' sums
-// and wide (wide_cuda.cu), which does again the sequences that could not be trusted.
+// and wide (wide_cuda.cu), which does again the sequences that could not be trusted, and reduces a loss where asked to.
 //
 // A sequence is trusted where alpha and beta find the same sum over all paths, each from its own end (bounds_cuda.h).
 #include "inference/bounds_cuda.h"

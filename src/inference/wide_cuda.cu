@@ -1,6 +1,6 @@
 // Sweeps in wide arithmetic: slow, and always right (see wide_cuda.h). The flow is that of expectation_cuda.cu, in one
 // block: forward, then backward with alpha at hand, joining as it goes. Samples go back along alpha alone, as in
-// sample_cpu.cc.
+// sample_cpu.cc. As the last kernel of an expectation it also has all values in the end, and reduces them to a loss.
 #include <algorithm>
 #include <cmath>
 
