@@ -66,8 +66,8 @@ std::string explain(const Answer& answer, const std::vector<std::string>& words,
            (near ? ": did you mean " + *near + "?" : "");
   }
   if (at == words.size()) return "no: ends too early; possible next: " + list(answer.membership.possible, labels);
-  return "no: label " + std::to_string(at + 1) + " (" + words[at] + ") leaves the language; possible there: " +
-         list(answer.membership.possible, labels);
+  return "no: label " + std::to_string(at + 1) + " (" + words[at] +
+         ") leaves the language; possible there: " + list(answer.membership.possible, labels);
 }
 
 std::string as_json(const Answer& answer, const std::vector<std::string>& words, const Labels& labels) {
@@ -116,8 +116,10 @@ int accept_command(Options& options) {
 Run add_accept(CLI::App& app) {
   CLI::App* command = app.add_subcommand("accept", "Tell which label sequences are in a language.");
   command->footer(
-      "Reads one sequence a line, labels separated by spaces (or by tabs, where labels have spaces in them). Prints yes, or\n"
-      "no with the place where the sequence leaves the language and the labels that were possible there. Exit status 1 if\n"
+      "Reads one sequence a line, labels separated by spaces (or by tabs, where labels have spaces in them). Prints "
+      "yes, or\n"
+      "no with the place where the sequence leaves the language and the labels that were possible there. Exit status 1 "
+      "if\n"
       "any is no.\n"
       "\n"
       "  echo 'O B-PER I-LOC' | regccrf accept -e '(O | any t in {PER LOC}: B-{t} I-{t}*)*'");

@@ -1,4 +1,5 @@
-// The commands of the program: each adds itself to the command line and gives what to run. A run's result is the exit status.
+// The commands of the program: each adds itself to the command line and gives what to run. A run's result is the exit
+// status.
 #pragma once
 
 #include <CLI/CLI.hpp>

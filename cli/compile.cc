@@ -1,6 +1,6 @@
 // regccrf compile: compiles a language, says what it costs, draws and saves it.
-#include <cstdio>
 #include <chrono>
+#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -32,10 +32,14 @@ std::string few(const Labels& labels) {
 void print_facts(const Constraint& constraint, double seconds, bool as_json) {
   const Size& size = constraint.size();
   if (as_json) {
-    const nlohmann::ordered_json facts = {
-        {"labels", constraint.labels().size()}, {"states", size.states},   {"arcs", size.arcs},
-        {"nodes", size.nodes},                  {"products", size.products}, {"deterministic", constraint.deterministic()},
-        {"method", constraint.method()},        {"seconds", seconds}};
+    const nlohmann::ordered_json facts = {{"labels", constraint.labels().size()},
+                                          {"states", size.states},
+                                          {"arcs", size.arcs},
+                                          {"nodes", size.nodes},
+                                          {"products", size.products},
+                                          {"deterministic", constraint.deterministic()},
+                                          {"method", constraint.method()},
+                                          {"seconds", seconds}};
     std::cout << facts.dump() << "\n";
     return;
   }
@@ -47,7 +51,8 @@ void print_facts(const Constraint& constraint, double seconds, bool as_json) {
             << "states         " << size.states << "\n"
             << "arcs           " << size.arcs << "\n"
             << "nodes          " << size.nodes << "   (memory of a time step)\n"
-            << "products       " << size.products << "   (work of a time step; " << ratio << " × that of no constraint)\n"
+            << "products       " << size.products << "   (work of a time step; " << ratio
+            << " × that of no constraint)\n"
             << "deterministic  " << (constraint.deterministic() ? "yes" : "no") << "\n"
             << "method         " << constraint.method() << "\n"
             << "time           " << time << "\n";
@@ -65,8 +70,9 @@ int compile_command(Options& options) {
   const std::string title = options.language.pattern.empty() ? options.language.file : options.language.pattern;
   if (!options.dot.empty()) write_file(options.dot, to_dot(constraint.automaton(), constraint.labels(), title));
   if (!options.svg.empty()) {
-    write_converted(options.svg, to_dot(constraint.automaton(), constraint.labels(), title), {"dot", "-Tsvg", "-o"},
-                    "--svg needs Graphviz's program `dot` (Debian: graphviz); --dot writes the drawing as text without it");
+    write_converted(
+        options.svg, to_dot(constraint.automaton(), constraint.labels(), title), {"dot", "-Tsvg", "-o"},
+        "--svg needs Graphviz's program `dot` (Debian: graphviz); --dot writes the drawing as text without it");
   }
   if (!options.fst.empty()) {
     const bool text = ends_with(options.fst, ".att");
@@ -90,9 +96,16 @@ Run add_compile(CLI::App& app) {
   command->add_flag("--json", options->json, "print the facts as one JSON object");
   command->add_option("--dot", options->dot, "write the automaton as Graphviz text")->type_name("FILE");
   command->add_option("--svg", options->svg, "draw the automaton")->type_name("FILE");
-  command->add_option("--fst", options->fst, "write the automaton as an OpenFst binary, or as AT&T text if FILE ends in .att")->type_name("FILE");
-  command->add_option("--bigram-fst", options->bigrams, "write the transducer over label bigrams (the paper's Appendix C) for OpenFst")->type_name("FILE");
-  command->add_option("-o,--output", options->out, "save the compiled constraint; every command takes it as a language")->type_name("FILE");
+  command
+      ->add_option("--fst", options->fst,
+                   "write the automaton as an OpenFst binary, or as AT&T text if FILE ends in .att")
+      ->type_name("FILE");
+  command
+      ->add_option("--bigram-fst", options->bigrams,
+                   "write the transducer over label bigrams (the paper's Appendix C) for OpenFst")
+      ->type_name("FILE");
+  command->add_option("-o,--output", options->out, "save the compiled constraint; every command takes it as a language")
+      ->type_name("FILE");
   return [options] { return compile_command(*options); };
 }
 

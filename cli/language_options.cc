@@ -8,21 +8,33 @@ namespace regccrf::cli {
 
 void LanguageOptions::add_to(CLI::App& command, bool takes_input) {
   takes_input_ = takes_input;
-  command.add_option("-e,--expression", pattern, "the language as a pattern, instead of FILE: -e '(O | B I*)*'")->type_name("PATTERN");
+  command.add_option("-e,--expression", pattern, "the language as a pattern, instead of FILE: -e '(O | B I*)*'")
+      ->type_name("PATTERN");
   command
-      .add_option("arguments", positional,
-                  takes_input ? "FILE [INPUT]: the language (.lang, OpenFst binary, AT&T text as .att, or a compiled constraint; not with -e), "
-                                "and the sequences (standard input if absent)"
-                              : "FILE: the language (.lang, OpenFst binary, AT&T text as .att, or a compiled constraint; not with -e)")
+      .add_option(
+          "arguments", positional,
+          takes_input
+              ? "FILE [INPUT]: the language (.lang, OpenFst binary, AT&T text as .att, or a compiled constraint; not "
+                "with -e), "
+                "and the sequences (standard input if absent)"
+              : "FILE: the language (.lang, OpenFst binary, AT&T text as .att, or a compiled constraint; not with -e)")
       ->type_name("");
-  command.add_option("--labels", labels, "the alphabet, instead of what the language declares or mentions: --labels O,B,I")
+  command
+      .add_option("--labels", labels, "the alphabet, instead of what the language declares or mentions: --labels O,B,I")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("A,B");
-  command.add_option("--symbols", symbols, "OpenFst symbol table (text) for an automaton that carries none")->type_name("FILE");
-  command.add_option("--max-states", limits.states, "stop a construction that grows past this many states")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--max-arcs", limits.arcs, "… or this many arcs")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--max-seconds", limits.seconds, "… or takes longer than this")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--symbols", symbols, "OpenFst symbol table (text) for an automaton that carries none")
+      ->type_name("FILE");
+  command.add_option("--max-states", limits.states, "stop a construction that grows past this many states")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--max-arcs", limits.arcs, "… or this many arcs")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--max-seconds", limits.seconds, "… or takes longer than this")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
 }
 
 void LanguageOptions::settle() {
@@ -38,11 +50,14 @@ void LanguageOptions::settle() {
     input_ = rest[0];
     rest.erase(rest.begin());
   }
-  if (!rest.empty()) throw Error("unexpected argument '" + rest[0] + "'" + (pattern.empty() ? "" : " (the language is given by -e)"));
+  if (!rest.empty())
+    throw Error("unexpected argument '" + rest[0] + "'" + (pattern.empty() ? "" : " (the language is given by -e)"));
   std::error_code code;  // a name that no file can have is just not there
-  const bool is_file = pattern.size() > 5 && pattern.substr(pattern.size() - 5) == ".lang" && std::filesystem::exists(pattern, code);
+  const bool is_file =
+      pattern.size() > 5 && pattern.substr(pattern.size() - 5) == ".lang" && std::filesystem::exists(pattern, code);
   if (is_file) throw Error("'" + pattern + "' is a file, and -e takes a pattern; leave -e out");
-  const bool looks_like_pattern = pattern.empty() && !std::filesystem::exists(file, code) && file.find_first_of(" *|()[]") != std::string::npos;
+  const bool looks_like_pattern =
+      pattern.empty() && !std::filesystem::exists(file, code) && file.find_first_of(" *|()[]") != std::string::npos;
   if (looks_like_pattern) throw Error("there is no file '" + file + "'; a pattern is given with -e");
 }
 

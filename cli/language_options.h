@@ -25,8 +25,8 @@ struct LanguageOptions {
 
   void add_to(CLI::App& command, bool takes_input);
   Language language();
-  Constraint constraint();            // a saved constraint is taken as it is
-  std::string input() const;          // path of the input, "-" for standard input
+  Constraint constraint();    // a saved constraint is taken as it is
+  std::string input() const;  // path of the input, "-" for standard input
 
  private:
   void settle();  // -e or FILE, from the arguments

@@ -25,7 +25,8 @@ std::string usage_error(const CLI::App& app, const std::string& first, const std
   const bool known = first.empty() || first[0] == '-' || std::find(names.begin(), names.end(), first) != names.end();
   if (known) return what + "; try regccrf --help, or regccrf COMMAND --help";
   const auto near = regccrf::nearest(first, names);
-  return "there is no command '" + first + "'" + (near ? ": did you mean " + *near + "?" : "") + " (regccrf --help lists them)";
+  return "there is no command '" + first + "'" + (near ? ": did you mean " + *near + "?" : "") +
+         " (regccrf --help lists them)";
 }
 
 int run(int argc, char** argv) {
@@ -38,21 +39,17 @@ int run(int argc, char** argv) {
       "and train a tagger whose output obeys it:\n"
       "  regccrf train train.conll -m ner.model -e 'bio({PER LOC ORG})'\n"
       "  regccrf tag -m ner.model text.conll\n\n"
-      "The pattern language is described in docs/language.md; ready languages are in languages/; docs/tutorial.md begins at the beginning.\n"
+      "The pattern language is described in docs/language.md; ready languages are in languages/; docs/tutorial.md "
+      "begins at the beginning.\n"
       "regccrf COMMAND --help says more about a command.");
   app.name("regccrf");
   app.set_version_flag("--version", std::string("regccrf ") + REGCCRF_VERSION);
   app.require_subcommand(1);
-  const std::map<std::string, Run> commands = {{"compile", add_compile(app)},
-                                               {"accept", add_accept(app)},
-                                               {"count", add_count(app)},
-                                               {"random", add_random(app)},
-                                               {"train", add_train(app)},
-                                               {"eval", add_eval(app)},
-                                               {"tag", add_tag(app)},
-                                               {"inspect", add_inspect(app)},
-                                               {"import", add_import(app)},
-                                               {"reproduce", add_reproduce(app)}};
+  const std::map<std::string, Run> commands = {{"compile", add_compile(app)}, {"accept", add_accept(app)},
+                                               {"count", add_count(app)},     {"random", add_random(app)},
+                                               {"train", add_train(app)},     {"eval", add_eval(app)},
+                                               {"tag", add_tag(app)},         {"inspect", add_inspect(app)},
+                                               {"import", add_import(app)},   {"reproduce", add_reproduce(app)}};
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

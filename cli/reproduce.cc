@@ -72,14 +72,18 @@ Spread over_seeds(const std::vector<Outcome>& outcomes, Value value) {
 }
 
 void head(const Options& options, double seconds) {
-  std::printf("%d seed%s, %d steps of %d samples, learning rate %g (×%g every %d steps), %.1f s\n\n", options.seeds, options.seeds == 1 ? "" : "s",
-              options.setting.steps, options.setting.batch, options.setting.learning_rate, options.setting.decay, options.setting.decay_every, seconds);
+  std::printf("%d seed%s, %d steps of %d samples, learning rate %g (×%g every %d steps), %.1f s\n\n", options.seeds,
+              options.seeds == 1 ? "" : "s", options.setting.steps, options.setting.batch,
+              options.setting.learning_rate, options.setting.decay, options.setting.decay_every, seconds);
 }
 
-// --- Figure 2 ---------------------------------------------------------------------------------------------------------
+// --- Figure 2
+// ---------------------------------------------------------------------------------------------------------
 
 double closed_form(int k) { return 1 / (1 + std::pow(3.0, -k)); }  // 0.75^k / (0.75^k + 0.25^k)
-double closed_form_nll(int k) { return -0.75 * std::log(closed_form(k)) - 0.25 * (std::log(closed_form(k)) - k * std::log(3.0)); }
+double closed_form_nll(int k) {
+  return -0.75 * std::log(closed_form(k)) - 0.25 * (std::log(closed_form(k)) - k * std::log(3.0));
+}
 
 int figure2(const Options& options) {
   const int longest = 20;
@@ -92,10 +96,12 @@ int figure2(const Options& options) {
   Json rows = Json::array();
   std::vector<experiments::FigurePoint> points;
   if (!options.json) {
-    std::cout << "Figure 2: language (a c)* | (b c)*, data P((ac)^k) = 0.75, P((bc)^k) = 0.25, entropy 0.562335\n" << std::flush;
+    std::cout << "Figure 2: language (a c)* | (b c)*, data P((ac)^k) = 0.75, P((bc)^k) = 0.25, entropy 0.562335\n"
+              << std::flush;
     head(options, seconds);
-    std::printf("     constrained decoding                                 constrained training\n"
-                "  k  P((ac)^k)  exact   paper     NLL  exact   paper      P((ac)^k)  paper     NLL     paper\n");
+    std::printf(
+        "     constrained decoding                                 constrained training\n"
+        "  k  P((ac)^k)  exact   paper     NLL  exact   paper      P((ac)^k)  paper     NLL     paper\n");
   }
   for (int k = 1; k <= longest; ++k) {
     const Data& d = data[k - 1];
@@ -115,21 +121,33 @@ int figure2(const Options& options) {
                     {"training_nll_deviation", training_nll.deviation},
                     {"closed_form_p", closed_form(k)},
                     {"closed_form_nll", closed_form_nll(k)}});
-    points.push_back({k, {decoding_p.mean, decoding_p.deviation}, {decoding_nll.mean, decoding_nll.deviation},
-                      {training_p.mean, training_p.deviation}, {training_nll.mean, training_nll.deviation}});
+    points.push_back({k,
+                      {decoding_p.mean, decoding_p.deviation},
+                      {decoding_nll.mean, decoding_nll.deviation},
+                      {training_p.mean, training_p.deviation},
+                      {training_nll.mean, training_nll.deviation}});
     if (options.json) continue;
     namespace paper = experiments::paper;
-    std::printf(" %2d  %8.4f  %6.4f  %6.4f  %6.4f  %6.4f  %6.4f   %8.4f  %6.4f   %7.5f  %7.5f\n", k, decoding_p.mean, closed_form(k),
-                paper::kDecodingP[k - 1], decoding_nll.mean, closed_form_nll(k), paper::kDecodingNll[k - 1], training_p.mean,
-                paper::kTrainingP[k - 1], training_nll.mean, paper::kTrainingNll[k - 1]);
+    std::printf(" %2d  %8.4f  %6.4f  %6.4f  %6.4f  %6.4f  %6.4f   %8.4f  %6.4f   %7.5f  %7.5f\n", k, decoding_p.mean,
+                closed_form(k), paper::kDecodingP[k - 1], decoding_nll.mean, closed_form_nll(k),
+                paper::kDecodingNll[k - 1], training_p.mean, paper::kTrainingP[k - 1], training_nll.mean,
+                paper::kTrainingNll[k - 1]);
   }
   if (!options.svg.empty()) write_file(options.svg, experiments::figure2_svg(points, options.seeds));
   if (!options.png.empty()) experiments::write_png(options.png, experiments::figure2_svg(points, options.seeds));
-  if (options.json) std::cout << Json{{"experiment", "figure2"}, {"seeds", options.seeds}, {"learning_rate", options.setting.learning_rate}, {"seconds", seconds}, {"rows", rows}}.dump() << "\n";
+  if (options.json)
+    std::cout << Json{{"experiment", "figure2"},
+                      {"seeds", options.seeds},
+                      {"learning_rate", options.setting.learning_rate},
+                      {"seconds", seconds},
+                      {"rows", rows}}
+                     .dump()
+              << "\n";
   return 0;
 }
 
-// --- Table 1 ----------------------------------------------------------------------------------------------------------
+// --- Table 1
+// ----------------------------------------------------------------------------------------------------------
 
 int table1(const Options& options) {
   const auto begin = std::chrono::steady_clock::now();
@@ -156,7 +174,14 @@ int table1(const Options& options) {
     std::printf("  %s  %5.2f  %8.4f  %5.2f   %8.4f  %5.2f\n", names[i], data[0].probabilities[i], decoding.mean,
                 experiments::paper::kTable1Decoding[i], training.mean, experiments::paper::kTable1Training[i]);
   }
-  if (options.json) std::cout << Json{{"experiment", "table1"}, {"seeds", options.seeds}, {"learning_rate", options.setting.learning_rate}, {"seconds", seconds}, {"rows", rows}}.dump() << "\n";
+  if (options.json)
+    std::cout << Json{{"experiment", "table1"},
+                      {"seeds", options.seeds},
+                      {"learning_rate", options.setting.learning_rate},
+                      {"seconds", seconds},
+                      {"rows", rows}}
+                     .dump()
+              << "\n";
   return 0;
 }
 
@@ -165,22 +190,35 @@ int table1(const Options& options) {
 Run add_reproduce(CLI::App& app) {
   CLI::App* command = app.add_subcommand("reproduce", "Reproduce the paper's synthetic experiments.");
   command->footer(
-      "Trains a model with the constraint and one without, on samples of a known distribution, and shows what constrained\n"
+      "Trains a model with the constraint and one without, on samples of a known distribution, and shows what "
+      "constrained\n"
       "training and constrained decoding make of it, beside the paper's numbers.\n\n"
       "  regccrf reproduce figure2 --seeds 30 --svg figure2.svg\n"
       "  regccrf reproduce table1 --learning-rate 1.0      (the rate that the paper prints)");
   auto options = std::make_shared<Options>();
-  command->add_option("experiment", options->what, "figure2 or table1")->required()->check(CLI::IsMember({"figure2", "table1"}));
-  command->add_option("--seeds", options->seeds, "runs to average over")->check(CLI::Range(1, 100'000))->capture_default_str();
+  command->add_option("experiment", options->what, "figure2 or table1")
+      ->required()
+      ->check(CLI::IsMember({"figure2", "table1"}));
+  command->add_option("--seeds", options->seeds, "runs to average over")
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
   command->add_option("--seed", options->seed, "the first seed")->capture_default_str();
-  command->add_option("--threads", options->threads, "threads; 0 for all cores")->check(CLI::Range(0, 1'024))->capture_default_str();
-  command->add_option("--learning-rate", options->setting.learning_rate, "at the beginning; falls by 10% every 100 steps")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--steps", options->setting.steps, "steps of gradient descent")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--threads", options->threads, "threads; 0 for all cores")
+      ->check(CLI::Range(0, 1'024))
+      ->capture_default_str();
+  command
+      ->add_option("--learning-rate", options->setting.learning_rate, "at the beginning; falls by 10% every 100 steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--steps", options->setting.steps, "steps of gradient descent")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_flag("--json", options->json, "print one JSON object with `rows`");
   command->add_option("--svg", options->svg, "figure2: draw the figure")->type_name("FILE");
   command->add_option("--png", options->png, "figure2: the same as a PNG (needs rsvg-convert)")->type_name("FILE");
   return [options] {
-    if (options->what == "table1" && !(options->svg + options->png).empty()) throw Error("table1 has no figure; --svg and --png go with figure2");
+    if (options->what == "table1" && !(options->svg + options->png).empty())
+      throw Error("table1 has no figure; --svg and --png go with figure2");
     return options->what == "figure2" ? figure2(*options) : table1(*options);
   };
 }

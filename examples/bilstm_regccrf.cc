@@ -1,23 +1,27 @@
-// A BiLSTM with a RegCCRF on top, in C++: trains on sentences that it makes, and tags new ones. Names are one or two words, and
-// a sentence speaks of one place at most, which the words alone do not show.
-#include <cstdio>
-#include <random>
+// A BiLSTM with a RegCCRF on top, in C++: trains on sentences that it makes, and tags new ones. Names are one or two
+// words, and a sentence speaks of one place at most, which the words alone do not show.
 #include <regccrf/language.h>
 #include <regccrf/torch.h>
 
+#include <cstdio>
+#include <random>
+
 namespace {
 
-constexpr int kWords = 6;   // for each label
+constexpr int kWords = 6;  // for each label
 constexpr int kHidden = 16;
 
 struct TaggerImpl : torch::nn::Module {
   explicit TaggerImpl(const regccrf::Constraint& constraint)
       : embed(register_module("embed", torch::nn::Embedding(kWords * constraint.labels().size(), kHidden))),
-        lstm(register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(kHidden, kHidden).batch_first(true).bidirectional(true)))),
+        lstm(register_module(
+            "lstm", torch::nn::LSTM(torch::nn::LSTMOptions(kHidden, kHidden).batch_first(true).bidirectional(true)))),
         emit(register_module("emit", torch::nn::Linear(2 * kHidden, constraint.labels().size()))),
         crf(register_module("crf", regccrf::RegCCRF(constraint, regccrf::RegCCRFOptions{.batch_first = true}))) {}
 
-  torch::Tensor emissions(const torch::Tensor& words) { return emit(std::get<0>(lstm(embed(words)))); }  // [B, T] → [B, T, K]
+  torch::Tensor emissions(const torch::Tensor& words) {
+    return emit(std::get<0>(lstm(embed(words))));
+  }  // [B, T] → [B, T, K]
 
   torch::nn::Embedding embed;
   torch::nn::LSTM lstm;
@@ -30,13 +34,15 @@ struct Batch {
   torch::Tensor words, tags;  // [B, T]
 };
 
-// Sequences of the language, and for each label one of its words; now and then another label's, so that the words mislead.
+// Sequences of the language, and for each label one of its words; now and then another label's, so that the words
+// mislead.
 Batch make_batch(const regccrf::Language& language, std::int64_t B, std::int64_t T, std::mt19937& random) {
   Batch batch{torch::empty({B, T}, torch::kLong), torch::empty({B, T}, torch::kLong)};
   const auto sequences = language.random(static_cast<std::size_t>(T), static_cast<std::size_t>(B), random());
   for (std::int64_t i = 0; i < B; ++i) {
     for (std::int64_t t = 0; t < T; ++t) {
-      const int label = sequences[i][t], source = random() % 10 ? label : static_cast<int>(random() % language.labels().size());
+      const int label = sequences[i][t],
+                source = random() % 10 ? label : static_cast<int>(random() % language.labels().size());
       batch.tags[i][t] = label;
       batch.words[i][t] = static_cast<std::int64_t>(source * kWords + random() % kWords);
     }

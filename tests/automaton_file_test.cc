@@ -30,7 +30,8 @@ class AutomatonFile : public testing::Test {
     return "no error";
   }
 
-  const std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("regccrf_files_" + std::to_string(::getpid()));
+  const std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("regccrf_files_" + std::to_string(::getpid()));
 };
 
 #define EXPECT_SAYS(message, part) EXPECT_NE((message).find(part), std::string::npos) << (message)

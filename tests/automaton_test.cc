@@ -11,7 +11,10 @@ namespace {
 
 // Figure 1 of the paper: labels O, B, I.
 Automaton even_spans() {
-  return {0, {1, 0, 1, 0}, {{0, 0, 0}, {0, 1, 1}, {1, 0, 3}, {1, 1, 2}, {1, 2, 1}, {2, 0, 0}, {2, 1, 1}, {2, 2, 2}, {3, 0, 3}, {3, 1, 2}}};
+  return {
+      0,
+      {1, 0, 1, 0},
+      {{0, 0, 0}, {0, 1, 1}, {1, 0, 3}, {1, 1, 2}, {1, 2, 1}, {2, 0, 0}, {2, 1, 1}, {2, 2, 2}, {3, 0, 3}, {3, 1, 2}}};
 }
 
 TEST(Measure, CountsStatesArcsNodesAndProducts) {

@@ -36,10 +36,12 @@ class BigramFst : public testing::Test {
 
   std::mt19937 random_{1};
   std::vector<double> emissions_, transitions_, start_, end_;
-  const std::string path_ = (std::filesystem::temp_directory_path() / ("regccrf_bigram_" + std::to_string(::getpid()))).string();
+  const std::string path_ =
+      (std::filesystem::temp_directory_path() / ("regccrf_bigram_" + std::to_string(::getpid()))).string();
 };
 
-const char* const kPatterns[] = {"(O | B I*)*", "(A B)* | (A C)* A", ".* A . B .*", "(A | B)* A (A | B){3}", "(O | B I* O* B I*)*"};
+const char* const kPatterns[] = {"(O | B I*)*", "(A B)* | (A C)* A", ".* A . B .*", "(A | B)* A (A | B){3}",
+                                 "(O | B I* O* B I*)*"};
 
 TEST_F(BigramFst, ShortestDistanceIsLogZ) {
   for (const char* pattern : kPatterns) {
@@ -80,7 +82,8 @@ TEST_F(BigramFst, TheTopologyHasOnePathPerSequence) {
   for (const char* pattern : kPatterns) {
     const Language language = Language::parse(pattern);
     write_bigram_fst(compile(language), path_);
-    for (int n = 0; n <= 6; ++n) EXPECT_EQ(std::to_string(oracle::paths_of_length(path_, n)), language.count(n)) << pattern << " " << n;
+    for (int n = 0; n <= 6; ++n)
+      EXPECT_EQ(std::to_string(oracle::paths_of_length(path_, n)), language.count(n)) << pattern << " " << n;
   }
 }
 

@@ -32,7 +32,8 @@ std::vector<double> paths_by_length(const Automaton& automaton, int longest) {
   return result;
 }
 
-// --- choosing the automaton -------------------------------------------------------------------------------------------
+// --- choosing the automaton
+// -------------------------------------------------------------------------------------------
 
 TEST(Compile, FindsThePapersSrlAutomatonFromTheReadableText) {
   const Constraint constraint = compile(Language::load(languages("srl.lang")));
@@ -74,15 +75,18 @@ TEST(Compile, WhatNothingMakesSmallIsALimitError) {
 }
 
 TEST(Compile, AnEmptyLanguageIsAnError) {
-  for (const char* pattern : {"A & B", "!(.*) & (A | B)", "any r in {}: {r}"}) EXPECT_THROW(compiled(pattern), Error) << pattern;
+  for (const char* pattern : {"A & B", "!(.*) & (A | B)", "any r in {}: {r}"})
+    EXPECT_THROW(compiled(pattern), Error) << pattern;
 }
 
 TEST(Compile, EachSequenceHasOnePath) {
-  for (const char* pattern : {"(A | B | A B)*", "(A* B* A*)*", "(A | A A)* B?", ".* A . B .*", "!(.* A A .*)", "(A?)*", "((A|B) & !A | A){2,4}"}) {
+  for (const char* pattern : {"(A | B | A B)*", "(A* B* A*)*", "(A | A A)* B?", ".* A . B .*", "!(.* A A .*)", "(A?)*",
+                              "((A|B) & !A | A){2,4}"}) {
     const Language language = Language::parse(pattern, Labels({"A", "B"}));
     const std::vector<double> paths = paths_by_length(compile(language).automaton(), 8);
     for (std::size_t n = 0; n < paths.size(); ++n) {
-      EXPECT_EQ(paths[n], static_cast<double>(language.enumerate_length(n, 100'000).size())) << pattern << ", length " << n;
+      EXPECT_EQ(paths[n], static_cast<double>(language.enumerate_length(n, 100'000).size()))
+          << pattern << ", length " << n;
     }
   }
 }
@@ -99,14 +103,15 @@ TEST(Compile, TheSameLanguageAlwaysGivesTheSameAutomaton) {
   EXPECT_EQ(one.automaton().arcs, two.automaton().arcs);
 }
 
-// --- the constraint itself --------------------------------------------------------------------------------------------
+// --- the constraint itself
+// --------------------------------------------------------------------------------------------
 
 TEST(ConstraintValue, RefusesAnAutomatonThatIsNoConstraint) {
   const Labels labels({"A"});
   EXPECT_THROW(Constraint::from_automaton({0, {0}, {}}, labels), Error);                            // accepts nothing
   EXPECT_THROW(Constraint::from_automaton({0, {0, 1, 1}, {{0, 0, 1}, {0, 0, 2}}}, labels), Error);  // ambiguous
   EXPECT_THROW(Constraint::from_automaton({0, {1, 0}, {{0, 0, 0}}}, labels), Error);                // a useless state
-  EXPECT_THROW(Constraint::from_automaton({0, {1}, {{0, 3, 0}}}, labels), Error);                   // a label out of range
+  EXPECT_THROW(Constraint::from_automaton({0, {1}, {{0, 3, 0}}}, labels), Error);  // a label out of range
 }
 
 TEST(ConstraintValue, UnconstrainedIsOneState) {
@@ -131,7 +136,8 @@ class ConstraintFileTest : public testing::Test {
     }
     return "no error";
   }
-  const std::string path_ = (std::filesystem::temp_directory_path() / ("regccrf_constraint_" + std::to_string(::getpid()))).string();
+  const std::string path_ =
+      (std::filesystem::temp_directory_path() / ("regccrf_constraint_" + std::to_string(::getpid()))).string();
 };
 
 TEST_F(ConstraintFileTest, SavedAndLoadedItIsTheSame) {
@@ -171,7 +177,8 @@ TEST_F(ConstraintFileTest, AFailedWriteLeavesTheOldFile) {
   EXPECT_EQ(Constraint::load(path_).labels().names(), std::vector<std::string>{"A"});
 }
 
-// --- the layout -------------------------------------------------------------------------------------------------------
+// --- the layout
+// -------------------------------------------------------------------------------------------------------
 
 TEST(Topology, ListsEveryArcFromBothSides) {
   const Constraint constraint = compile(Language::load(languages("srl.lang")));
@@ -207,8 +214,10 @@ TEST(Topology, BlocksCoverTheStatesAndTheProducts) {
     for (std::int32_t q = block.first_state; q < state; ++q) {
       ASSERT_EQ(t.node_begin[q + 1] - t.node_begin[q], block.out);
       ASSERT_EQ(t.arrival_begin[q + 1] - t.arrival_begin[q], block.in);
-      for (std::int32_t j = 0; j < block.out; ++j) EXPECT_EQ(t.node_label[t.node_begin[q] + j], t.block_out_labels[block.first_out + j]);
-      for (std::int32_t i = 0; i < block.in; ++i) EXPECT_EQ(t.arrival_label[t.arrival_begin[q] + i], t.block_in_labels[block.first_in + i]);
+      for (std::int32_t j = 0; j < block.out; ++j)
+        EXPECT_EQ(t.node_label[t.node_begin[q] + j], t.block_out_labels[block.first_out + j]);
+      for (std::int32_t i = 0; i < block.in; ++i)
+        EXPECT_EQ(t.arrival_label[t.arrival_begin[q] + i], t.block_in_labels[block.first_in + i]);
     }
   }
   EXPECT_EQ(state, t.Q);

@@ -41,7 +41,8 @@ struct Case {
 
 // All gradients in one row.
 struct All {
-  std::vector<double> h = std::vector<double>(24), g = std::vector<double>(9), s = std::vector<double>(3), e = std::vector<double>(3);
+  std::vector<double> h = std::vector<double>(24), g = std::vector<double>(9), s = std::vector<double>(3),
+                      e = std::vector<double>(3);
   Gradients<double> wanted(const Case& x) { return {h, g, s, e, x.weights}; }
   std::vector<double> row() const {
     std::vector<double> all = h;

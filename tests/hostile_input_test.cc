@@ -1,4 +1,5 @@
-// Whatever the bytes, the answer is a value or an Error, soon and in modest memory: never a crash, a hang, or half a file.
+// Whatever the bytes, the answer is a value or an Error, soon and in modest memory: never a crash, a hang, or half a
+// file.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -61,7 +62,8 @@ std::string chain(int length, const std::string& name, const std::string& first,
   return text;
 }
 
-// --- patterns ---------------------------------------------------------------------------------------------------------
+// --- patterns
+// ---------------------------------------------------------------------------------------------------------
 
 TEST(HostilePattern, DeepGroupsAreAnError) {
   EXPECT_SAYS(parse_error(times(100'000, "(")), "nested more than");
@@ -166,11 +168,14 @@ TEST(HostilePattern, OrderedOfManyPatternsIsAnError) {
 }
 
 TEST(HostilePattern, ATemplateHasAHundredParametersAtMost) {
-  EXPECT_SAYS(parse_error("f(a" + [] {
-    std::string more;
-    for (int i = 0; i < 200; ++i) more += ", a" + std::to_string(i);
-    return more;
-  }() + ") = a\nlanguage = f(A)\n"), "at most 100 parameters");
+  EXPECT_SAYS(parse_error("f(a" +
+                          [] {
+                            std::string more;
+                            for (int i = 0; i < 200; ++i) more += ", a" + std::to_string(i);
+                            return more;
+                          }() +
+                          ") = a\nlanguage = f(A)\n"),
+              "at most 100 parameters");
 }
 
 TEST(HostilePattern, ABraceThatStartsNoWordIsAnError) {
@@ -207,7 +212,8 @@ TEST(HostilePattern, ATimeLimitMayBeAnyNumber) {
   with_seconds(-1e300);
 }
 
-// --- files ------------------------------------------------------------------------------------------------------------
+// --- files
+// ------------------------------------------------------------------------------------------------------------
 
 class HostileFile : public testing::Test {
  protected:
@@ -219,7 +225,9 @@ class HostileFile : public testing::Test {
     std::ofstream(path(name), std::ios::binary) << bytes;
     return path(name);
   }
-  std::size_t files() const { return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator())); }
+  std::size_t files() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
 
   const fs::path folder_ = fs::temp_directory_path() / ("regccrf_hostile_" + std::to_string(::getpid()));
 };
@@ -244,7 +252,8 @@ void load_fst(const std::string& bytes) { decode_fst(bytes, {}, "file", Budget(1
 TEST(CutFile, EveryPrefixOfAConstraintIsAnError) {
   const std::string whole = encode_constraint_file(small_constraint());
   for (std::size_t n = 0; n < whole.size(); ++n) {
-    EXPECT_NE(error_of([&] { load_constraint(whole.substr(0, n)); }), "no error") << n << " of " << whole.size() << " bytes";
+    EXPECT_NE(error_of([&] { load_constraint(whole.substr(0, n)); }), "no error")
+        << n << " of " << whole.size() << " bytes";
   }
   EXPECT_EQ(error_of([&] { load_constraint(whole); }), "no error");
 }
@@ -355,7 +364,8 @@ TEST_F(HostileFile, AFolderOrAnEmptyFileIsAnError) {
   EXPECT_NE(error_of([&] { Language::load(write("empty.att", "")); }), "no error");
 }
 
-// --- writing ----------------------------------------------------------------------------------------------------------
+// --- writing
+// ----------------------------------------------------------------------------------------------------------
 
 TEST_F(HostileFile, AFullDiskIsAnError) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
@@ -369,7 +379,8 @@ TEST_F(HostileFile, NothingIsLeftWhereAFileCannotBeWritten) {
   fs::create_directory(path("folder.att"));
   EXPECT_SAYS(error_of([&] { constraint.save(path("missing/file")); }), "cannot create");
   EXPECT_SAYS(error_of([&] { constraint.save(path("folder.att")); }), "folder.att");
-  EXPECT_SAYS(error_of([&] { write_att(constraint.automaton(), constraint.labels(), path("folder.att")); }), "folder.att");
+  EXPECT_SAYS(error_of([&] { write_att(constraint.automaton(), constraint.labels(), path("folder.att")); }),
+              "folder.att");
   EXPECT_EQ(files(), 1u);
 }
 

@@ -1,7 +1,6 @@
 #include "regccrf/language.h"
 
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <cmath>
@@ -23,11 +22,14 @@ Words words(const std::string& text) {
   return result;
 }
 
-bool accepts(const Language& language, const std::string& sequence) { return language.accepts(words(sequence)).accepted; }
+bool accepts(const Language& language, const std::string& sequence) {
+  return language.accepts(words(sequence)).accepted;
+}
 
 Language abc(const std::string& pattern) { return Language::parse(pattern, Labels({"A", "B", "C"})); }
 
-// --- patterns ---------------------------------------------------------------------------------------------------------
+// --- patterns
+// ---------------------------------------------------------------------------------------------------------
 
 TEST(Pattern, BindsRepetitionThenNotThenConcatenationThenAndThenOr) {
   EXPECT_TRUE(abc("A B*").equals(abc("A (B*)")));
@@ -65,9 +67,7 @@ TEST(Pattern, QuotedLabelsMayHoldAnything) {
   EXPECT_EQ(language.labels().names(), (Words{"a b", "say \"x\"", "\\"}));
 }
 
-TEST(Pattern, CommentsAndLineBreaksAreWhiteSpace) {
-  EXPECT_TRUE(abc("A # first\n  B").equals(abc("A B")));
-}
+TEST(Pattern, CommentsAndLineBreaksAreWhiteSpace) { EXPECT_TRUE(abc("A # first\n  B").equals(abc("A B"))); }
 
 TEST(Pattern, DigitsAreLabels) {
   const Language gene = Language::parse("(0 1 2)* & at_most(2, 0)");
@@ -75,7 +75,8 @@ TEST(Pattern, DigitsAreLabels) {
   EXPECT_FALSE(accepts(gene, "0 1 2 0 1 2 0 1 2"));
 }
 
-// --- .lang files ------------------------------------------------------------------------------------------------------
+// --- .lang files
+// ------------------------------------------------------------------------------------------------------
 
 TEST(LangFile, SetsTemplatesAndQuantifiers) {
   const Language language = Language::parse(
@@ -96,12 +97,14 @@ TEST(LangFile, ASetElementMayTakeEachElementOfAnotherSet) {
 }
 
 TEST(LangFile, SetsThatStandSideBySideAreOneSet) {
-  const Language language = Language::parse("roles = core rest\nrest = {Y X}\ncore = {X}\nlanguage = any r in roles: B-{r}");
+  const Language language =
+      Language::parse("roles = core rest\nrest = {Y X}\ncore = {X}\nlanguage = any r in roles: B-{r}");
   EXPECT_EQ(language.labels().names(), (Words{"B-X", "B-Y"}));
 }
 
 TEST(LangFile, TemplatesTakePatternsAndSets) {
-  EXPECT_TRUE(Language::parse("twice(x) = x x\nlanguage = twice(A | B C)", Labels({"A", "B", "C"})).equals(abc("(A | B C) (A | B C)")));
+  EXPECT_TRUE(Language::parse("twice(x) = x x\nlanguage = twice(A | B C)", Labels({"A", "B", "C"}))
+                  .equals(abc("(A | B C) (A | B C)")));
   const Language over = Language::parse("one(s) = any r in s: {r}\nlanguage = one({A B}) one({C})");
   EXPECT_TRUE(accepts(over, "A C"));
   EXPECT_FALSE(accepts(over, "C A"));
@@ -136,7 +139,8 @@ TEST(LangFile, IncludesBringDefinitionsAndTheirLanguageByName) {
   std::filesystem::remove_all(folder);
 }
 
-// --- built-ins --------------------------------------------------------------------------------------------------------
+// --- built-ins
+// --------------------------------------------------------------------------------------------------------
 
 TEST(BuiltIn, BioAndBioes) {
   const Language bio = Language::parse("s = {X Y}\nlanguage = bio(s)");
@@ -172,7 +176,8 @@ TEST(BuiltIn, LongerPatterns) {
   EXPECT_FALSE(accepts(language, "A B C A B"));
 }
 
-// --- algebra ----------------------------------------------------------------------------------------------------------
+// --- algebra
+// ----------------------------------------------------------------------------------------------------------
 
 TEST(Algebra, OperatorsAreThoseOfThePatterns) {
   const Language x = abc("A B*"), y = abc("A* B");
@@ -215,13 +220,16 @@ TEST(Algebra, ASharedLanguageMayBeAskedFromManyThreads) {
   EXPECT_EQ(right, std::vector<int>(4, 1));
 }
 
-// --- counting, drawing, listing ---------------------------------------------------------------------------------------
+// --- counting, drawing, listing
+// ---------------------------------------------------------------------------------------
 
 TEST(Count, AgreesWithEnumeration) {
-  for (const char* pattern : {"(A | B C*)*", "A{2,5} | B", "!(. A .*)", "(A B)* & at_most(2, A)", "(A|B)* A (A|B){2}"}) {
+  for (const char* pattern :
+       {"(A | B C*)*", "A{2,5} | B", "!(. A .*)", "(A B)* & at_most(2, A)", "(A|B)* A (A|B){2}"}) {
     const Language language = abc(pattern);
     for (std::size_t n = 0; n <= 7; ++n) {
-      EXPECT_EQ(language.count(n), std::to_string(language.enumerate_length(n, 1'000'000).size())) << pattern << " " << n;
+      EXPECT_EQ(language.count(n), std::to_string(language.enumerate_length(n, 1'000'000).size()))
+          << pattern << " " << n;
     }
   }
 }
@@ -278,7 +286,8 @@ TEST(Random, WorksWhereTheCountsAreFarBeyondDouble) {
   EXPECT_EQ(sequences[0].back(), 0);
 }
 
-// --- limits -----------------------------------------------------------------------------------------------------------
+// --- limits
+// -----------------------------------------------------------------------------------------------------------
 
 TEST(Limits, AnExplosionIsAnErrorThatNamesTheLimit) {
   Limits limits;
@@ -287,7 +296,8 @@ TEST(Limits, AnExplosionIsAnErrorThatNamesTheLimit) {
     abc("!(.* A .{40} A .*)").accepts(words("A"), limits);
     FAIL();
   } catch (const LimitError& error) {
-    EXPECT_STREQ(error.what(), "[determinise] needs more than the limit of 1000 states; raise it with --max-states (Limits::states)");
+    EXPECT_STREQ(error.what(),
+                 "[determinise] needs more than the limit of 1000 states; raise it with --max-states (Limits::states)");
   }
 }
 

@@ -57,7 +57,8 @@ TEST(SyntaxError, LabelsAreWholeWords) {
 
 TEST(SyntaxError, UnknownNamesSuggestTheNearest) {
   EXPECT_SAYS(error_of("at_mots(1, A)"), "did you mean at_most?");
-  EXPECT_SAYS(error_of("core = {A B}\nlanguage = any r in croe: {r}"), "there is no set called croe: did you mean core?");
+  EXPECT_SAYS(error_of("core = {A B}\nlanguage = any r in croe: {r}"),
+              "there is no set called croe: did you mean core?");
   EXPECT_SAYS(error_of("language = any role in {A B}: {rol}"), "did you mean {role}?");
 }
 
@@ -97,7 +98,8 @@ TEST(SyntaxError, RepetitionsAreChecked) {
   EXPECT_SAYS(error_of("* A"), "nothing to repeat before *");
   EXPECT_SAYS(error_of("A{3,2}"), "{3,2} is impossible");
   EXPECT_SAYS(error_of("A {2}"), "follows its item directly");
-  for (const char* text : {"s = {A{3} B}\nlanguage = A", "[A{3} B]", "!{3}", "bio({A {2}})"}) EXPECT_SAYS(error_of(text), "nothing to repeat");
+  for (const char* text : {"s = {A{3} B}\nlanguage = A", "[A{3} B]", "!{3}", "bio({A {2}})"})
+    EXPECT_SAYS(error_of(text), "nothing to repeat");
   EXPECT_SAYS(error_of("A{9999999}"), "at most 1000000");
 }
 
@@ -150,7 +152,8 @@ TEST(SyntaxError, NestingIsBounded) {
 
 TEST(SyntaxError, DoublingNamesEndInALimitNotInADeadMachine) {
   std::string text = "x0 = A B\n";
-  for (int i = 1; i < 60; ++i) text += "x" + std::to_string(i) + " = x" + std::to_string(i - 1) + " x" + std::to_string(i - 1) + "\n";
+  for (int i = 1; i < 60; ++i)
+    text += "x" + std::to_string(i) + " = x" + std::to_string(i - 1) + " x" + std::to_string(i - 1) + "\n";
   EXPECT_SAYS(error_of(text + "language = x59"), "parts once it is written out");
 }
 

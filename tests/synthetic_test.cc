@@ -41,16 +41,20 @@ double loss_and_gradient(const Constraint& constraint, const Data& data, const F
   Fit one = gradient;
   double loss = 0;
   for (std::size_t i = 0; i < data.sequences.size(); ++i) {
-    loss += data.probabilities[i] * nll<double>(constraint, scores, data.sequences[i], {one.emissions, one.transitions, {}, {}}).values[0];
-    for (std::size_t j = 0; j < one.emissions.size(); ++j) gradient.emissions[j] += data.probabilities[i] * one.emissions[j];
-    for (std::size_t j = 0; j < one.transitions.size(); ++j) gradient.transitions[j] += data.probabilities[i] * one.transitions[j];
+    loss += data.probabilities[i] *
+            nll<double>(constraint, scores, data.sequences[i], {one.emissions, one.transitions, {}, {}}).values[0];
+    for (std::size_t j = 0; j < one.emissions.size(); ++j)
+      gradient.emissions[j] += data.probabilities[i] * one.emissions[j];
+    for (std::size_t j = 0; j < one.transitions.size(); ++j)
+      gradient.transitions[j] += data.probabilities[i] * one.transitions[j];
   }
   return loss;
 }
 
 Fit converged(const Constraint& constraint, const Data& data) {
   const int K = constraint.labels().size();
-  Fit fit{std::vector<double>(data.sequences[0].size() * K), std::vector<double>(std::size_t(K) * K)}, gradient = fit, speed = fit;
+  Fit fit{std::vector<double>(data.sequences[0].size() * K), std::vector<double>(std::size_t(K) * K)}, gradient = fit,
+                                                                                                       speed = fit;
   const auto move = [](std::vector<double>& at, std::vector<double>& velocity, const std::vector<double>& slope) {
     for (std::size_t i = 0; i < at.size(); ++i) at[i] += velocity[i] = 0.95 * velocity[i] - 0.1 * slope[i];
   };
@@ -63,7 +67,8 @@ Fit converged(const Constraint& constraint, const Data& data) {
 }
 
 TEST(Synthetic, UnconstrainedIsNeverBetterThanDecodingNorDecodingThanTraining) {
-  const char* const patterns[] = {"(A | B C*)*", "(A B)* (C | ())", "!(.* A A .*)", "at_most(1, A) & requires(B, C)", "A .* | .* B", "once_contiguous(A)", "(. .)* C?"};
+  const char* const patterns[] = {"(A | B C*)*", "(A B)* (C | ())",    "!(.* A A .*)", "at_most(1, A) & requires(B, C)",
+                                  "A .* | .* B", "once_contiguous(A)", "(. .)* C?"};
   const Labels labels({"A", "B", "C"});
   std::mt19937 random(3);
   for (int round = 0; round < 28; ++round) {

@@ -49,9 +49,15 @@ TEST(TorchRegCCRF, LogProbIsTheLibrarys) {
   RegCCRF crf = module();
   const torch::Tensor h = random_emissions().select(1, 0).contiguous();
   const std::vector<Label> gold{1, 2, 0};
-  const auto memory = [](const torch::Tensor& x) { return std::span<const double>(x.data_ptr<double>(), static_cast<std::size_t>(x.numel())); };
-  const Scores<double> scores{.labels = 3, .emissions = memory(h), .transitions = memory(crf->transitions),
-                              .start = memory(crf->start_transitions), .end = memory(crf->end_transitions), .layout = {}};
+  const auto memory = [](const torch::Tensor& x) {
+    return std::span<const double>(x.data_ptr<double>(), static_cast<std::size_t>(x.numel()));
+  };
+  const Scores<double> scores{.labels = 3,
+                              .emissions = memory(h),
+                              .transitions = memory(crf->transitions),
+                              .start = memory(crf->start_transitions),
+                              .end = memory(crf->end_transitions),
+                              .layout = {}};
   const double expected = -nll(bio(), scores, std::span<const Label>(gold)).values[0];
   EXPECT_NEAR(crf->log_prob(random_emissions(), kTags, kMask)[0].item<double>(), expected, 1e-12);
 }

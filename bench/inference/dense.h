@@ -1,6 +1,6 @@
-// The paper's construction (section 4.1: every arc a tag) as a dense CRF over tags, in float32 with scaled probabilities:
-// what a careful engineer would write without the factored step. A step is a [B, tags] × [tags, tags] product over the
-// whole batch, blocked and vectorised by the compiler.
+// The paper's construction (section 4.1: every arc a tag) as a dense CRF over tags, in float32 with scaled
+// probabilities: what a careful engineer would write without the factored step. A step is a [B, tags] × [tags, tags]
+// product over the whole batch, blocked and vectorised by the compiler.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,19 @@ namespace regccrf::bench {
 class Dense {
  public:
   Dense(const Constraint& constraint, std::span<const float> transitions, int B, int T, int K)
-      : arcs_(constraint.automaton().arcs), B_(B), T_(T), K_(K), N_(static_cast<int>(arcs_.size())), transitions_(transitions) {
+      : arcs_(constraint.automaton().arcs),
+        B_(B),
+        T_(T),
+        K_(K),
+        N_(static_cast<int>(arcs_.size())),
+        transitions_(transitions) {
     const Automaton& a = constraint.automaton();
     if (static_cast<double>(N_) * N_ * sizeof(float) > 2e9) return;  // too large to be run
     weight_.assign(static_cast<std::size_t>(N_) * N_, 0);
     for (int x = 0; x < N_; ++x) {
       for (int y = 0; y < N_; ++y) {
-        if (arcs_[x].to == arcs_[y].from) weight_[std::size_t(x) * N_ + y] = std::exp(g(arcs_[x].label, arcs_[y].label));
+        if (arcs_[x].to == arcs_[y].from)
+          weight_[std::size_t(x) * N_ + y] = std::exp(g(arcs_[x].label, arcs_[y].label));
       }
       starts_.push_back(arcs_[x].from == a.start);
       ends_.push_back(a.accepting[arcs_[x].to]);
@@ -34,7 +40,8 @@ class Dense {
     return forward(emissions, alpha);
   }
 
-  double nll(std::span<const float> emissions, std::span<const Label> gold, std::span<float> d_emissions, std::span<float> d_transitions) const {
+  double nll(std::span<const float> emissions, std::span<const Label> gold, std::span<float> d_emissions,
+             std::span<float> d_transitions) const {
     std::vector<float> alpha;
     const double z = forward(emissions, alpha);
     backward(emissions, alpha, d_emissions, d_transitions);
@@ -108,7 +115,8 @@ class Dense {
     return log_scale;
   }
 
-  void backward(std::span<const float> emissions, const std::vector<float>& alpha, std::span<float> d_emissions, std::span<float> d_transitions) const {
+  void backward(std::span<const float> emissions, const std::vector<float>& alpha, std::span<float> d_emissions,
+                std::span<float> d_transitions) const {
     std::fill(d_emissions.begin(), d_emissions.end(), 0.0f);
     std::fill(d_transitions.begin(), d_transitions.end(), 0.0f);
     std::vector<float> beta(std::size_t(B_) * N_), weighted(std::size_t(B_) * N_), counts(std::size_t(N_) * N_, 0);
@@ -131,7 +139,8 @@ class Dense {
       }
       if (t == 0) break;
       multiply(weighted.data(), beta.data(), true);
-      for (int b = 0; b < B_; ++b) expect(&alpha[at(t - 1, b)], &weighted[std::size_t(b) * N_], &beta[std::size_t(b) * N_], counts);
+      for (int b = 0; b < B_; ++b)
+        expect(&alpha[at(t - 1, b)], &weighted[std::size_t(b) * N_], &beta[std::size_t(b) * N_], counts);
     }
     for (int x = 0; x < N_; ++x) {
       for (int y = 0; y < N_; ++y) {
@@ -153,7 +162,8 @@ class Dense {
     }
   }
 
-  // out[b, y] = Σ_x in[b, x] weight[x, y], or out[b, x] = Σ_y in[b, y] weight[x, y]; each weight is read once for the batch.
+  // out[b, y] = Σ_x in[b, x] weight[x, y], or out[b, x] = Σ_y in[b, y] weight[x, y]; each weight is read once for the
+  // batch.
   void multiply(const float* in, float* out, bool transposed) const {
     std::fill(out, out + std::size_t(B_) * N_, 0.0f);
     for (int x = 0; x < N_; ++x) {

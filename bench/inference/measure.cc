@@ -1,7 +1,9 @@
-// Times one task of ours on given scores and prints the answer and the time as JSON; run.py compares it with the others.
-//   measure FOLDER TASK THREADS       FOLDER: constraint, emissions.f32 [B, T, K], transitions.f32 [K, K], gold.i32 [B, T]
-//   measure --peak
-// Tasks: nll (loss and gradients), log_z, viterbi; nll-dense, log_z-dense, viterbi-dense run the paper's dense construction.
+// Times one task of ours on given scores and prints the answer and the time as JSON; run.py compares it with the
+// others.
+//   measure FOLDER TASK THREADS       FOLDER: constraint, emissions.f32 [B, T, K], transitions.f32 [K, K], gold.i32 [B,
+//   T] measure --peak
+// Tasks: nll (loss and gradients), log_z, viterbi; nll-dense, log_z-dense, viterbi-dense run the paper's dense
+// construction.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -82,9 +84,14 @@ Json measure(const std::string& folder, const std::string& task, int threads) {
   double answer = 0;
   const bench::Dense dense(data.constraint, data.transitions, data.B, data.T, data.K);
   const std::map<std::string, std::function<void()>> tasks = {
-      {"nll", [&] { answer = nll<float>(data.constraint, data.scores(), data.gold, {d_emissions, d_transitions, {}, {}}, options).total(); }},
+      {"nll",
+       [&] {
+         answer = nll<float>(data.constraint, data.scores(), data.gold, {d_emissions, d_transitions, {}, {}}, options)
+                      .total();
+       }},
       {"log_z", [&] { answer = sum(log_z<float>(data.constraint, data.scores(), options)); }},
-      {"viterbi", [&] {
+      {"viterbi",
+       [&] {
          answer = 0;
          for (const Path& path : viterbi<float>(data.constraint, data.scores(), options)) answer += path.score;
        }},
@@ -114,7 +121,8 @@ int main(int argc, char** argv) {
   try {
     const bool peak = argc == 2 && std::string(argv[1]) == "--peak";
     if (!peak && argc != 4) throw Error("usage: measure FOLDER TASK THREADS, or measure --peak");
-    const Json result = peak ? Json{{"products_per_second", bench::peak_products_per_second()}} : measure(argv[1], argv[2], std::atoi(argv[3]));
+    const Json result = peak ? Json{{"products_per_second", bench::peak_products_per_second()}}
+                             : measure(argv[1], argv[2], std::atoi(argv[3]));
     std::cout << result.dump() << "\n";
     return 0;
   } catch (const std::exception& error) {

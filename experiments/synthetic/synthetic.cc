@@ -14,7 +14,9 @@ struct Weights {
   std::vector<double> emissions, transitions;  // [T, K], [K, K]
 };
 
-Scores<double> scores_of(const Weights& weights, int K) { return {K, weights.emissions, weights.transitions, {}, {}, {}}; }
+Scores<double> scores_of(const Weights& weights, int K) {
+  return {K, weights.emissions, weights.transitions, {}, {}, {}};
+}
 
 // Adds `amount` for every emission and transition that a sequence uses.
 void add_counts(const std::vector<Label>& sequence, double amount, int K, Weights& into) {
@@ -50,12 +52,14 @@ Weights train(const Constraint& constraint, const Data& data, const Setting& set
   double rate = setting.learning_rate;
   for (int step = 0; step < setting.steps; ++step) {
     if (step > 0 && step % setting.decay_every == 0) rate *= setting.decay;
-    nll<double>(constraint, scores_of(weights, K), data.sequences[0], {gradient.emissions, gradient.transitions, {}, {}}, options);
+    nll<double>(constraint, scores_of(weights, K), data.sequences[0],
+                {gradient.emissions, gradient.transitions, {}, {}}, options);
     add_counts(data.sequences[0], 1, K, gradient);  // expected counts alone
     const std::vector<double> shares = draw(data.probabilities, setting.batch, random);
     for (std::size_t i = 0; i < shares.size(); ++i) add_counts(data.sequences[i], -shares[i], K, gradient);
     for (std::size_t i = 0; i < gradient.emissions.size(); ++i) weights.emissions[i] -= rate * gradient.emissions[i];
-    for (std::size_t i = 0; i < gradient.transitions.size(); ++i) weights.transitions[i] -= rate * gradient.transitions[i];
+    for (std::size_t i = 0; i < gradient.transitions.size(); ++i)
+      weights.transitions[i] -= rate * gradient.transitions[i];
   }
   return weights;
 }

@@ -1,8 +1,8 @@
 // The paper's synthetic experiments (section 6): what constrained training learns and constrained decoding cannot.
 //
-// One input, so emissions are free parameters per position. Two models are trained on samples of a data distribution over
-// a language, one with the constraint and one without, by stochastic gradient descent on the negative log-likelihood.
-// Constrained decoding is the second model's weights under the constraint.
+// One input, so emissions are free parameters per position. Two models are trained on samples of a data distribution
+// over a language, one with the constraint and one without, by stochastic gradient descent on the negative
+// log-likelihood. Constrained decoding is the second model's weights under the constraint.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Setting {
   double decay = 0.9;          // of the learning rate, every `decay_every` steps
   int decay_every = 100;
   int steps = 5'000;
-  int batch = 50;              // samples a step
-  double deviation = 0.1;      // of the initial transitions; emissions start at zero
+  int batch = 50;          // samples a step
+  double deviation = 0.1;  // of the initial transitions; emissions start at zero
 };
 
 // A distribution over a few sequences of one length.

@@ -1,5 +1,5 @@
-// Automaton: states, arcs (q, a, r), one start state, accepting states; no epsilon. Plain data: what languages are built
-// from, what files hold, and what a Constraint lays out for the kernels.
+// Automaton: states, arcs (q, a, r), one start state, accepting states; no epsilon. Plain data: what languages are
+// built from, what files hold, and what a Constraint lays out for the kernels.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,7 @@ struct Arc {
   State from;
   Label label;
   State to;
-  friend bool operator==(const Arc& x, const Arc& y) {
-    return x.from == y.from && x.label == y.label && x.to == y.to;
-  }
+  friend bool operator==(const Arc& x, const Arc& y) { return x.from == y.from && x.label == y.label && x.to == y.to; }
   friend bool operator<(const Arc& x, const Arc& y) {
     if (x.from != y.from) return x.from < y.from;
     if (x.label != y.label) return x.label < y.label;
@@ -38,7 +36,7 @@ struct Automaton {
 struct Size {
   std::int64_t states = 0;
   std::int64_t arcs = 0;
-  std::int64_t nodes = 0;     // distinct (source state, label) pairs
+  std::int64_t nodes = 0;  // distinct (source state, label) pairs
   std::int64_t products = 0;
   std::int64_t cost() const { return products + arcs; }
 };

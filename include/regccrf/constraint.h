@@ -1,5 +1,5 @@
-// Constraint: a language compiled for inference. Immutable, unambiguous, trimmed, laid out for the kernels; cheap to copy
-// and safe to share between threads. It loads from a file without the automata engine.
+// Constraint: a language compiled for inference. Immutable, unambiguous, trimmed, laid out for the kernels; cheap to
+// copy and safe to share between threads. It loads from a file without the automata engine.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +36,9 @@ class Constraint {
 
   Membership accepts(std::span<const Label> sequence) const;
 
-  void save(const std::string& path) const;           // whole or not at all
-  static Constraint load(const std::string& path);    // Error for a file that is damaged, foreign or of a newer version
-  std::string to_bytes() const;                       // what save() writes
+  void save(const std::string& path) const;         // whole or not at all
+  static Constraint load(const std::string& path);  // Error for a file that is damaged, foreign or of a newer version
+  std::string to_bytes() const;                     // what save() writes
   static Constraint from_bytes(std::string_view bytes);
 
   const Topology& topology() const;  // lives as long as this constraint or a copy of it

@@ -1,5 +1,5 @@
-// Derivatives of log_z: the first with its gradients, the second in a direction. What automatic differentiation of a model
-// needs to differentiate log_z, and its gradients once more.
+// Derivatives of log_z: the first with its gradients, the second in a direction. What automatic differentiation of a
+// model needs to differentiate log_z, and its gradients once more.
 //
 // ∇²log_z · v is the covariance of the counts with v · counts. It comes from one forward–backward pass in which every
 // number carries its own derivative in the direction v; nothing is approximated, and no matrix is built.
@@ -11,8 +11,8 @@
 
 namespace regccrf {
 
-// log Σ_{y in L} exp score(y) with its gradients, expected counts. With Impossible::allow an impossible sequence has the
-// value −inf and no gradient.
+// log Σ_{y in L} exp score(y) with its gradients, expected counts. With Impossible::allow an impossible sequence has
+// the value −inf and no gradient.
 template <class Real>
 Loss log_z(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients,
            const Options& options = {});

@@ -1,5 +1,6 @@
 // Language: a set of label sequences, described by a pattern, a .lang file, an automaton, or other languages. A value:
-// operations give new languages, and nothing is built until a question needs an automaton. Safe to share between threads.
+// operations give new languages, and nothing is built until a question needs an automaton. Safe to share between
+// threads.
 //
 //   Language spans = Language::parse("(O | B-PER I-PER*)*");
 //   Language two   = spans & Language::parse("exactly(2, B-PER)", spans.labels());
@@ -24,9 +25,9 @@ namespace regccrf {
 
 // Bounds on every construction. Past one of them a LimitError names the operation, the limit and how to raise it.
 struct Limits {
-  std::int64_t states = 200'000;    // of any automaton under construction
-  std::int64_t arcs = 10'000'000;   // likewise
-  double seconds = 60;              // for all that one call does
+  std::int64_t states = 200'000;   // of any automaton under construction
+  std::int64_t arcs = 10'000'000;  // likewise
+  double seconds = 60;             // for all that one call does
 };
 
 class Language {
@@ -44,12 +45,12 @@ class Language {
   static Language load(const std::string& path, const std::optional<Labels>& labels = {},
                        const std::string& symbols = "", const Limits& limits = {});
   static Language from_automaton(Automaton automaton, const Labels& labels);
-  static Language everything(const Labels& labels);           // all sequences
-  static Language nothing(const Labels& labels);              // none
+  static Language everything(const Labels& labels);  // all sequences
+  static Language nothing(const Labels& labels);     // none
   static Language sequence(std::span<const std::string> names, const Labels& labels);
 
   const Labels& labels() const;
-  const std::string& text() const;  // what it was parsed from, empty otherwise
+  const std::string& text() const;                   // what it was parsed from, empty otherwise
   Language with_labels(const Labels& labels) const;  // the same sequences over more labels, matched by name
 
   // Labels of both sides are joined by name where they differ.
@@ -57,7 +58,7 @@ class Language {
   friend Language operator&(const Language& x, const Language& y);
   friend Language operator-(const Language& x, const Language& y);
   friend Language operator+(const Language& x, const Language& y);  // concatenation
-  Language operator!() const;  // within all sequences over labels()
+  Language operator!() const;                                       // within all sequences over labels()
   Language star() const;
   Language repeat(std::uint32_t least, std::optional<std::uint32_t> most) const;
   Language reverse() const;

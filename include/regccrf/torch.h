@@ -1,12 +1,14 @@
-// RegCCRF for LibTorch: a torch::nn::Module on a regular language, header-only; the one public header that includes torch.
+// RegCCRF for LibTorch: a torch::nn::Module on a regular language, header-only; the one public header that includes
+// torch.
 //
 //   regccrf::RegCCRF crf(regccrf::compile(regccrf::Language::parse("(O | B-PER I-PER*)*")));
 //   torch::Tensor loss = -crf(emissions, tags, mask);                 // emissions [T, B, K], tags [T, B], mask [T, B]
 //   std::vector<std::vector<regccrf::Label>> best = crf->decode(emissions, mask);
 //
-// Constraint::unconstrained(labels) makes it an ordinary CRF. Parameters are named as in regccrf.torch and pytorch-crf. Tensors
-// of half precision are computed in float32, tensors on another device on the CPU. Gradients are closed form. A masked position is
-// as if it were absent. Gold outside the language is an Error that names the place, unless the options say skip.
+// Constraint::unconstrained(labels) makes it an ordinary CRF. Parameters are named as in regccrf.torch and pytorch-crf.
+// Tensors of half precision are computed in float32, tensors on another device on the CPU. Gradients are closed form. A
+// masked position is as if it were absent. Gold outside the language is an Error that names the place, unless the
+// options say skip.
 #pragma once
 
 #include <torch/torch.h>
@@ -22,9 +24,9 @@
 namespace regccrf {
 
 struct RegCCRFOptions {
-  bool batch_first = false;  // emissions are [B, T, K] and not [T, B, K]
-  bool start_end = true;     // false: no start and end scores, the form of the paper
-  int threads = 0;           // 0: as many as LibTorch uses
+  bool batch_first = false;                  // emissions are [B, T, K] and not [T, B, K]
+  bool start_end = true;                     // false: no start and end scores, the form of the paper
+  int threads = 0;                           // 0: as many as LibTorch uses
   OutsideGold outside = OutsideGold::error;  // skip: gold that is not in the language counts for nothing
 };
 
@@ -37,7 +39,11 @@ struct Input {
   std::int64_t stride = 1;
 
   Input(const ::torch::autograd::variable_list& scores, const ::torch::Tensor& present, bool batch_first)
-      : emissions(plain(scores[0])), transitions(plain(scores[1])), start(plain(scores[2])), end(plain(scores[3])), mask(plain(present)) {
+      : emissions(plain(scores[0])),
+        transitions(plain(scores[1])),
+        start(plain(scores[2])),
+        end(plain(scores[3])),
+        mask(plain(present)) {
     const std::int64_t B = emissions.size(batch_first ? 0 : 1), T = emissions.size(batch_first ? 1 : 0);
     stride = batch_first ? 1 : std::max<std::int64_t>(B, 1);
     length.assign(static_cast<std::size_t>(B), T);
@@ -72,7 +78,8 @@ struct Input {
   }
 
   ::torch::autograd::variable_list gradients() const {
-    return {::torch::empty_like(emissions), ::torch::empty_like(transitions), ::torch::empty_like(start), ::torch::empty_like(end)};
+    return {::torch::empty_like(emissions), ::torch::empty_like(transitions), ::torch::empty_like(start),
+            ::torch::empty_like(end)};
   }
 
   ::torch::Tensor numbers(const std::vector<double>& values) const {
@@ -98,15 +105,21 @@ struct Question {
   bool batch_first;
   LossOptions options;
 
-  Loss ask(const Input& input, const ::torch::autograd::variable_list& gradients, const ::torch::Tensor& weights = {}) const {
+  Loss ask(const Input& input, const ::torch::autograd::variable_list& gradients,
+           const ::torch::Tensor& weights = {}) const {
     return input.with_scores([&]<class Real>(const Scores<Real>& scores) {
       const Gradients<Real> want = wanted<Real>(gradients, weights);
       switch (kind) {
-        case Kind::nll: return regccrf::nll(constraint, scores, Input::memory<const Label>(gold), want, options);
-        case Kind::partial_nll: return regccrf::partial_nll(constraint, scores, Input::memory<const std::uint8_t>(gold), want, options);
-        case Kind::log_z: return regccrf::log_z(constraint, scores, want, options);
-        case Kind::entropy: return regccrf::entropy(constraint, scores, want, options);
-        case Kind::language_mass: break;
+        case Kind::nll:
+          return regccrf::nll(constraint, scores, Input::memory<const Label>(gold), want, options);
+        case Kind::partial_nll:
+          return regccrf::partial_nll(constraint, scores, Input::memory<const std::uint8_t>(gold), want, options);
+        case Kind::log_z:
+          return regccrf::log_z(constraint, scores, want, options);
+        case Kind::entropy:
+          return regccrf::entropy(constraint, scores, want, options);
+        case Kind::language_mass:
+          break;
       }
       return regccrf::language_mass(constraint, scores, want, options);
     });
@@ -115,15 +128,17 @@ struct Question {
 
 class Differentiable : public ::torch::autograd::Function<Differentiable> {
  public:
-  static ::torch::Tensor forward(::torch::autograd::AutogradContext* context, ::torch::Tensor emissions, ::torch::Tensor transitions,
-                                 ::torch::Tensor start, ::torch::Tensor end, const Question& question) {
+  static ::torch::Tensor forward(::torch::autograd::AutogradContext* context, ::torch::Tensor emissions,
+                                 ::torch::Tensor transitions, ::torch::Tensor start, ::torch::Tensor end,
+                                 const Question& question) {
     const Input input({emissions, transitions, start, end}, question.mask, question.batch_first);
     context->saved_data["question"] = c10::IValue::make_capsule(c10::make_intrusive<Keep>(question));
     context->save_for_backward({emissions, transitions, start, end});
     return input.numbers(question.ask(input, {{}, {}, {}, {}}).values).to(emissions.device());
   }
 
-  static ::torch::autograd::variable_list backward(::torch::autograd::AutogradContext* context, ::torch::autograd::variable_list outputs) {
+  static ::torch::autograd::variable_list backward(::torch::autograd::AutogradContext* context,
+                                                   ::torch::autograd::variable_list outputs) {
     const auto scores = context->get_saved_variables();
     const auto kept = c10::static_intrusive_pointer_cast<Keep>(context->saved_data["question"].toCapsule());
     const Question& question = kept->question;
@@ -162,27 +177,35 @@ class RegCCRFImpl : public ::torch::nn::Module {
   }
 
   // log P(tags | emissions) under the language. reduction: none [B], sum, mean, token_mean.
-  ::torch::Tensor forward(const ::torch::Tensor& emissions, const ::torch::Tensor& tags, const ::torch::Tensor& mask = {},
-                          const std::string& reduction = "sum") {
+  ::torch::Tensor forward(const ::torch::Tensor& emissions, const ::torch::Tensor& tags,
+                          const ::torch::Tensor& mask = {}, const std::string& reduction = "sum") {
     const ::torch::Tensor values = log_prob(emissions, tags, mask);
     if (reduction == "none") return values;
     if (reduction == "sum") return values.sum();
     if (reduction == "mean") return values.mean();
     if (reduction != "token_mean") throw Error("[RegCCRF] invalid reduction: " + reduction);
-    return values.sum() / (mask.defined() ? mask.ne(0).sum().to(values.scalar_type()) : ::torch::tensor(static_cast<double>(tags.numel())));
+    return values.sum() / (mask.defined() ? mask.ne(0).sum().to(values.scalar_type())
+                                          : ::torch::tensor(static_cast<double>(tags.numel())));
   }
 
-  // tags: label ids, or sets of allowed labels as a bool tensor shaped as the emissions, for gold that is known in part. [B]
-  ::torch::Tensor log_prob(const ::torch::Tensor& emissions, const ::torch::Tensor& tags, const ::torch::Tensor& mask = {}) {
+  // tags: label ids, or sets of allowed labels as a bool tensor shaped as the emissions, for gold that is known in
+  // part. [B]
+  ::torch::Tensor log_prob(const ::torch::Tensor& emissions, const ::torch::Tensor& tags,
+                           const ::torch::Tensor& mask = {}) {
     const bool sets = tags.scalar_type() == ::torch::kBool && tags.sizes() == emissions.sizes();
-    if (sets) return -differentiable(torch_layer::Kind::partial_nll, emissions, mask, tags.to(::torch::kByte).cpu().contiguous());
+    if (sets)
+      return -differentiable(torch_layer::Kind::partial_nll, emissions, mask,
+                             tags.to(::torch::kByte).cpu().contiguous());
     check_shape("tags", tags, emissions);
     return -differentiable(torch_layer::Kind::nll, emissions, mask, tags.to(::torch::kInt).cpu().contiguous());
   }
 
-  // For each sequence, whether it is in the language, and where it leaves it (positions as if masked ones were absent). [B]
+  // For each sequence, whether it is in the language, and where it leaves it (positions as if masked ones were absent).
+  // [B]
   std::vector<Membership> check(const ::torch::Tensor& tags, const ::torch::Tensor& mask = {}) const {
-    const auto rows = [&](const ::torch::Tensor& x) { return (options_.batch_first ? x : x.t()).to(::torch::kInt).cpu().contiguous(); };
+    const auto rows = [&](const ::torch::Tensor& x) {
+      return (options_.batch_first ? x : x.t()).to(::torch::kInt).cpu().contiguous();
+    };
     const ::torch::Tensor labels = rows(tags), present = rows(mask.defined() ? mask.ne(0) : ::torch::ones_like(tags));
     std::vector<Membership> result;
     for (std::int64_t i = 0; i < labels.size(0); ++i) {
@@ -212,22 +235,29 @@ class RegCCRFImpl : public ::torch::nn::Module {
 
   // The most likely label ids of each sequence, absent positions left out. Always in the language.
   std::vector<std::vector<Label>> decode(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
-    return labels_of(on_scores(emissions, mask, [&](const auto& scores, const Options& o) { return viterbi(constraint_, scores, o); }));
+    return labels_of(on_scores(emissions, mask,
+                               [&](const auto& scores, const Options& o) { return viterbi(constraint_, scores, o); }));
   }
 
   // The label ids with the largest sum of marginals: the fewest wrong labels to be expected. Always in the language.
   std::vector<std::vector<Label>> posterior_decode(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
-    return labels_of(on_scores(emissions, mask, [&](const auto& scores, const Options& o) { return regccrf::posterior_decode(constraint_, scores, o); }));
+    return labels_of(on_scores(emissions, mask, [&](const auto& scores, const Options& o) {
+      return regccrf::posterior_decode(constraint_, scores, o);
+    }));
   }
 
   // The k best sequences with their scores, distinct, best first; fewer where there are fewer. [B][≤ k]
   std::vector<std::vector<Path>> k_best(const ::torch::Tensor& emissions, int k, const ::torch::Tensor& mask = {}) {
-    return on_scores(emissions, mask, [&](const auto& scores, const Options& o) { return regccrf::k_best(constraint_, scores, k, o); });
+    return on_scores(emissions, mask,
+                     [&](const auto& scores, const Options& o) { return regccrf::k_best(constraint_, scores, k, o); });
   }
 
   // Independent sequences from the distribution. [B][count]
-  std::vector<std::vector<Path>> sample(const ::torch::Tensor& emissions, const Sampling& sampling, const ::torch::Tensor& mask = {}) {
-    return on_scores(emissions, mask, [&](const auto& scores, const Options& o) { return regccrf::sample(constraint_, scores, sampling, o); });
+  std::vector<std::vector<Path>> sample(const ::torch::Tensor& emissions, const Sampling& sampling,
+                                        const ::torch::Tensor& mask = {}) {
+    return on_scores(emissions, mask, [&](const auto& scores, const Options& o) {
+      return regccrf::sample(constraint_, scores, sampling, o);
+    });
   }
 
   // P(y_t = a), shaped as the emissions; zeros under the mask.
@@ -235,7 +265,8 @@ class RegCCRFImpl : public ::torch::nn::Module {
     const torch_layer::Input in = input(emissions, mask);
     const ::torch::Tensor out = ::torch::zeros_like(in.emissions);
     in.with_scores([&]<class Real>(const Scores<Real>& scores) {
-      label_marginals(constraint_, scores, torch_layer::Input::memory<Real>(out), question(torch_layer::Kind::log_z, emissions, mask, {}).options);
+      label_marginals(constraint_, scores, torch_layer::Input::memory<Real>(out),
+                      question(torch_layer::Kind::log_z, emissions, mask, {}).options);
     });
     return out.to(emissions.device());
   }
@@ -248,7 +279,9 @@ class RegCCRFImpl : public ::torch::nn::Module {
     constraint_ = std::move(constraint);
   }
 
-  void pretty_print(std::ostream& stream) const override { stream << "RegCCRF(num_tags=" << constraint_.labels().size() << ")"; }
+  void pretty_print(std::ostream& stream) const override {
+    stream << "RegCCRF(num_tags=" << constraint_.labels().size() << ")";
+  }
 
   ::torch::Tensor start_transitions, end_transitions;  // [K], undefined without start_end
   ::torch::Tensor transitions;                         // [K, K] from, to
@@ -261,7 +294,8 @@ class RegCCRFImpl : public ::torch::nn::Module {
 
   ::torch::autograd::variable_list scores(const ::torch::Tensor& emissions) const {
     if (emissions.dim() != 3 || emissions.size(2) != constraint_.labels().size()) {
-      throw Error("[RegCCRF] emissions must have three dimensions, the last of size " + std::to_string(constraint_.labels().size()));
+      throw Error("[RegCCRF] emissions must have three dimensions, the last of size " +
+                  std::to_string(constraint_.labels().size()));
     }
     auto type = ::torch::promote_types(emissions.scalar_type(), transitions.scalar_type());
     if (type != ::torch::kDouble) type = ::torch::kFloat;
@@ -273,8 +307,12 @@ class RegCCRFImpl : public ::torch::nn::Module {
   torch_layer::Question question(torch_layer::Kind kind, const ::torch::Tensor& emissions, const ::torch::Tensor& mask,
                                  const ::torch::Tensor& gold) const {
     if (mask.defined()) check_shape("mask", mask, emissions);
-    torch_layer::Question q{kind, constraint_, mask.defined() ? mask.ne(0).to(::torch::kByte) : ::torch::empty({0}, ::torch::kByte), gold,
-                            options_.batch_first, {}};
+    torch_layer::Question q{kind,
+                            constraint_,
+                            mask.defined() ? mask.ne(0).to(::torch::kByte) : ::torch::empty({0}, ::torch::kByte),
+                            gold,
+                            options_.batch_first,
+                            {}};
     q.options.outside = options_.outside;
     q.options.threads = options_.threads > 0 ? options_.threads : ::torch::get_num_threads();
     return q;
@@ -298,7 +336,8 @@ class RegCCRFImpl : public ::torch::nn::Module {
     return labels;
   }
 
-  ::torch::Tensor differentiable(torch_layer::Kind kind, const ::torch::Tensor& emissions, const ::torch::Tensor& mask, const ::torch::Tensor& gold) {
+  ::torch::Tensor differentiable(torch_layer::Kind kind, const ::torch::Tensor& emissions, const ::torch::Tensor& mask,
+                                 const ::torch::Tensor& gold) {
     const auto s = scores(emissions);
     torch_layer::Question q = question(kind, emissions, mask, gold);
     const bool infinite_is_an_answer = kind == torch_layer::Kind::log_z || kind == torch_layer::Kind::language_mass;

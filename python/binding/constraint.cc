@@ -48,8 +48,8 @@ std::vector<std::int32_t> accepting_of(const Constraint& constraint) {
 
 std::string repr(const Constraint& constraint) {
   const Size& size = constraint.size();
-  return "<Constraint: " + std::to_string(constraint.labels().size()) + " labels, " + std::to_string(size.states) + " states, " +
-         std::to_string(size.arcs) + " arcs, " + std::to_string(size.products) + " products>";
+  return "<Constraint: " + std::to_string(constraint.labels().size()) + " labels, " + std::to_string(size.states) +
+         " states, " + std::to_string(size.arcs) + " arcs, " + std::to_string(size.products) + " products>";
 }
 
 py::bytes to_bytes(const Constraint& constraint) { return py::bytes(constraint.to_bytes()); }
@@ -69,35 +69,43 @@ void bind_constraint(py::module_& module) {
     >>> regccrf.Constraint.unconstrained(["A", "B"]).states
     1
     )doc")
-      .def_static("from_arcs", &from_arcs, py::arg("labels"), py::arg("start"), py::arg("accepting"), py::arg("arcs"), Unlocked(),
+      .def_static("from_arcs", &from_arcs, py::arg("labels"), py::arg("start"), py::arg("accepting"), py::arg("arcs"),
+                  Unlocked(),
                   R"doc(An unambiguous automaton as it is; arcs are (state, label id, state).
 
     >>> regccrf.Constraint.from_arcs(["A", "B"], 0, [1], [(0, 0, 1), (1, 1, 1)]).arcs
     2
     )doc")
       .def_property_readonly("labels", &Constraint::labels, "The labels, in order.")
-      .def_property_readonly("states", [](const Constraint& x) { return x.size().states; }, "Q")
-      .def_property_readonly("arcs", [](const Constraint& x) { return x.size().arcs; }, "A")
-      .def_property_readonly("nodes", [](const Constraint& x) { return x.size().nodes; }, "Numbers that a time step keeps.")
-      .def_property_readonly("products", [](const Constraint& x) { return x.size().products; }, "Products of a time step.")
+      .def_property_readonly(
+          "states", [](const Constraint& x) { return x.size().states; }, "Q")
+      .def_property_readonly(
+          "arcs", [](const Constraint& x) { return x.size().arcs; }, "A")
+      .def_property_readonly(
+          "nodes", [](const Constraint& x) { return x.size().nodes; }, "Numbers that a time step keeps.")
+      .def_property_readonly(
+          "products", [](const Constraint& x) { return x.size().products; }, "Products of a time step.")
       .def_property_readonly("deterministic", &Constraint::deterministic, "At most one arc for each (state, label).")
       .def_property_readonly("method", &Constraint::method, "How it was made unambiguous.")
       .def_property_readonly("text", &Constraint::text, "The pattern that it was compiled from, where known.")
-      .def_property_readonly("start", [](const Constraint& x) { return x.automaton().start; }, "The start state.")
+      .def_property_readonly(
+          "start", [](const Constraint& x) { return x.automaton().start; }, "The start state.")
       .def_property_readonly("accepting", &accepting_of, "The accepting states.")
       .def("arc_list", &arcs_of, R"doc(Its arcs as (state, label id, state).
 
     >>> regccrf.compile("A").arc_list()
     [(0, 0, 1)]
     )doc")
-      .def("accepts", [](const Constraint& x, const std::vector<Label>& ids) { return x.accepts(ids); }, py::arg("ids"),
-           R"doc(Membership of a sequence of label ids.
+      .def(
+          "accepts", [](const Constraint& x, const std::vector<Label>& ids) { return x.accepts(ids); }, py::arg("ids"),
+          R"doc(Membership of a sequence of label ids.
 
     >>> bool(regccrf.compile("A B").accepts([0, 1]))
     True
     )doc")
-      .def("language", [](const Constraint& x) { return Language::from_automaton(x.automaton(), x.labels()); },
-           R"doc(The language that it stands for.
+      .def(
+          "language", [](const Constraint& x) { return Language::from_automaton(x.automaton(), x.labels()); },
+          R"doc(The language that it stands for.
 
     >>> ["A"] in regccrf.compile("A").language()
     True
@@ -117,14 +125,17 @@ void bind_constraint(py::module_& module) {
     )doc")
       .def_static("from_bytes", &from_bytes, py::arg("bytes"), "A constraint from what `to_bytes` gave.")
       .def("__repr__", &repr)
-      .def("__eq__", [](const Constraint& x, const Constraint& y) { return x.to_bytes() == y.to_bytes(); }, py::is_operator())
+      .def(
+          "__eq__", [](const Constraint& x, const Constraint& y) { return x.to_bytes() == y.to_bytes(); },
+          py::is_operator())
       .def("__hash__", [](const Constraint& x) { return py::hash(to_bytes(x)); })
       .def("__copy__", [](py::object self) { return self; })
       .def("__deepcopy__", [](py::object self, const py::dict&) { return self; })
       .def(py::pickle(&to_bytes, &from_bytes));
 
-  module.def("compile_language", [](const Language& language, const Limits& limits) { return compile(language, limits); },
-             py::arg("language"), py::arg("limits"), Unlocked());
+  module.def(
+      "compile_language", [](const Language& language, const Limits& limits) { return compile(language, limits); },
+      py::arg("language"), py::arg("limits"), Unlocked());
 }
 
 }  // namespace regccrf::python

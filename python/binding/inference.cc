@@ -1,5 +1,5 @@
-// Inference on raw memory: addresses and shapes come from the Python side, which keeps the arrays alive during the call.
-// Every function releases the interpreter while it works. regccrf/__init__.py and regccrf/torch.py are the users.
+// Inference on raw memory: addresses and shapes come from the Python side, which keeps the arrays alive during the
+// call. Every function releases the interpreter while it works. regccrf/__init__.py and regccrf/torch.py are the users.
 #include "regccrf/inference.h"
 
 #include <pybind11/stl.h>
@@ -40,7 +40,9 @@ struct Batch {
   template <class Real>
   Scores<Real> scores() const {
     static const std::int64_t none = 0;
-    const auto per_sequence = [](const std::vector<std::int64_t>& x) { return std::span(x.empty() ? &none : x.data(), x.size()); };
+    const auto per_sequence = [](const std::vector<std::int64_t>& x) {
+      return std::span(x.empty() ? &none : x.data(), x.size());
+    };
     return {.labels = labels,
             .emissions = memory<const Real>(emissions, rows * K()),
             .transitions = memory<const Real>(transitions, K() * K()),
@@ -64,8 +66,8 @@ struct Wanted {
   template <class Real>
   Gradients<Real> gradients(const Batch& batch) const {
     const std::size_t K = batch.K();
-    return {memory<Real>(emissions, batch.rows * K), memory<Real>(transitions, K * K), memory<Real>(start, K), memory<Real>(end, K),
-            memory<const Real>(weights, batch.first.size())};
+    return {memory<Real>(emissions, batch.rows * K), memory<Real>(transitions, K * K), memory<Real>(start, K),
+            memory<Real>(end, K), memory<const Real>(weights, batch.first.size())};
   }
 };
 
@@ -153,48 +155,64 @@ using LossAnswer = std::pair<std::vector<double>, std::vector<bool>>;
 
 // `compute(constraints, scores, gradients)`, then again for single sequences where some were left out.
 template <class Real, class Compute>
-LossAnswer answer(const Choice& choice, const Scores<Real>& scores, const Gradients<Real>& gradients, const Compute& compute) {
+LossAnswer answer(const Choice& choice, const Scores<Real>& scores, const Gradients<Real>& gradients,
+                  const Compute& compute) {
   const Loss loss = compute(choice.view(), scores, gradients);
   return {loss.values, left_out(loss, scores, [&](const Scores<Real>& alone, std::size_t i) {
             const std::span<const std::int32_t> which(choice.which);
-            return compute(Constraints(choice.all, which.empty() ? which : which.subspan(i, 1)), alone, Gradients<Real>{}).skipped;
+            return compute(Constraints(choice.all, which.empty() ? which : which.subspan(i, 1)), alone,
+                           Gradients<Real>{})
+                .skipped;
           })};
 }
 
-LossAnswer bound_nll(const Choice& choice, const Batch& batch, Address gold, const Wanted& wanted, const Settings& settings) {
+LossAnswer bound_nll(const Choice& choice, const Batch& batch, Address gold, const Wanted& wanted,
+                     const Settings& settings) {
   return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const LossOptions& options) {
-    return answer(choice, scores, wanted.gradients<Real>(batch), [&](const auto& constraints, const auto& some, const auto& gradients) {
-      return nll(constraints, some, memory<const Label>(gold, batch.rows), gradients, options);
-    });
+    return answer(choice, scores, wanted.gradients<Real>(batch),
+                  [&](const auto& constraints, const auto& some, const auto& gradients) {
+                    return nll(constraints, some, memory<const Label>(gold, batch.rows), gradients, options);
+                  });
   });
 }
 
-LossAnswer bound_partial_nll(const Choice& choice, const Batch& batch, Address allowed, const Wanted& wanted, const Settings& settings) {
+LossAnswer bound_partial_nll(const Choice& choice, const Batch& batch, Address allowed, const Wanted& wanted,
+                             const Settings& settings) {
   return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const LossOptions& options) {
-    return answer(choice, scores, wanted.gradients<Real>(batch), [&](const auto& constraints, const auto& some, const auto& gradients) {
-      return partial_nll(constraints, some, memory<const std::uint8_t>(allowed, batch.rows * batch.K()), gradients, options);
-    });
+    return answer(choice, scores, wanted.gradients<Real>(batch),
+                  [&](const auto& constraints, const auto& some, const auto& gradients) {
+                    return partial_nll(constraints, some, memory<const std::uint8_t>(allowed, batch.rows * batch.K()),
+                                       gradients, options);
+                  });
   });
 }
 
 void bind_arguments(py::module_& module) {
   py::class_<Batch>(module, "Batch")
-      .def(py::init([](bool is_double, int labels, std::size_t rows, Address emissions, Address transitions, Address start, Address end,
-                       std::vector<std::int64_t> first, std::vector<std::int64_t> length, std::int64_t stride, Address mask) {
-             return Batch{is_double, labels, rows, emissions, transitions, start, end, mask, std::move(first), std::move(length), stride};
+      .def(py::init([](bool is_double, int labels, std::size_t rows, Address emissions, Address transitions,
+                       Address start, Address end, std::vector<std::int64_t> first, std::vector<std::int64_t> length,
+                       std::int64_t stride, Address mask) {
+             return Batch{is_double,         labels, rows, emissions, transitions, start, end, mask, std::move(first),
+                          std::move(length), stride};
            }),
-           py::arg("is_double"), py::arg("labels"), py::arg("rows"), py::arg("emissions"), py::arg("transitions"), py::arg("start"),
-           py::arg("end"), py::arg("first"), py::arg("length"), py::arg("stride"), py::arg("mask"));
+           py::arg("is_double"), py::arg("labels"), py::arg("rows"), py::arg("emissions"), py::arg("transitions"),
+           py::arg("start"), py::arg("end"), py::arg("first"), py::arg("length"), py::arg("stride"), py::arg("mask"));
   py::class_<Choice>(module, "Choice")
-      .def(py::init([](std::vector<Constraint> all, std::vector<std::int32_t> which) { return Choice{std::move(all), std::move(which)}; }),
+      .def(py::init([](std::vector<Constraint> all, std::vector<std::int32_t> which) {
+             return Choice{std::move(all), std::move(which)};
+           }),
            py::arg("all"), py::arg("which") = std::vector<std::int32_t>());
   py::class_<Wanted>(module, "Wanted")
       .def(py::init([](Address emissions, Address transitions, Address start, Address end, Address weights) {
              return Wanted{emissions, transitions, start, end, weights};
            }),
-           py::arg("emissions") = 0, py::arg("transitions") = 0, py::arg("start") = 0, py::arg("end") = 0, py::arg("weights") = 0);
+           py::arg("emissions") = 0, py::arg("transitions") = 0, py::arg("start") = 0, py::arg("end") = 0,
+           py::arg("weights") = 0);
   py::class_<Settings>(module, "Settings")
-      .def(py::init([](int threads, bool allow) { return Settings{threads, allow}; }), py::arg("threads") = 1, py::arg("allow") = false);
+      .def(py::init([](int threads, bool allow) {
+             return Settings{threads, allow};
+           }),
+           py::arg("threads") = 1, py::arg("allow") = false);
 }
 
 }  // namespace
@@ -202,21 +220,30 @@ void bind_arguments(py::module_& module) {
 void bind_inference(py::module_& module) {
   bind_arguments(module);
   module.def("log_z", [](const Choice& choice, const Batch& batch, const Settings& settings) {
-    return run(batch, settings, [&](const auto& scores, const Options& options) { return log_z(choice.view(), scores, options); });
+    return run(batch, settings,
+               [&](const auto& scores, const Options& options) { return log_z(choice.view(), scores, options); });
   });
   module.def("viterbi", [](const Choice& choice, const Batch& batch, const Settings& settings) {
-    return lists(run(batch, settings, [&](const auto& scores, const Options& options) { return viterbi(choice.view(), scores, options); }));
+    return lists(run(batch, settings, [&](const auto& scores, const Options& options) {
+      return viterbi(choice.view(), scores, options);
+    }));
   });
   module.def("posterior_decode", [](const Choice& choice, const Batch& batch, const Settings& settings) {
-    return lists(run(batch, settings, [&](const auto& scores, const Options& options) { return posterior_decode(choice.view(), scores, options); }));
+    return lists(run(batch, settings, [&](const auto& scores, const Options& options) {
+      return posterior_decode(choice.view(), scores, options);
+    }));
   });
   module.def("k_best", [](const Choice& choice, const Batch& batch, int k, const Settings& settings) {
-    return lists(run(batch, settings, [&](const auto& scores, const Options& options) { return k_best(choice.view(), scores, k, options); }));
+    return lists(run(batch, settings, [&](const auto& scores, const Options& options) {
+      return k_best(choice.view(), scores, k, options);
+    }));
   });
   module.def("sample", [](const Choice& choice, const Batch& batch, int count, std::uint64_t seed, double temperature,
                           const std::vector<std::uint64_t>& ids, const Settings& settings) {
     const Sampling sampling{count, seed, temperature, ids};
-    return lists(run(batch, settings, [&](const auto& scores, const Options& options) { return sample(choice.view(), scores, sampling, options); }));
+    return lists(run(batch, settings, [&](const auto& scores, const Options& options) {
+      return sample(choice.view(), scores, sampling, options);
+    }));
   });
   module.def("label_marginals", [](const Choice& choice, const Batch& batch, Address out, const Settings& settings) {
     run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
@@ -233,18 +260,21 @@ void bind_inference(py::module_& module) {
       return entropy(choice.view(), scores, wanted.gradients<Real>(batch), options).values;
     });
   });
-  module.def("language_mass", [](const Choice& choice, const Batch& batch, const Wanted& wanted, const Settings& settings) {
-    return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
-      return language_mass(choice.view(), scores, wanted.gradients<Real>(batch), options).values;
-    });
-  });
-  module.def("log_z_gradients", [](const Choice& choice, const Batch& batch, const Wanted& wanted, const Settings& settings) {
-    return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
-      return log_z(choice.view(), scores, wanted.gradients<Real>(batch), options).values;
-    });
-  });
+  module.def("language_mass",
+             [](const Choice& choice, const Batch& batch, const Wanted& wanted, const Settings& settings) {
+               return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
+                 return language_mass(choice.view(), scores, wanted.gradients<Real>(batch), options).values;
+               });
+             });
+  module.def("log_z_gradients",
+             [](const Choice& choice, const Batch& batch, const Wanted& wanted, const Settings& settings) {
+               return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
+                 return log_z(choice.view(), scores, wanted.gradients<Real>(batch), options).values;
+               });
+             });
   // `direction`: as Wanted, but read.
-  module.def("curvature", [](const Choice& choice, const Batch& batch, const Wanted& direction, const Wanted& wanted, const Settings& settings) {
+  module.def("curvature", [](const Choice& choice, const Batch& batch, const Wanted& direction, const Wanted& wanted,
+                             const Settings& settings) {
     return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
       const auto along = direction.gradients<Real>(batch);
       const Direction<Real> readable{along.emissions, along.transitions, along.start, along.end};

@@ -21,27 +21,34 @@ void bind_labels(py::module_& module) {
       .def("__getitem__",
            [](const Labels& labels, int i) {
              if (i < 0) i += labels.size();
-             if (i < 0 || i >= labels.size()) throw py::index_error("label ids are 0 … " + std::to_string(labels.size() - 1));
+             if (i < 0 || i >= labels.size())
+               throw py::index_error("label ids are 0 … " + std::to_string(labels.size() - 1));
              return labels.name(i);
            })
       .def("__contains__", [](const Labels& labels, const std::string& name) { return labels.find(name).has_value(); })
       .def("__iter__", [](const Labels& labels) { return py::iter(py::cast(labels.names())); })
       .def("__hash__", [](const Labels& labels) { return py::hash(py::tuple(py::cast(labels.names()))); })
-      .def("__repr__", [](const Labels& labels) { return "Labels(" + py::repr(py::cast(labels.names())).cast<std::string>() + ")"; })
+      .def(
+          "__repr__",
+          [](const Labels& labels) { return "Labels(" + py::repr(py::cast(labels.names())).cast<std::string>() + ")"; })
       .def(py::self == py::self)
       .def("id", &Labels::id, py::arg("name"), R"doc(The id of a name. An Error names the nearest known label.
 
     >>> regccrf.Labels(["O", "B", "I"]).id("I")
     2
     )doc")
-      .def("ids", [](const Labels& labels, const std::vector<std::string>& names) { return labels.ids(names); }, py::arg("names"),
-           R"doc(The ids of a sequence of names.
+      .def(
+          "ids", [](const Labels& labels, const std::vector<std::string>& names) { return labels.ids(names); },
+          py::arg("names"),
+          R"doc(The ids of a sequence of names.
 
     >>> regccrf.Labels(["O", "B"]).ids(["B", "O"])
     [1, 0]
     )doc")
-      .def("names", [](const Labels& labels, const std::vector<Label>& ids) { return labels.names(std::span<const Label>(ids)); },
-           py::arg("ids"), R"doc(The names of a sequence of ids.
+      .def(
+          "names",
+          [](const Labels& labels, const std::vector<Label>& ids) { return labels.names(std::span<const Label>(ids)); },
+          py::arg("ids"), R"doc(The names of a sequence of ids.
 
     >>> regccrf.Labels(["O", "B"]).names([1, 0])
     ['B', 'O']

@@ -58,7 +58,8 @@ void bind_membership(py::module_& module) {
     1
     )doc")
       .def_readonly("accepted", &Membership::accepted, "Whether the sequence is in the language.")
-      .def_readonly("position", &Membership::position, "The first position at which no continuation stays in the language.")
+      .def_readonly("position", &Membership::position,
+                    "The first position at which no continuation stays in the language.")
       .def_readonly("possible", &Membership::possible, "The label ids that were possible there.")
       .def("__bool__", [](const Membership& membership) { return membership.accepted; })
       .def("__repr__", [](const Membership& membership) {
@@ -74,7 +75,9 @@ void bind_limits(py::module_& module) {
     >>> regccrf.Limits(states=1000).states
     1000
     )doc")
-      .def(py::init([](std::int64_t states, std::int64_t arcs, double seconds) { return Limits{states, arcs, seconds}; }),
+      .def(py::init([](std::int64_t states, std::int64_t arcs, double seconds) {
+             return Limits{states, arcs, seconds};
+           }),
            py::arg("states") = Limits{}.states, py::arg("arcs") = Limits{}.arcs, py::arg("seconds") = Limits{}.seconds)
       .def_readonly("states", &Limits::states)
       .def_readonly("arcs", &Limits::arcs)
@@ -86,7 +89,9 @@ void bind_limits(py::module_& module) {
 void bind_language(py::module_& module) {
   bind_limits(module);
   bind_membership(module);
-  py::class_<Members>(module, "Members").def("__iter__", [](py::object self) { return self; }).def("__next__", &Members::next);
+  py::class_<Members>(module, "Members")
+      .def("__iter__", [](py::object self) { return self; })
+      .def("__next__", &Members::next);
 
   const auto limits = [] { return py::arg_v("limits", Limits{}, "Limits()"); };
   py::class_<Language>(module, "Language", R"doc(A set of label sequences: `Language(pattern, labels=None)`.
@@ -124,15 +129,20 @@ void bind_language(py::module_& module) {
     )doc")
       .def_property_readonly("labels", &Language::labels, "The alphabet, in order.")
       .def_property_readonly("text", &Language::text, "What it was parsed from; empty otherwise.")
-      .def("with_labels", &Language::with_labels, py::arg("labels"), R"doc(The same sequences over more labels, matched by name.
+      .def("with_labels", &Language::with_labels, py::arg("labels"),
+           R"doc(The same sequences over more labels, matched by name.
 
     >>> len(regccrf.Language("A").with_labels(["A", "B"]).labels)
     2
     )doc")
-      .def("__or__", [](const Language& x, const Language& y) { return x | y; }, py::is_operator())
-      .def("__and__", [](const Language& x, const Language& y) { return x & y; }, py::is_operator())
-      .def("__sub__", [](const Language& x, const Language& y) { return x - y; }, py::is_operator())
-      .def("__add__", [](const Language& x, const Language& y) { return x + y; }, py::is_operator())
+      .def(
+          "__or__", [](const Language& x, const Language& y) { return x | y; }, py::is_operator())
+      .def(
+          "__and__", [](const Language& x, const Language& y) { return x & y; }, py::is_operator())
+      .def(
+          "__sub__", [](const Language& x, const Language& y) { return x - y; }, py::is_operator())
+      .def(
+          "__add__", [](const Language& x, const Language& y) { return x + y; }, py::is_operator())
       .def("__invert__", [](const Language& x) { return !x; })
       .def("__contains__", [](const Language& x, const Names& names) { return x.accepts(names).accepted; })
       .def("__iter__", [](const Language& x) { return Members(x); })
@@ -142,7 +152,8 @@ void bind_language(py::module_& module) {
     >>> ["A", "A"] in regccrf.Language("A").star()
     True
     )doc")
-      .def("repeat", &Language::repeat, py::arg("least"), py::arg("most") = py::none(), R"doc(`least` to `most` of its sequences.
+      .def("repeat", &Language::repeat, py::arg("least"), py::arg("most") = py::none(),
+           R"doc(`least` to `most` of its sequences.
 
     >>> ["A"] in regccrf.Language("A").repeat(2, 3)
     False
@@ -152,8 +163,10 @@ void bind_language(py::module_& module) {
     >>> ["B", "A"] in regccrf.Language("A B").reverse()
     True
     )doc")
-      .def("accepts", [](const Language& x, const Names& names, const Limits& most) { return x.accepts(names, most); },
-           py::arg("sequence"), limits(), Unlocked(), R"doc(Membership of a sequence of names, with the place where it leaves.
+      .def(
+          "accepts", [](const Language& x, const Names& names, const Limits& most) { return x.accepts(names, most); },
+          py::arg("sequence"), limits(), Unlocked(),
+          R"doc(Membership of a sequence of names, with the place where it leaves.
 
     >>> regccrf.Language("A B").accepts(["A"])
     Membership(accepted=False, position=1, possible=[1])
@@ -163,65 +176,73 @@ void bind_language(py::module_& module) {
     >>> (regccrf.Language("A") & regccrf.Language("A A")).empty()
     True
     )doc")
-      .def("equals", &Language::equals, py::arg("other"), limits(), Unlocked(), R"doc(Whether both have the same sequences.
+      .def("equals", &Language::equals, py::arg("other"), limits(), Unlocked(),
+           R"doc(Whether both have the same sequences.
 
     >>> regccrf.Language("A A*").equals(regccrf.Language("A+"))
     True
     )doc")
-      .def("includes", &Language::includes, py::arg("other"), limits(), Unlocked(), R"doc(Whether every sequence of `other` is in it.
+      .def("includes", &Language::includes, py::arg("other"), limits(), Unlocked(),
+           R"doc(Whether every sequence of `other` is in it.
 
     >>> regccrf.Language("A*").includes(regccrf.Language("A A"))
     True
     )doc")
-      .def("shortest",
-           [](const Language& x, const Limits& most) -> std::optional<Names> {
-             const auto sequence = x.shortest(most);
-             if (!sequence) return std::nullopt;
-             return x.labels().names(std::span<const Label>(*sequence));
-           },
-           limits(), Unlocked(), R"doc(A shortest sequence, as names; None where there is none.
+      .def(
+          "shortest",
+          [](const Language& x, const Limits& most) -> std::optional<Names> {
+            const auto sequence = x.shortest(most);
+            if (!sequence) return std::nullopt;
+            return x.labels().names(std::span<const Label>(*sequence));
+          },
+          limits(), Unlocked(), R"doc(A shortest sequence, as names; None where there is none.
 
     >>> regccrf.Language("A B | A").shortest()
     ['A']
     )doc")
-      .def("count",
-           [](const Language& x, std::size_t length, const Limits& most) {
-             std::string digits;
-             {
-               py::gil_scoped_release unlocked;
-               digits = x.count(length, most);
-             }
-             return py::int_(py::str(digits));
-           },
-           py::arg("length"), limits(), R"doc(How many sequences of this length it has, exactly.
+      .def(
+          "count",
+          [](const Language& x, std::size_t length, const Limits& most) {
+            std::string digits;
+            {
+              py::gil_scoped_release unlocked;
+              digits = x.count(length, most);
+            }
+            return py::int_(py::str(digits));
+          },
+          py::arg("length"), limits(), R"doc(How many sequences of this length it has, exactly.
 
     >>> regccrf.Language("(A | B)*").count(100) == 2 ** 100
     True
     )doc")
-      .def("random",
-           [](const Language& x, std::size_t length, std::size_t many, std::uint64_t seed, const Limits& most) {
-             return names_of(x.labels(), x.random(length, many, seed, most));
-           },
-           py::arg("length"), py::arg("many") = 1, py::arg("seed") = 0, limits(), Unlocked(),
-           R"doc(Sequences of this length, each equally likely.
+      .def(
+          "random",
+          [](const Language& x, std::size_t length, std::size_t many, std::uint64_t seed, const Limits& most) {
+            return names_of(x.labels(), x.random(length, many, seed, most));
+          },
+          py::arg("length"), py::arg("many") = 1, py::arg("seed") = 0, limits(), Unlocked(),
+          R"doc(Sequences of this length, each equally likely.
 
     >>> regccrf.Language("A B*").random(3)
     [['A', 'B', 'B']]
     )doc")
-      .def("of_length",
-           [](const Language& x, std::size_t length, std::size_t most_sequences, const Limits& most) {
-             return names_of(x.labels(), x.enumerate_length(length, most_sequences, most));
-           },
-           py::arg("length"), py::arg("most") = 1000, limits(), Unlocked(), R"doc(Its first `most` sequences of one length.
+      .def(
+          "of_length",
+          [](const Language& x, std::size_t length, std::size_t most_sequences, const Limits& most) {
+            return names_of(x.labels(), x.enumerate_length(length, most_sequences, most));
+          },
+          py::arg("length"), py::arg("most") = 1000, limits(), Unlocked(),
+          R"doc(Its first `most` sequences of one length.
 
     >>> regccrf.Language("A | B C | C B").of_length(2)
     [['B', 'C'], ['C', 'B']]
     )doc")
-      .def("enumerate",
-           [](const Language& x, std::size_t most_sequences, const Limits& most) {
-             return names_of(x.labels(), x.enumerate(most_sequences, most));
-           },
-           py::arg("most"), limits(), Unlocked(), R"doc(Its first `most` sequences, shorter before longer.
+      .def(
+          "enumerate",
+          [](const Language& x, std::size_t most_sequences, const Limits& most) {
+            return names_of(x.labels(), x.enumerate(most_sequences, most));
+          },
+          py::arg("most"), limits(), Unlocked(), R"doc(Its first `most` sequences, shorter before longer.
 
     >>> regccrf.Language("A*").enumerate(3)
     [[], ['A'], ['A', 'A']]

@@ -1,9 +1,8 @@
-// regccrf._core: the compiled part of the Python package. Thin: values and functions of the public headers, arrays as raw
-// pointers, no Python array library. Errors keep their message.
-#include "bind.h"
-
+// regccrf._core: the compiled part of the Python package. Thin: values and functions of the public headers, arrays as
+// raw pointers, no Python array library. Errors keep their message.
 #include <exception>
 
+#include "bind.h"
 #include "regccrf/error.h"
 
 namespace py = pybind11;

@@ -78,8 +78,9 @@ std::int32_t index(std::size_t n) { return static_cast<std::int32_t>(n); }
 
 }  // namespace
 
-static void lay_out_nodes(const Automaton& automaton, const std::vector<LabelSet>& sets, std::vector<std::int32_t>& begin,
-                          std::vector<std::int32_t>& label, std::vector<std::int32_t>& state) {
+static void lay_out_nodes(const Automaton& automaton, const std::vector<LabelSet>& sets,
+                          std::vector<std::int32_t>& begin, std::vector<std::int32_t>& label,
+                          std::vector<std::int32_t>& state) {
   begin.assign(1, 0);
   for (State q = 0; q < automaton.states(); ++q) {
     for (Label a : sets[q]) {
@@ -91,7 +92,8 @@ static void lay_out_nodes(const Automaton& automaton, const std::vector<LabelSet
 }
 
 // Position of (q, a) among places laid out by lay_out_nodes.
-static std::int32_t place_of(State q, Label a, const std::vector<std::int32_t>& begin, const std::vector<std::int32_t>& label) {
+static std::int32_t place_of(State q, Label a, const std::vector<std::int32_t>& begin,
+                             const std::vector<std::int32_t>& label) {
   const auto first = label.begin() + begin[q], last = label.begin() + begin[q + 1];
   return index(static_cast<std::size_t>(std::lower_bound(first, last, a) - label.begin()));
 }
@@ -105,8 +107,10 @@ Constraint Constraint::from_automaton(Automaton automaton, const Labels& labels,
   }
   const std::int64_t most_pairs = 50'000'000;
   const std::optional<bool> unambiguous = test_unambiguous(automaton, most_pairs);
-  if (!unambiguous) throw LimitError("[constraint] the automaton is too large to test for ambiguity (over 50,000,000 pairs of states)");
-  if (!*unambiguous) throw Error("[constraint] the automaton is ambiguous: some sequence has two paths; compile it from a Language");
+  if (!unambiguous)
+    throw LimitError("[constraint] the automaton is too large to test for ambiguity (over 50,000,000 pairs of states)");
+  if (!*unambiguous)
+    throw Error("[constraint] the automaton is ambiguous: some sequence has two paths; compile it from a Language");
 
   sort_states_into_blocks(automaton);
   auto impl = std::make_shared<Impl>();
@@ -114,7 +118,8 @@ Constraint Constraint::from_automaton(Automaton automaton, const Labels& labels,
   impl->size = measure(automaton);
   impl->method = std::move(method);
   impl->text = std::move(text);
-  if (impl->size.arcs > std::numeric_limits<std::int32_t>::max()) throw LimitError("[constraint] more than 2^31 - 1 arcs");
+  if (impl->size.arcs > std::numeric_limits<std::int32_t>::max())
+    throw LimitError("[constraint] more than 2^31 - 1 arcs");
 
   const auto [in, out] = label_sets(automaton);
   lay_out_nodes(automaton, out, impl->node_begin, impl->node_label, impl->node_state);
@@ -214,12 +219,17 @@ std::string Constraint::to_bytes() const {
 namespace {
 
 Constraint from_file(ConstraintFile file) {
-  return Constraint::from_automaton(std::move(file.automaton), file.labels, std::move(file.method), std::move(file.text));
+  return Constraint::from_automaton(std::move(file.automaton), file.labels, std::move(file.method),
+                                    std::move(file.text));
 }
 
 }  // namespace
 
-Constraint Constraint::load(const std::string& path) { return from_file(decode_constraint_file(read_file(path), path)); }
-Constraint Constraint::from_bytes(std::string_view bytes) { return from_file(decode_constraint_file(bytes, "constraint bytes")); }
+Constraint Constraint::load(const std::string& path) {
+  return from_file(decode_constraint_file(read_file(path), path));
+}
+Constraint Constraint::from_bytes(std::string_view bytes) {
+  return from_file(decode_constraint_file(bytes, "constraint bytes"));
+}
 
 }  // namespace regccrf

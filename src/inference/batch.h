@@ -76,8 +76,8 @@ class Batch {
   Workspace::Impl* workspace_;
 };
 
-// "has length 1, and the language has no sequence of that length (shortest: 2)"; `otherwise` in the place of the reason, where
-// it has one.
+// "has length 1, and the language has no sequence of that length (shortest: 2)"; `otherwise` in the place of the
+// reason, where it has one.
 std::string no_sequence_message(std::int64_t length, const Constraint& constraint, const std::string& otherwise);
 
 // "[viterbi] sequence 3 has length 1, and the language has no sequence of that length (shortest: 2)"; or that all legal

@@ -1,14 +1,13 @@
-// log_z with gradients, and its second derivative in a direction: a forward–backward pass on dual numbers. A dual is a log
-// and the derivative of that log; a sum of duals averages the derivatives by the terms' shares, so nothing can cancel
-// before the very end. One interface: curvature.h.
-#include "regccrf/curvature.h"
-
+// log_z with gradients, and its second derivative in a direction: a forward–backward pass on dual numbers. A dual is a
+// log and the derivative of that log; a sum of duals averages the derivatives by the terms' shares, so nothing can
+// cancel before the very end. One interface: curvature.h.
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "inference/expectation.h"
 #include "inference/gradients.h"
+#include "regccrf/curvature.h"
 
 namespace regccrf {
 namespace {
@@ -67,7 +66,10 @@ template <class Real>
 class DualPass {
  public:
   DualPass(const Topology& topology, const DualScores<Real>& scores, const Sequence<Real>& sequence)
-      : topology_(topology), scores_(scores), sequence_(sequence), alpha_(size(topology.nodes)),
+      : topology_(topology),
+        scores_(scores),
+        sequence_(sequence),
+        alpha_(size(topology.nodes)),
         arrivals_(size(topology.arrivals)) {}
 
   // The slope of log_z, with its own slope's contributions added to `counts`; −inf as a log where nothing is possible.
@@ -80,14 +82,22 @@ class DualPass {
   }
 
  private:
-  std::size_t size(std::int32_t places) const { return static_cast<std::size_t>(sequence_.T) * static_cast<std::size_t>(places); }
+  std::size_t size(std::int32_t places) const {
+    return static_cast<std::size_t>(sequence_.T) * static_cast<std::size_t>(places);
+  }
   Dual& alpha(std::int64_t t, std::int32_t n) { return alpha_[static_cast<std::size_t>(t * topology_.nodes + n)]; }
-  Dual& arrival(std::int64_t t, std::int32_t m) { return arrivals_[static_cast<std::size_t>(t * topology_.arrivals + m)]; }
-  Dual emission(std::int64_t t, std::int32_t n) const { return scores_.emission(sequence_.row(t), topology_.node_label[n]); }
+  Dual& arrival(std::int64_t t, std::int32_t m) {
+    return arrivals_[static_cast<std::size_t>(t * topology_.arrivals + m)];
+  }
+  Dual emission(std::int64_t t, std::int32_t n) const {
+    return scores_.emission(sequence_.row(t), topology_.node_label[n]);
+  }
   Dual transition(std::int32_t m, std::int32_t n) const {
     return scores_.transition(topology_.arrival_label[m], topology_.node_label[n]);
   }
-  Dual finish(std::int32_t n) const { return topology_.node_accepts[n] ? scores_.end(topology_.node_label[n]) : Dual{}; }
+  Dual finish(std::int32_t n) const {
+    return topology_.node_accepts[n] ? scores_.end(topology_.node_label[n]) : Dual{};
+  }
 
   void forward() {
     const Topology& x = topology_;
@@ -96,7 +106,8 @@ class DualPass {
     }
     for (std::int64_t t = 0; t + 1 < sequence_.T; ++t) {
       for (std::int32_t m = 0; m < x.arrivals; ++m) {
-        arrival(t, m) = sum(x.into_begin[m], x.into_begin[m + 1], [&](std::int32_t i) { return alpha(t, x.into_node[i]); });
+        arrival(t, m) =
+            sum(x.into_begin[m], x.into_begin[m + 1], [&](std::int32_t i) { return alpha(t, x.into_node[i]); });
       }
       for (std::int32_t n = 0; n < x.nodes; ++n) {
         const std::int32_t r = x.node_state[n];
@@ -109,14 +120,16 @@ class DualPass {
   // beta leaves the emission of its own position out.
   void backward(const Dual& z, const Counts<Real>& counts) {
     const Topology& x = topology_;
-    std::vector<Dual> beta(static_cast<std::size_t>(x.nodes)), later(beta.size()), onward(static_cast<std::size_t>(x.arrivals));
+    std::vector<Dual> beta(static_cast<std::size_t>(x.nodes)), later(beta.size()),
+        onward(static_cast<std::size_t>(x.arrivals));
     for (std::int32_t n = 0; n < x.nodes; ++n) beta[n] = finish(n);
     add_nodes(sequence_.T - 1, beta, z, counts, counts.end);
     for (std::int64_t t = sequence_.T - 2; t >= 0; --t) {
       for (std::int32_t n = 0; n < x.nodes; ++n) later[n] = emission(t + 1, n) * beta[n];
       for (std::int32_t m = 0; m < x.arrivals; ++m) {
         const std::int32_t r = x.arrival_state[m];
-        onward[m] = sum(x.node_begin[r], x.node_begin[r + 1], [&](std::int32_t n) { return transition(m, n) * later[n]; });
+        onward[m] =
+            sum(x.node_begin[r], x.node_begin[r + 1], [&](std::int32_t n) { return transition(m, n) * later[n]; });
       }
       add_bigrams(t, later, z, counts);
       for (std::int32_t n = 0; n < x.nodes; ++n) {
@@ -128,12 +141,16 @@ class DualPass {
   }
 
   // The derivative of a probability whose log is x − z.
-  static double moved(const Dual& x, const Dual& z) { return x.log == kNone ? 0 : std::exp(x.log - z.log) * (x.slope - z.slope); }
+  static double moved(const Dual& x, const Dual& z) {
+    return x.log == kNone ? 0 : std::exp(x.log - z.log) * (x.slope - z.slope);
+  }
 
-  void add_nodes(std::int64_t t, const std::vector<Dual>& beta, const Dual& z, const Counts<Real>& counts, double* per_label) {
+  void add_nodes(std::int64_t t, const std::vector<Dual>& beta, const Dual& z, const Counts<Real>& counts,
+                 double* per_label) {
     if (!counts.emissions && !per_label) return;
     std::vector<double> row(static_cast<std::size_t>(topology_.K));
-    for (std::int32_t n = 0; n < topology_.nodes; ++n) row[topology_.node_label[n]] += counts.weight * moved(alpha(t, n) * beta[n], z);
+    for (std::int32_t n = 0; n < topology_.nodes; ++n)
+      row[topology_.node_label[n]] += counts.weight * moved(alpha(t, n) * beta[n], z);
     for (Label a = 0; a < topology_.K; ++a) {
       if (counts.emissions) counts.emissions[sequence_.row(t) * topology_.K + a] = static_cast<Real>(row[a]);
       if (per_label) per_label[a] += row[a];
@@ -165,7 +182,8 @@ void check_direction(const Batch<Real>& batch, const Direction<Real>& direction)
   const auto check = [&](const char* what, std::size_t given, std::size_t expected, const char* shape) {
     if (given != 0) check_size(batch.operation(), what, given, expected, shape);
   };
-  check("the emissions' direction", direction.emissions.size(), static_cast<std::size_t>(batch.rows()) * K, "[rows, K]");
+  check("the emissions' direction", direction.emissions.size(), static_cast<std::size_t>(batch.rows()) * K,
+        "[rows, K]");
   check("the transitions' direction", direction.transitions.size(), K * K, "[K, K]");
   check("the start scores' direction", direction.start.size(), K, "[K]");
   check("the end scores' direction", direction.end.size(), K, "[K]");
@@ -174,7 +192,8 @@ void check_direction(const Batch<Real>& batch, const Direction<Real>& direction)
 }  // namespace
 
 template <class Real>
-Loss log_z(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients, const Options& options) {
+Loss log_z(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients,
+           const Options& options) {
   const Batch<Real> batch("log_z", constraints, scores, options);
   GradientSums<Real> sums(batch, gradients);
   Expectations<Real> expectations(batch);
@@ -208,9 +227,10 @@ Loss curvature(const Constraints& constraints, const Scores<Real>& scores, const
   return {std::move(values), 0};
 }
 
-#define REGCCRF_INSTANTIATE(Real)                                                                                       \
-  template Loss log_z(const Constraints&, const Scores<Real>&, const Gradients<Real>&, const Options&);                 \
-  template Loss curvature(const Constraints&, const Scores<Real>&, const Direction<Real>&, const Gradients<Real>&, const Options&)
+#define REGCCRF_INSTANTIATE(Real)                                                                                  \
+  template Loss log_z(const Constraints&, const Scores<Real>&, const Gradients<Real>&, const Options&);            \
+  template Loss curvature(const Constraints&, const Scores<Real>&, const Direction<Real>&, const Gradients<Real>&, \
+                          const Options&)
 REGCCRF_INSTANTIATE(float);
 REGCCRF_INSTANTIATE(double);
 

@@ -140,9 +140,12 @@ class Reader {
 
 void check_printable(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    if (is_epsilon(name)) throw Error("[write] the label '" + name + "' cannot be written: in AT&T text it means epsilon; rename the label");
+    if (is_epsilon(name))
+      throw Error("[write] the label '" + name +
+                  "' cannot be written: in AT&T text it means epsilon; rename the label");
     if (name.find_first_of(" \t\r\n") == std::string::npos) continue;
-    throw Error("[write] the label '" + name + "' has white space in it, which AT&T text cannot hold; write the binary format");
+    throw Error("[write] the label '" + name +
+                "' has white space in it, which AT&T text cannot hold; write the binary format");
   }
 }
 
@@ -158,8 +161,12 @@ std::map<std::int64_t, std::string> decode_symbols(const std::string& text, cons
     const Fields fields = split(line);
     if (fields.empty()) continue;
     const auto key = fields.size() == 2 ? number<std::int64_t>(fields[1]) : std::nullopt;
-    if (!key || fields[0].empty()) throw Error("[load] " + path + ":" + std::to_string(line_number) + ": not a symbol table: a line is `label number`");
-    if (!symbols.emplace(*key, fields[0]).second) throw Error("[load] " + path + ":" + std::to_string(line_number) + ": the number " + fields[1] + " is there twice");
+    if (!key || fields[0].empty())
+      throw Error("[load] " + path + ":" + std::to_string(line_number) +
+                  ": not a symbol table: a line is `label number`");
+    if (!symbols.emplace(*key, fields[0]).second)
+      throw Error("[load] " + path + ":" + std::to_string(line_number) + ": the number " + fields[1] +
+                  " is there twice");
   }
   if (symbols.empty()) throw Error("[load] " + path + ": an empty symbol table");
   return symbols;
@@ -172,7 +179,8 @@ std::string encode_symbols(const std::vector<std::string>& names) {
   return text;
 }
 
-AttFile decode_att(const std::string& text, const std::map<std::int64_t, std::string>& symbols, const std::string& path) {
+AttFile decode_att(const std::string& text, const std::map<std::int64_t, std::string>& symbols,
+                   const std::string& path) {
   return Reader(symbols, path).read(text);
 }
 
@@ -184,7 +192,8 @@ std::string encode_att(const Automaton& automaton, const std::vector<std::string
   };
   const auto leaves_start = [&](const Arc& arc) { return arc.from == automaton.start; };
   const bool start_has_arcs = std::any_of(automaton.arcs.begin(), automaton.arcs.end(), leaves_start);
-  if (!start_has_arcs) text += std::to_string(automaton.start) + (automaton.accepting[automaton.start] ? "\n" : "\tInfinity\n");
+  if (!start_has_arcs)
+    text += std::to_string(automaton.start) + (automaton.accepting[automaton.start] ? "\n" : "\tInfinity\n");
   for (const Arc& arc : automaton.arcs) {  // the first line's state is the start
     if (leaves_start(arc)) line(arc);
   }

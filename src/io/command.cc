@@ -42,7 +42,8 @@ bool succeeds(std::vector<std::string> command) {
 
 }  // namespace
 
-void write_converted(const std::string& path, const std::string& text, const std::vector<std::string>& command, const std::string& hint) {
+void write_converted(const std::string& path, const std::string& text, const std::vector<std::string>& command,
+                     const std::string& hint) {
   const Temporary source, result;
   write_file(source.path, text);
   std::vector<std::string> whole = command;

@@ -32,7 +32,8 @@ const Tensor& tensor(const Safetensors& file, const std::string& name, const std
 int number(const std::string& text, const std::string& path) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) throw Error("[load] " + path + ": damaged: '" + text + "' is not a number");
+  if (error != std::errc() || end != text.data() + text.size())
+    throw Error("[load] " + path + ": damaged: '" + text + "' is not a number");
   return value;
 }
 
@@ -41,7 +42,8 @@ std::string list_of(const std::vector<std::string>& labels) {
   try {
     return nlohmann::json(labels).dump();
   } catch (const nlohmann::json::exception&) {
-    throw Error("[save] a label is not valid UTF-8, and a saved constraint holds UTF-8 only; convert the symbol table first");
+    throw Error(
+        "[save] a label is not valid UTF-8, and a saved constraint holds UTF-8 only; convert the symbol table first");
   }
 }
 
@@ -57,7 +59,8 @@ std::string encode_constraint_file(const ConstraintFile& file) {
                   {"text", file.text}};
   static_assert(sizeof(Arc) == 3 * sizeof(std::int32_t));
   Tensor arcs{"I32", {static_cast<std::int64_t>(file.automaton.arcs.size()), 3}, {}};
-  arcs.bytes.assign(reinterpret_cast<const char*>(file.automaton.arcs.data()), file.automaton.arcs.size() * sizeof(Arc));
+  arcs.bytes.assign(reinterpret_cast<const char*>(file.automaton.arcs.data()),
+                    file.automaton.arcs.size() * sizeof(Arc));
   Tensor accepting{"U8", {file.automaton.states()}, {}};
   accepting.bytes.assign(file.automaton.accepting.begin(), file.automaton.accepting.end());
   out.tensors = {{"arcs", std::move(arcs)}, {"accepting", std::move(accepting)}};
@@ -72,8 +75,9 @@ ConstraintFile decode_constraint_file(std::string_view bytes, const std::string&
   }
   const int version = number(field(in, "version", path), path);
   if (version != kVersion) {
-    throw Error("[load] " + path + ": has version " + std::to_string(version) + " of the constraint format, and this program reads version " +
-                std::to_string(kVersion) + "; compile it again");
+    throw Error("[load] " + path + ": has version " + std::to_string(version) +
+                " of the constraint format, and this program reads version " + std::to_string(kVersion) +
+                "; compile it again");
   }
   ConstraintFile file;
   try {

@@ -26,11 +26,16 @@ std::string escaped(const std::string& text) {  // for a quoted DOT string
 std::string html(const std::string& text) {  // for an HTML-like DOT label
   std::string out;
   for (char c : text) {
-    if (c == '<') out += "&lt;";
-    else if (c == '>') out += "&gt;";
-    else if (c == '&') out += "&amp;";
-    else if (c == '"') out += "&quot;";
-    else out += c;
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '&')
+      out += "&amp;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
   }
   return out;
 }
@@ -54,7 +59,8 @@ std::vector<std::string> in_words(const LabelSet& set, const Labels& labels, std
   return words;
 }
 
-std::string wrapped(const std::vector<std::string>& words, const std::string& line_break, std::string (*escape)(const std::string&)) {
+std::string wrapped(const std::vector<std::string>& words, const std::string& line_break,
+                    std::string (*escape)(const std::string&)) {
   const std::size_t width = 22;
   std::string out;
   std::size_t column = 0;
@@ -99,7 +105,8 @@ std::string drawing(const Automaton& automaton, const Labels& labels, const std:
 
 std::string row(const std::vector<std::string>& cells, bool bold) {
   std::string out = "<TR>";
-  for (const std::string& cell : cells) out += "<TD ALIGN=\"LEFT\" BALIGN=\"LEFT\">" + (bold ? "<B>" + cell + "</B>" : cell) + "</TD>";
+  for (const std::string& cell : cells)
+    out += "<TD ALIGN=\"LEFT\" BALIGN=\"LEFT\">" + (bold ? "<B>" + cell + "</B>" : cell) + "</TD>";
   return out + "</TR>\n";
 }
 
@@ -123,21 +130,27 @@ std::string table(const Automaton& automaton, const Labels& labels, const std::s
     kind.accepting += automaton.accepting[q];
   }
   std::vector<std::pair<std::pair<LabelSet, LabelSet>, Kind>> rows(kinds.begin(), kinds.end());
-  std::stable_sort(rows.begin(), rows.end(), [](const auto& x, const auto& y) { return x.second.states > y.second.states; });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const auto& x, const auto& y) { return x.second.states > y.second.states; });
 
   const Size size = measure(automaton);
-  std::string text = header(title) + "  node [shape=plain, fixedsize=false];\n  kinds [label=<<TABLE BORDER=\"0\" CELLBORDER=\"1\" CELLSPACING=\"0\" CELLPADDING=\"4\">\n";
-  text += "<TR><TD COLSPAN=\"4\" ALIGN=\"LEFT\">" + std::to_string(size.states) + " states, " + std::to_string(size.arcs) + " arcs, " +
-          std::to_string(labels.size()) + " labels: too many to draw. Its kinds of states:</TD></TR>\n";
+  std::string text = header(title) +
+                     "  node [shape=plain, fixedsize=false];\n  kinds [label=<<TABLE BORDER=\"0\" CELLBORDER=\"1\" "
+                     "CELLSPACING=\"0\" CELLPADDING=\"4\">\n";
+  text += "<TR><TD COLSPAN=\"4\" ALIGN=\"LEFT\">" + std::to_string(size.states) + " states, " +
+          std::to_string(size.arcs) + " arcs, " + std::to_string(labels.size()) +
+          " labels: too many to draw. Its kinds of states:</TD></TR>\n";
   text += row({"states", "accepting", "entered by", "left by"}, true);
   for (std::size_t i = 0; i < rows.size() && i < kMostRows; ++i) {
     const auto& [sets, kind] = rows[i];
-    text += row({std::to_string(kind.states), std::to_string(kind.accepting), wrapped(in_words(sets.first, labels, 6), "<BR/>", html),
+    text += row({std::to_string(kind.states), std::to_string(kind.accepting),
+                 wrapped(in_words(sets.first, labels, 6), "<BR/>", html),
                  wrapped(in_words(sets.second, labels, 6), "<BR/>", html)},
                 false);
   }
   if (rows.size() > kMostRows) {
-    text += "<TR><TD COLSPAN=\"4\" ALIGN=\"LEFT\">… and " + std::to_string(rows.size() - kMostRows) + " kinds more</TD></TR>\n";
+    text += "<TR><TD COLSPAN=\"4\" ALIGN=\"LEFT\">… and " + std::to_string(rows.size() - kMostRows) +
+            " kinds more</TD></TR>\n";
   }
   return text + "</TABLE>>];\n}\n";
 }
@@ -145,7 +158,8 @@ std::string table(const Automaton& automaton, const Labels& labels, const std::s
 }  // namespace
 
 std::string to_dot(const Automaton& automaton, const Labels& labels, const std::string& title) {
-  const bool large = static_cast<std::size_t>(automaton.states()) > kMostStates || merged_arcs(automaton).size() > kMostEdges;
+  const bool large =
+      static_cast<std::size_t>(automaton.states()) > kMostStates || merged_arcs(automaton).size() > kMostEdges;
   return large ? table(automaton, labels, title) : drawing(automaton, labels, title);
 }
 

@@ -105,11 +105,12 @@ Safetensors decode_safetensors(std::string_view bytes, const std::string& path) 
 }
 
 SafetensorsView view_safetensors(std::string_view bytes, const std::string& path) {
-  if (bytes.size() < 8) refuse(path, "the file is cut short: it has " + std::to_string(bytes.size()) + " bytes, its header alone needs 8");
+  if (bytes.size() < 8)
+    refuse(path, "the file is cut short: it has " + std::to_string(bytes.size()) + " bytes, its header alone needs 8");
   const std::uint64_t length = read_length(bytes);
   if (length > bytes.size() - 8) {
-    refuse(path, "not a safetensors file, or cut short: the header claims " + std::to_string(length) + " bytes, and the file has " +
-                     std::to_string(bytes.size()));
+    refuse(path, "not a safetensors file, or cut short: the header claims " + std::to_string(length) +
+                     " bytes, and the file has " + std::to_string(bytes.size()));
   }
   const std::string_view data = bytes.substr(8 + length);
   SafetensorsView file;
@@ -127,12 +128,13 @@ SafetensorsView view_safetensors(std::string_view bytes, const std::string& path
       const auto offsets = integers<std::uint64_t>(value.at("data_offsets"), path);
       if (offsets.size() != 2 || offsets[0] > offsets[1]) refuse(path, "tensor '" + name + "' has impossible offsets");
       if (offsets[1] > data.size()) {
-        refuse(path, "the file is cut short: tensor '" + name + "' ends at byte " + std::to_string(offsets[1]) + " of " +
-                         std::to_string(data.size()));
+        refuse(path, "the file is cut short: tensor '" + name + "' ends at byte " + std::to_string(offsets[1]) +
+                         " of " + std::to_string(data.size()));
       }
       std::int64_t size = bytes_per_element(tensor.dtype);
       for (std::int64_t extent : tensor.shape) {
-        if (extent < 0 || __builtin_mul_overflow(size, extent, &size)) refuse(path, "tensor '" + name + "' has an impossible shape");
+        if (extent < 0 || __builtin_mul_overflow(size, extent, &size))
+          refuse(path, "tensor '" + name + "' has an impossible shape");
       }
       if (size != static_cast<std::int64_t>(offsets[1] - offsets[0])) {
         refuse(path, "tensor '" + name + "': its shape and its bytes do not agree");
@@ -159,7 +161,8 @@ std::string read_file(const std::string& path) {
   std::vector<char> piece(1 << 16);
   while (in.read(piece.data(), static_cast<std::streamsize>(piece.size())) || in.gcount() > 0) {
     bytes.append(piece.data(), static_cast<std::size_t>(in.gcount()));
-    if (bytes.size() > kLargestFile) throw Error("[read] " + path + " is larger than 1 GiB, more than a language or a constraint can be");
+    if (bytes.size() > kLargestFile)
+      throw Error("[read] " + path + " is larger than 1 GiB, more than a language or a constraint can be");
   }
   if (in.bad()) throw Error("[read] cannot read " + path + ": " + std::strerror(errno));
   return bytes;

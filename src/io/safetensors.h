@@ -1,5 +1,5 @@
-// The safetensors layout: eight bytes of header length, a JSON header, raw little-endian tensors. Files are written beside
-// their place and renamed into it, so a reader sees the old file or the new one, never a part.
+// The safetensors layout: eight bytes of header length, a JSON header, raw little-endian tensors. Files are written
+// beside their place and renamed into it, so a reader sees the old file or the new one, never a part.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 namespace regccrf {
 
 struct Tensor {
-  std::string dtype;                // "I32", "U8", "F32", "F64"
+  std::string dtype;  // "I32", "U8", "F32", "F64"
   std::vector<std::int64_t> shape;
-  std::string bytes;                // row-major, little-endian
+  std::string bytes;  // row-major, little-endian
 };
 
 struct Safetensors {
@@ -38,7 +38,8 @@ struct SafetensorsView {
 std::string encode_safetensors(const Safetensors& file);
 Safetensors decode_safetensors(std::string_view bytes, const std::string& path);
 
-// Large elements come first, so that every tensor lies where its elements are aligned. A file is the header, then the tensors.
+// Large elements come first, so that every tensor lies where its elements are aligned. A file is the header, then the
+// tensors.
 struct SafetensorsPieces {
   std::string header;
   std::vector<std::string_view> tensors;

@@ -1,8 +1,9 @@
 // The algebra of automata, by OpenFst.
 //
 // OpenFst's eager constructions cannot be stopped, so those that explode are used in their delayed form and copied out
-// state by state, asking the budget on the way (expand). Its Disambiguate has no delayed form: its one explosive stage, a
-// determinisation that keeps apart states without a common future, is run delayed first, to see whether it stays small.
+// state by state, asking the budget on the way (expand). Its Disambiguate has no delayed form: its one explosive stage,
+// a determinisation that keeps apart states without a common future, is run delayed first, to see whether it stays
+// small.
 #include "language/algebra.h"
 
 #include <fst/determinize.h>
@@ -29,7 +30,8 @@ namespace regccrf {
 void make_errors_survivable() { FLAGS_fst_error_fatal = false; }
 
 void check_fst(const fst::Fst<fst::StdArc>& fst, const char* operation) {
-  if (fst.Properties(fst::kError, false)) throw Error("[" + std::string(operation) + "] the automata engine reports an error");
+  if (fst.Properties(fst::kError, false))
+    throw Error("[" + std::string(operation) + "] the automata engine reports an error");
 }
 
 Fst to_fst(const Automaton& automaton) {
@@ -103,8 +105,8 @@ fst::CacheOptions visit_once() {
 }
 
 // Merges states that cannot be told apart looking forward (or backward): classes are split by what their states' arcs
-// carry into which classes, until no class splits. OpenFst's Minimize is for deterministic automata; on others it merges
-// states that differ. Gives the automaton back as it is where the splitting takes too many rounds.
+// carry into which classes, until no class splits. OpenFst's Minimize is for deterministic automata; on others it
+// merges states that differ. Gives the automaton back as it is where the splitting takes too many rounds.
 Automaton merged(const Automaton& automaton, bool forward) {
   const std::size_t states = automaton.accepting.size(), most_steps = 50'000'000;
   std::vector<std::vector<std::pair<Label, State>>> arcs(states);
@@ -206,9 +208,7 @@ Automaton codeterministic(const Automaton& automaton, const Budget& budget) {
   return from_fst(reversed(minimized(reversed(to_fst(automaton)), budget)));
 }
 
-Automaton reduce(const Automaton& automaton) {
-  return merged(merged(automaton, /*forward=*/true), /*forward=*/false);
-}
+Automaton reduce(const Automaton& automaton) { return merged(merged(automaton, /*forward=*/true), /*forward=*/false); }
 
 Automaton intersect(const Automaton& x, const Automaton& y, const Budget& budget) {
   const Fst fx = label_sorted(x), fy = label_sorted(y);
@@ -237,10 +237,12 @@ void check_can_be_disambiguated(const Automaton& automaton) {
   const State most_states = 1'000;  // the common-future relation is a square of this
   const std::int64_t most_pairs = 10'000'000;
   if (automaton.states() > most_states) {
-    throw LimitError("[disambiguate] works on at most 1000 states, and there are " + std::to_string(automaton.states()));
+    throw LimitError("[disambiguate] works on at most 1000 states, and there are " +
+                     std::to_string(automaton.states()));
   }
   if (const std::int64_t pairs = pairs_of_arcs(automaton); pairs > most_pairs) {
-    throw LimitError("[disambiguate] works on at most 10,000,000 pairs of arcs with equal labels, and there are " + std::to_string(pairs));
+    throw LimitError("[disambiguate] works on at most 10,000,000 pairs of arcs with equal labels, and there are " +
+                     std::to_string(pairs));
   }
 }
 

@@ -2,8 +2,8 @@
 // accepts a sequence.
 //
 // Unambiguity. In a trimmed automaton, a sequence has two accepting paths iff two paths part somewhere (one state, one
-// label, two targets), go on side by side under equal labels, and then meet again or both end in accepting states. So it
-// is enough to walk forward over the unordered pairs of different states that such a parting reaches.
+// label, two targets), go on side by side under equal labels, and then meet again or both end in accepting states. So
+// it is enough to walk forward over the unordered pairs of different states that such a parting reaches.
 #include "automaton.h"
 
 #include <algorithm>
@@ -41,15 +41,17 @@ void normalize(Automaton& automaton, int labels) {
   const State states = automaton.states();
   const auto bad = [](const std::string& what) { throw Error("[automaton] " + what); };
   if (automaton.start < 0 || automaton.start >= states) {
-    bad("the start state is " + std::to_string(automaton.start) + ", and there are " + std::to_string(states) + " states");
+    bad("the start state is " + std::to_string(automaton.start) + ", and there are " + std::to_string(states) +
+        " states");
   }
   for (const Arc& arc : automaton.arcs) {
     if (arc.from < 0 || arc.from >= states || arc.to < 0 || arc.to >= states) {
-      bad("an arc goes from state " + std::to_string(arc.from) + " to state " + std::to_string(arc.to) + ", and there are " +
-          std::to_string(states) + " states");
+      bad("an arc goes from state " + std::to_string(arc.from) + " to state " + std::to_string(arc.to) +
+          ", and there are " + std::to_string(states) + " states");
     }
     if (arc.label < 0 || arc.label >= labels) {
-      bad("an arc has label number " + std::to_string(arc.label) + ", and there are " + std::to_string(labels) + " labels");
+      bad("an arc has label number " + std::to_string(arc.label) + ", and there are " + std::to_string(labels) +
+          " labels");
     }
   }
   std::sort(automaton.arcs.begin(), automaton.arcs.end());
@@ -77,7 +79,8 @@ std::optional<bool> test_unambiguous(const Automaton& automaton, std::int64_t mo
   std::vector<std::pair<State, State>> open;
   const auto visit = [&](State x, State y) {
     if (x > y) std::swap(x, y);
-    if (seen.insert((static_cast<std::uint64_t>(x) << 32) | static_cast<std::uint32_t>(y)).second) open.emplace_back(x, y);
+    if (seen.insert((static_cast<std::uint64_t>(x) << 32) | static_cast<std::uint32_t>(y)).second)
+      open.emplace_back(x, y);
   };
 
   for (std::size_t i = 0; i < automaton.arcs.size(); ++i) {  // partings

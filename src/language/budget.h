@@ -20,16 +20,14 @@ struct Budget {
   Clock::time_point deadline;
 
   Budget(std::int64_t most_states, std::int64_t most_arcs, double most_seconds)
-      : states(most_states),
-        arcs(most_arcs),
-        seconds(most_seconds),
-        deadline(deadline_after(most_seconds)) {}
+      : states(most_states), arcs(most_arcs), seconds(most_seconds), deadline(deadline_after(most_seconds)) {}
 
   // The clock counts nanoseconds in 64 bits: a limit of many years is none.
   static Clock::time_point deadline_after(double seconds) {
     if (std::isnan(seconds)) throw Error("[limits] the limit of seconds is not a number");
     if (seconds > 1e9) return Clock::time_point::max();
-    return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::max(seconds, 0.0)));
+    return Clock::now() +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::max(seconds, 0.0)));
   }
 
   // The same clock, fewer states: for a construction that only pays off when it stays small.

@@ -2,8 +2,8 @@
 //
 // A regular expression becomes its position (Glushkov) automaton: one state per place where a label set is written, and
 // an arc wherever one place can follow another. It has no epsilon, is linear in the expression's length, and is
-// unambiguous whenever the expression is. Intersections and differences are built by the algebra first and then take part
-// as a piece with many places.
+// unambiguous whenever the expression is. Intersections and differences are built by the algebra first and then take
+// part as a piece with many places.
 #include "language/build.h"
 
 #include <algorithm>
@@ -68,8 +68,10 @@ class Builder {
 
   Piece piece(const Expr& expr) {
     switch (expr.kind) {
-      case Kind::kNothing: return {};
-      case Kind::kEmpty: return {true, {}, {}};
+      case Kind::kNothing:
+        return {};
+      case Kind::kEmpty:
+        return {true, {}, {}};
       case Kind::kOneOf: {
         const State state = new_state();
         return {false, {{&expr.labels, state}}, {state}};
@@ -89,8 +91,10 @@ class Builder {
         }
         return result;
       }
-      case Kind::kRepeat: return repeated(expr);
-      default: return embedded(expr.kind == Kind::kAutomaton ? *expr.automaton : by_algebra(expr));
+      case Kind::kRepeat:
+        return repeated(expr);
+      default:
+        return embedded(expr.kind == Kind::kAutomaton ? *expr.automaton : by_algebra(expr));
     }
   }
 
@@ -174,7 +178,8 @@ class Builder {
     for (std::size_t i = 1; i < expr.parts.size(); ++i) {
       budget_.check_time("build");  // a pattern may have any number of small intersections
       const Automaton other = build(*expr.parts[i], budget_);
-      result = expr.kind == Kind::kMinus ? difference(result, other, budget_) : reduce(intersect(result, other, budget_));
+      result =
+          expr.kind == Kind::kMinus ? difference(result, other, budget_) : reduce(intersect(result, other, budget_));
     }
     return reduce(result);
   }

@@ -1,8 +1,8 @@
 // The built-in templates, as expressions.
 //
-// Where X is one label of a set, each is written as an unambiguous regular expression: the sequence is cut at its Xs, and N
-// is everything else. Where X is a longer pattern, an occurrence is a piece of the sequence, and the definition is by
-// complement: at_most(n, X) is "no n + 1 occurrences one behind the other".
+// Where X is one label of a set, each is written as an unambiguous regular expression: the sequence is cut at its Xs,
+// and N is everything else. Where X is a longer pattern, an occurrence is a piece of the sequence, and the definition
+// is by complement: at_most(n, X) is "no n + 1 occurrences one behind the other".
 #include "language/builtins.h"
 
 #include <algorithm>
@@ -17,12 +17,16 @@ constexpr std::uint32_t kMany = Expr::kUnbounded;
 
 bool one_label(const ExprPtr& x) { return x->kind == Expr::Kind::kOneOf; }
 
-ExprPtr any_label(const Arguments& in) { return all_sequences(in.labels)->parts.empty() ? nothing() : all_sequences(in.labels)->parts[0]; }
+ExprPtr any_label(const Arguments& in) {
+  return all_sequences(in.labels)->parts.empty() ? nothing() : all_sequences(in.labels)->parts[0];
+}
 
 ExprPtr none_of(const Arguments& in, const std::vector<ExprPtr>& sets) {
   std::vector<Label> rest;
   for (Label a = 0; a < in.labels; ++a) {
-    const auto holds = [a](const ExprPtr& set) { return std::binary_search(set->labels.begin(), set->labels.end(), a); };
+    const auto holds = [a](const ExprPtr& set) {
+      return std::binary_search(set->labels.begin(), set->labels.end(), a);
+    };
     if (std::none_of(sets.begin(), sets.end(), holds)) rest.push_back(a);
   }
   return one_of(std::move(rest));
@@ -52,7 +56,8 @@ ExprPtr at_most(std::uint32_t n, const ExprPtr& x, const Arguments& in) {
 
 ExprPtr apply_bio(const Arguments& in) {
   std::vector<ExprPtr> options = {in.label("O")};
-  for (const std::string& type : in.set) options.push_back(concat({in.label("B-" + type), star(in.label("I-" + type))}));
+  for (const std::string& type : in.set)
+    options.push_back(concat({in.label("B-" + type), star(in.label("I-" + type))}));
   return star(unite(std::move(options)));
 }
 
@@ -92,7 +97,8 @@ ExprPtr apply_ordered(const Arguments& in) {
   std::vector<ExprPtr> wrong;
   for (std::size_t later = 1; later < in.patterns.size(); ++later) {
     for (std::size_t earlier = 0; earlier < later; ++earlier) {
-      wrong.push_back(concat({everything(in), in.patterns[later], everything(in), in.patterns[earlier], everything(in)}));
+      wrong.push_back(
+          concat({everything(in), in.patterns[later], everything(in), in.patterns[earlier], everything(in)}));
     }
   }
   return complement(unite(std::move(wrong)), in.labels);
@@ -121,7 +127,8 @@ const Builtin kBuiltins[] = {
 }  // namespace
 
 const Builtin* find_builtin(std::string_view name) {
-  const auto* it = std::find_if(std::begin(kBuiltins), std::end(kBuiltins), [&](const Builtin& b) { return b.name == name; });
+  const auto* it =
+      std::find_if(std::begin(kBuiltins), std::end(kBuiltins), [&](const Builtin& b) { return b.name == name; });
   return it == std::end(kBuiltins) ? nullptr : it;
 }
 

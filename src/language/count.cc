@@ -1,8 +1,9 @@
 // Counting, drawing and listing.
 //
-// In an unambiguous automaton, sequences are accepting paths. So they are counted by one pass over the arcs per position
-// (exact integers, GMP), and drawn uniformly by walking forward with each arc taken in proportion to the number of ways
-// to finish behind it. The drawing keeps those numbers as logarithms in double: one per state and position.
+// In an unambiguous automaton, sequences are accepting paths. So they are counted by one pass over the arcs per
+// position (exact integers, GMP), and drawn uniformly by walking forward with each arc taken in proportion to the
+// number of ways to finish behind it. The drawing keeps those numbers as logarithms in double: one per state and
+// position.
 #include "language/count.h"
 
 #include <gmp.h>
@@ -123,7 +124,8 @@ std::vector<std::vector<Label>> random_sequences(const Automaton& automaton, std
   return result;
 }
 
-std::vector<std::vector<Label>> list_sequences(const Automaton& automaton, std::size_t length, std::size_t most, const Budget& budget) {
+std::vector<std::vector<Label>> list_sequences(const Automaton& automaton, std::size_t length, std::size_t most,
+                                               const Budget& budget) {
   check_room("enumerate", length, automaton.accepting.size() / 8 / sizeof(Label));
   // can[n][q]: acceptance is reachable from q in exactly n steps
   std::vector<std::vector<bool>> can(length + 1, std::vector<bool>(automaton.accepting.size()));
@@ -147,7 +149,8 @@ std::vector<std::vector<Label>> list_sequences(const Automaton& automaton, std::
     Level level;
     for (State q : states) {
       for (std::int64_t i = begin[q]; i < begin[q + 1]; ++i) {
-        if (can[left - 1][automaton.arcs[i].to]) level.steps.emplace_back(automaton.arcs[i].label, automaton.arcs[i].to);
+        if (can[left - 1][automaton.arcs[i].to])
+          level.steps.emplace_back(automaton.arcs[i].label, automaton.arcs[i].to);
       }
     }
     std::sort(level.steps.begin(), level.steps.end());

@@ -17,7 +17,8 @@ std::vector<std::vector<Label>> random_sequences(const Automaton& unambiguous, s
                                                  std::uint64_t seed, const Budget& budget);
 
 // Any trimmed automaton will do for these two.
-std::vector<std::vector<Label>> list_sequences(const Automaton& automaton, std::size_t length, std::size_t most, const Budget& budget);
+std::vector<std::vector<Label>> list_sequences(const Automaton& automaton, std::size_t length, std::size_t most,
+                                               const Budget& budget);
 bool has_longer(const Automaton& automaton, std::size_t length);  // some sequence is longer than this
 
 }  // namespace regccrf

@@ -1,8 +1,8 @@
 // Syntax tree → expression.
 //
-// A word in a pattern is looked up in this order: a name bound by a quantifier or a template's parameter, a definition of
-// the file, a label. Arguments of templates are expanded where they are used, in the scope they were written in, so that
-// `ARG0` may be a part of labels (`B-{r}`) without being one.
+// A word in a pattern is looked up in this order: a name bound by a quantifier or a template's parameter, a definition
+// of the file, a label. Arguments of templates are expanded where they are used, in the scope they were written in, so
+// that `ARG0` may be a part of labels (`B-{r}`) without being one.
 //
 // Where the alphabet is not declared, the text is expanded twice: once to see which labels it mentions, once for real.
 #include "language/expand.h"
@@ -22,7 +22,7 @@ constexpr int kDeepestCalls = 200;
 constexpr int kDeepestNesting = 1'000;  // an unoptimised build needs some 4 KB of stack for each
 constexpr std::int64_t kMostSteps = 4'000'000;
 constexpr std::size_t kLongestLabel = 1'000'000;  // characters
-constexpr int kFewLabels = 12;  // an error lists them
+constexpr int kFewLabels = 12;                    // an error lists them
 
 // A name's meaning in one scope: a text (quantifiers), or an argument with the scope it was written in (templates).
 struct Scope {
@@ -55,7 +55,8 @@ class Expander {
   // Every part that is written out is paid for here, at the price of the memory that it takes.
   void step(const Place& place, std::int64_t parts = 1) {
     steps_ += parts;
-    if (steps_ > kMostSteps) fail_at(place, "the pattern is too large: more than 4,000,000 parts once it is written out");
+    if (steps_ > kMostSteps)
+      fail_at(place, "the pattern is too large: more than 4,000,000 parts once it is written out");
   }
 
   void step_for_labels(const Place& place, std::int64_t copies = 1) { step(place, copies * (1 + label_count() / 16)); }
@@ -90,8 +91,10 @@ class Expander {
       hint = "labels are whole words, separated by spaces:";
       for (const std::string& piece : pieces) hint += " " + piece;
     } else if ((behind == '*' || behind == '+' || behind == '?') && begins_a_label(name)) {
-      hint = std::string(1, behind) + " repeats the label before it and does not stand for other characters; for all labels that begin alike, "
-             "write: any r in {…}: " + name + "{r}";
+      hint = std::string(1, behind) +
+             " repeats the label before it and does not stand for other characters; for all labels that begin alike, "
+             "write: any r in {…}: " +
+             name + "{r}";
     }
     if (labels_->size() <= kFewLabels) {
       hint += hint.empty() ? "the labels are:" : "\n  the labels are:";
@@ -105,7 +108,8 @@ class Expander {
 
   bool begins_a_label(const std::string& name) const {
     const std::vector<std::string>& names = labels_->names();
-    return std::any_of(names.begin(), names.end(), [&](const std::string& label) { return label.compare(0, name.size(), name) == 0; });
+    return std::any_of(names.begin(), names.end(),
+                       [&](const std::string& label) { return label.compare(0, name.size(), name) == 0; });
   }
 
   // `name` as a run of known labels, for those who write BIO for B I O.
@@ -189,7 +193,8 @@ class Expander {
       std::vector<std::string> choices = {piece.text};
       if (piece.is_name) {
         const bool is_set = !find(scope, piece.text) && set_definition(piece.text);
-        choices = is_set ? set_named(piece.text, word.place, scope) : std::vector<std::string>{value(piece.text, word.place, scope)};
+        choices = is_set ? set_named(piece.text, word.place, scope)
+                         : std::vector<std::string>{value(piece.text, word.place, scope)};
       }
       std::vector<std::string> longer;
       for (const std::string& start : result) {
@@ -223,7 +228,8 @@ class Expander {
   }
 
   [[noreturn]] void no_such_set(const std::string& name, const Place& place) const {
-    if (module_.definitions.count(name)) fail_at(place, name + " is a pattern, and a set is needed", "a set is written {A B C}");
+    if (module_.definitions.count(name))
+      fail_at(place, name + " is a pattern, and a set is needed", "a set is written {A B C}");
     std::vector<std::string> known;
     for (const auto& [defined, definition] : module_.definitions) {
       if (definition.is_set) known.push_back(defined);
@@ -242,7 +248,8 @@ class Expander {
     const Piece& piece = argument.word.pieces[0];
     if (!piece.is_name) return set_named(piece.text, argument.place, scope);
     if (const Scope* bound = find(scope, piece.text)) return {text_of(*bound, argument.place)};
-    return set_definition(piece.text) ? set_named(piece.text, argument.place, scope) : std::vector<std::string>{piece.text};
+    return set_definition(piece.text) ? set_named(piece.text, argument.place, scope)
+                                      : std::vector<std::string>{piece.text};
   }
 
   // --- patterns -----------------------------------------------------------------------------------------------------
@@ -250,21 +257,35 @@ class Expander {
     using Kind = Syntax::Kind;
     step(syntax.place);
     const Nested nested(nesting_);
-    if (nesting_ > kDeepestNesting) fail_at(syntax.place, "nested too deeply once it is written out", "write the pattern flatter");
+    if (nesting_ > kDeepestNesting)
+      fail_at(syntax.place, "nested too deeply once it is written out", "write the pattern flatter");
     switch (syntax.kind) {
-      case Kind::kWord: return word(syntax.word, scope);
-      case Kind::kAny: return one_of(all_but({}, syntax.place));
-      case Kind::kOneOf: return one_of(members(syntax, scope));
-      case Kind::kNoneOf: return one_of(all_but(members(syntax, scope), syntax.place));
-      case Kind::kEmpty: return empty_sequence();
-      case Kind::kConcat: return concat(parts(syntax, scope));
-      case Kind::kUnion: return unite(parts(syntax, scope));
-      case Kind::kIntersect: return intersect(parts(syntax, scope));
-      case Kind::kNot: return negated(syntax, scope);
-      case Kind::kRepeat: return repeated(syntax, scope);
-      case Kind::kQuantifier: return quantifier(syntax, scope);
-      case Kind::kCall: return call(syntax, scope);
-      case Kind::kSet: fail_at(syntax.place, "a set stands only after = and in", "one label of several is [A B C]");
+      case Kind::kWord:
+        return word(syntax.word, scope);
+      case Kind::kAny:
+        return one_of(all_but({}, syntax.place));
+      case Kind::kOneOf:
+        return one_of(members(syntax, scope));
+      case Kind::kNoneOf:
+        return one_of(all_but(members(syntax, scope), syntax.place));
+      case Kind::kEmpty:
+        return empty_sequence();
+      case Kind::kConcat:
+        return concat(parts(syntax, scope));
+      case Kind::kUnion:
+        return unite(parts(syntax, scope));
+      case Kind::kIntersect:
+        return intersect(parts(syntax, scope));
+      case Kind::kNot:
+        return negated(syntax, scope);
+      case Kind::kRepeat:
+        return repeated(syntax, scope);
+      case Kind::kQuantifier:
+        return quantifier(syntax, scope);
+      case Kind::kCall:
+        return call(syntax, scope);
+      case Kind::kSet:
+        fail_at(syntax.place, "a set stands only after = and in", "one label of several is [A B C]");
     }
     return nothing();
   }
@@ -315,9 +336,11 @@ class Expander {
     const auto it = module_.definitions.find(name);
     if (it == module_.definitions.end()) return label(name, word);
     if (it->second.is_set) {
-      fail_at(word.place, name + " is a set, and a pattern is needed", "one of its elements as a label is: any x in " + name + ": x");
+      fail_at(word.place, name + " is a set, and a pattern is needed",
+              "one of its elements as a label is: any x in " + name + ": x");
     }
-    if (it->second.is_template) fail_at(word.place, name + " is a template", "it needs arguments: " + usage(it->second));
+    if (it->second.is_template)
+      fail_at(word.place, name + " is a template", "it needs arguments: " + usage(it->second));
     return named_pattern(it->second);
   }
 
@@ -395,13 +418,17 @@ class Expander {
   static bool has_part(const std::string& text, const std::string& name) {
     const std::size_t at = text.find(name), end = at + name.size();
     const auto divides = [&](std::size_t i) { return text[i] == '-' || text[i] == '_'; };
-    return at != std::string::npos && text != name && (at == 0 || divides(at - 1)) && (end == text.size() || divides(end));
+    return at != std::string::npos && text != name && (at == 0 || divides(at - 1)) &&
+           (end == text.size() || divides(end));
   }
 
   static void check_count(const Syntax& syntax, std::size_t wanted, const std::string& how) {
     if (syntax.parts.size() == wanted) return;
-    fail_at(syntax.place, syntax.word.pieces[0].text + " takes " + std::to_string(wanted) + (wanted == 1 ? " argument" : " arguments") + ", and " +
-                              std::to_string(syntax.parts.size()) + (syntax.parts.size() == 1 ? " is given" : " are given"), "usage: " + how);
+    fail_at(syntax.place,
+            syntax.word.pieces[0].text + " takes " + std::to_string(wanted) +
+                (wanted == 1 ? " argument" : " arguments") + ", and " + std::to_string(syntax.parts.size()) +
+                (syntax.parts.size() == 1 ? " is given" : " are given"),
+            "usage: " + how);
   }
 
   ExprPtr apply(const Builtin& builtin, const Syntax& syntax, const Scope* scope) {
@@ -420,8 +447,12 @@ class Expander {
         in.number = number(*syntax.parts[0], scope, builtin);
         first_pattern = 1;
         break;
-      case Signature::kPattern: check_count(syntax, 1, builtin.usage); break;
-      case Signature::kTwoPatterns: check_count(syntax, 2, builtin.usage); break;
+      case Signature::kPattern:
+        check_count(syntax, 1, builtin.usage);
+        break;
+      case Signature::kTwoPatterns:
+        check_count(syntax, 2, builtin.usage);
+        break;
       case Signature::kManyPatterns:
         if (syntax.parts.size() < 2) check_count(syntax, 2, builtin.usage);
         break;
@@ -429,13 +460,15 @@ class Expander {
     for (std::size_t i = first_pattern; i < syntax.parts.size(); ++i) {
       in.patterns.push_back(pattern(*syntax.parts[i], scope));
       if (in.patterns.back()->nullable) {
-        fail_at(syntax.parts[i]->place, std::string("this can be the empty sequence, which ") + builtin.name + " cannot look for",
+        fail_at(syntax.parts[i]->place,
+                std::string("this can be the empty sequence, which ") + builtin.name + " cannot look for",
                 std::string("usage: ") + builtin.usage + ", where X is a label or a pattern of at least one");
       }
     }
     in.labels = label_count();
     const auto patterns = static_cast<std::int64_t>(in.patterns.size());
-    for (std::int64_t i = 0; i < patterns; ++i) step_for_labels(syntax.place, patterns);  // ordered() takes them two by two
+    for (std::int64_t i = 0; i < patterns; ++i)
+      step_for_labels(syntax.place, patterns);  // ordered() takes them two by two
     return builtin.apply(in);
   }
 
@@ -459,7 +492,8 @@ class Expander {
   struct Entered {
     Entered(Expander& expander, const Definition& definition) : owner(expander), name(definition.name) {
       if (definition.is_template ? owner.depth_ >= kDeepestCalls : !owner.open_names_.insert(name).second) {
-        const std::string or_else = definition.is_template ? ", or calls are nested more than " + std::to_string(kDeepestCalls) + " deep" : "";
+        const std::string or_else =
+            definition.is_template ? ", or calls are nested more than " + std::to_string(kDeepestCalls) + " deep" : "";
         fail_at(definition.place, name + " is defined by itself" + or_else, "repetition is written with * or {n,m}");
       }
       counted = true;
@@ -490,10 +524,12 @@ class Expander {
 
 void check_names(const Module& module) {
   for (const auto& [name, definition] : module.definitions) {
-    if (definition.is_template && find_builtin(name)) fail_at(definition.place, name + " is built in", "give the template another name");
+    if (definition.is_template && find_builtin(name))
+      fail_at(definition.place, name + " is built in", "give the template another name");
     const bool reserved = name == "language" || name == "labels";
     if (reserved && definition.is_template) fail_at(definition.place, name + " cannot have parameters");
-    if (name == "labels" && !definition.is_set) fail_at(definition.place, "labels must be a set", "labels = {O B-PER I-PER}");
+    if (name == "labels" && !definition.is_set)
+      fail_at(definition.place, "labels must be a set", "labels = {O B-PER I-PER}");
     if (name == "language" && definition.is_set) {
       fail_at(definition.place, "language must be a pattern, and this is a set", "one label of several is [A B C]");
     }
@@ -522,7 +558,8 @@ Expanded expand(const Module& module, const std::optional<Labels>& given) {
   if (labels && given) {
     for (const std::string& name : labels->names()) {
       if (!given->find(name)) {
-        fail_at(module.definitions.at("labels").place, "the declared label " + name + " is not among the labels that were given");
+        fail_at(module.definitions.at("labels").place,
+                "the declared label " + name + " is not among the labels that were given");
       }
     }
   }

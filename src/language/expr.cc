@@ -27,8 +27,10 @@ std::int64_t saturate(std::int64_t n) { return std::min(n, kMostPositions); }
 
 std::int64_t count_positions(const Expr& expr) {
   switch (expr.kind) {
-    case Kind::kOneOf: return 1;
-    case Kind::kAutomaton: return expr.automaton->states();
+    case Kind::kOneOf:
+      return 1;
+    case Kind::kAutomaton:
+      return expr.automaton->states();
     case Kind::kRepeat: {
       const std::int64_t copies = expr.most == Expr::kUnbounded ? std::max<std::int64_t>(1, expr.least) : expr.most;
       const std::int64_t each = expr.parts[0]->positions;
@@ -45,15 +47,22 @@ std::int64_t count_positions(const Expr& expr) {
 bool is_nullable(const Expr& expr) {
   const auto part = [](const ExprPtr& p) { return p->nullable; };
   switch (expr.kind) {
-    case Kind::kEmpty: return true;
+    case Kind::kEmpty:
+      return true;
     case Kind::kNothing:
-    case Kind::kOneOf: return false;
-    case Kind::kUnion: return std::any_of(expr.parts.begin(), expr.parts.end(), part);
+    case Kind::kOneOf:
+      return false;
+    case Kind::kUnion:
+      return std::any_of(expr.parts.begin(), expr.parts.end(), part);
     case Kind::kConcat:
-    case Kind::kIntersect: return std::all_of(expr.parts.begin(), expr.parts.end(), part);
-    case Kind::kRepeat: return expr.least == 0 || expr.parts[0]->nullable;
-    case Kind::kMinus: return expr.parts[0]->nullable && !expr.parts[1]->nullable;
-    case Kind::kAutomaton: return expr.automaton->accepting[expr.automaton->start];
+    case Kind::kIntersect:
+      return std::all_of(expr.parts.begin(), expr.parts.end(), part);
+    case Kind::kRepeat:
+      return expr.least == 0 || expr.parts[0]->nullable;
+    case Kind::kMinus:
+      return expr.parts[0]->nullable && !expr.parts[1]->nullable;
+    case Kind::kAutomaton:
+      return expr.automaton->accepting[expr.automaton->start];
   }
   return false;
 }
@@ -94,7 +103,8 @@ std::vector<ExprPtr> flattened(Kind kind, const std::vector<ExprPtr>& parts) {
       flat.push_back(part);
     }
     if (flat.size() > kMostParts) {
-      throw LimitError("[language] the pattern has more than " + std::to_string(kMostParts) + " parts once it is written out");
+      throw LimitError("[language] the pattern has more than " + std::to_string(kMostParts) +
+                       " parts once it is written out");
     }
   }
   return flat;
@@ -207,19 +217,32 @@ namespace {
 
 // Rebuilds an expression from its leaves, visiting each shared part once.
 template <class Leaf, class Inner>
-ExprPtr rebuild(const ExprPtr& expr, std::unordered_map<const Expr*, ExprPtr>& done, const Leaf& leaf, const Inner& order) {
+ExprPtr rebuild(const ExprPtr& expr, std::unordered_map<const Expr*, ExprPtr>& done, const Leaf& leaf,
+                const Inner& order) {
   if (const auto it = done.find(expr.get()); it != done.end()) return it->second;
   std::vector<ExprPtr> parts;
   for (const ExprPtr& part : expr->parts) parts.push_back(rebuild(part, done, leaf, order));
   order(*expr, parts);
   ExprPtr result;
   switch (expr->kind) {
-    case Kind::kConcat: result = concat(std::move(parts)); break;
-    case Kind::kUnion: result = unite(std::move(parts)); break;
-    case Kind::kRepeat: result = repeat(parts[0], expr->least, expr->most); break;
-    case Kind::kIntersect: result = intersect(std::move(parts)); break;
-    case Kind::kMinus: result = minus(parts[0], parts[1]); break;
-    default: result = leaf(expr); break;
+    case Kind::kConcat:
+      result = concat(std::move(parts));
+      break;
+    case Kind::kUnion:
+      result = unite(std::move(parts));
+      break;
+    case Kind::kRepeat:
+      result = repeat(parts[0], expr->least, expr->most);
+      break;
+    case Kind::kIntersect:
+      result = intersect(std::move(parts));
+      break;
+    case Kind::kMinus:
+      result = minus(parts[0], parts[1]);
+      break;
+    default:
+      result = leaf(expr);
+      break;
   }
   return done[expr.get()] = result;
 }

@@ -1,6 +1,7 @@
-// Expr: a language as an expression over label sets, with all names, templates and quantifiers gone. Immutable and shared,
-// so languages are cheap values. Build it with the functions below: they keep it flat and free of duplicates, which is
-// what lets readable patterns stay unambiguous (a quantifier's union may repeat an alternative; an intersection an operand).
+// Expr: a language as an expression over label sets, with all names, templates and quantifiers gone. Immutable and
+// shared, so languages are cheap values. Build it with the functions below: they keep it flat and free of duplicates,
+// which is what lets readable patterns stay unambiguous (a quantifier's union may repeat an alternative; an
+// intersection an operand).
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,8 @@ struct Expr {
   std::shared_ptr<const Automaton> automaton;
 
   std::uint64_t hash = 0;
-  bool nullable = false;     // holds the empty sequence
-  int depth = 1;             // nesting; functions that recurse rely on its bound
+  bool nullable = false;       // holds the empty sequence
+  int depth = 1;               // nesting; functions that recurse rely on its bound
   std::int64_t positions = 0;  // labels that the written-out expression has, saturating
 };
 

@@ -1,8 +1,8 @@
 // OpenFst's binary files, read by OpenFst itself.
 //
 // Its reader believes what a file says: a wrong count makes it allocate without end, a wrong state number makes its
-// algorithms crash, and it reports on stderr. So the file's skeleton (header, symbol table, one count per state) is walked
-// first against the file's real size, and the arcs are checked before any algorithm sees them.
+// algorithms crash, and it reports on stderr. So the file's skeleton (header, symbol table, one count per state) is
+// walked first against the file's real size, and the arcs are checked before any algorithm sees them.
 #include "language/fst_file.h"
 
 #include <fst/symbol-table.h>
@@ -21,7 +21,9 @@ namespace {
 constexpr std::int32_t kFstMagic = 2125659606;
 constexpr std::int32_t kSymbolsMagic = 2125658996;
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why) { throw Error("[load] " + path + ": " + why); }
+[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+  throw Error("[load] " + path + ": " + why);
+}
 
 // Walks over the bytes of a file without believing it.
 class Walker {
@@ -30,7 +32,9 @@ class Walker {
 
   std::size_t left() const { return bytes_.size() - at_; }
   void skip(std::uint64_t n) {
-    if (n > left()) refuse(path_, "the file is cut short, or damaged: " + std::to_string(n) + " bytes are missing at byte " + std::to_string(at_));
+    if (n > left())
+      refuse(path_, "the file is cut short, or damaged: " + std::to_string(n) + " bytes are missing at byte " +
+                        std::to_string(at_));
     at_ += n;
   }
   template <class T>
@@ -60,7 +64,8 @@ void walk_symbols(Walker& walker, const std::string& path) {
   walker.take_string();
   walker.take<std::int64_t>();
   const auto size = walker.take<std::int64_t>();
-  if (size < 0 || static_cast<std::uint64_t>(size) > walker.left() / 12) refuse(path, "damaged: its symbol table is larger than the file");
+  if (size < 0 || static_cast<std::uint64_t>(size) > walker.left() / 12)
+    refuse(path, "damaged: its symbol table is larger than the file");
   for (std::int64_t i = 0; i < size; ++i) {
     walker.take_string();
     walker.take<std::int64_t>();
@@ -71,8 +76,10 @@ void walk(const std::string& bytes, const std::string& path, const Budget& budge
   Walker walker(bytes, path);
   walker.take<std::int32_t>();
   const std::string type = walker.take_string(), arc_type = walker.take_string();
-  if (type != "vector") refuse(path, "an OpenFst file of type '" + type + "'; convert it with fstconvert --fst_type=vector");
-  if (arc_type != "standard") refuse(path, "an OpenFst file with arcs of type '" + arc_type + "'; convert it with fstmap --map_type=to_standard");
+  if (type != "vector")
+    refuse(path, "an OpenFst file of type '" + type + "'; convert it with fstconvert --fst_type=vector");
+  if (arc_type != "standard")
+    refuse(path, "an OpenFst file with arcs of type '" + arc_type + "'; convert it with fstmap --map_type=to_standard");
   walker.take<std::int32_t>();  // version
   const auto flags = walker.take<std::int32_t>();
   walker.skip(8);  // properties
@@ -86,12 +93,16 @@ void walk(const std::string& bytes, const std::string& path, const Budget& budge
   while (states < 0 ? walker.left() > 0 : seen < states) {
     walker.skip(4);  // final weight
     const auto arcs = walker.take<std::int64_t>();
-    if (arcs < 0 || static_cast<std::uint64_t>(arcs) > walker.left() / 16) refuse(path, "the file is cut short, or damaged: state " + std::to_string(seen) + " claims " + std::to_string(arcs) + " arcs");
+    if (arcs < 0 || static_cast<std::uint64_t>(arcs) > walker.left() / 16)
+      refuse(path, "the file is cut short, or damaged: state " + std::to_string(seen) + " claims " +
+                       std::to_string(arcs) + " arcs");
     walker.skip(static_cast<std::uint64_t>(arcs) * 16);
     all_arcs += arcs;
     budget.check_size("load", ++seen, all_arcs);
   }
-  if (start < -1 || start >= seen) refuse(path, "damaged: the start state is " + std::to_string(start) + ", and there are " + std::to_string(seen) + " states");
+  if (start < -1 || start >= seen)
+    refuse(path, "damaged: the start state is " + std::to_string(start) + ", and there are " + std::to_string(seen) +
+                     " states");
 }
 
 // OpenFst reports on std::cerr what we report as an Error; while this lives, std::cerr swallows it.
@@ -111,15 +122,21 @@ void check_is_unweighted_acceptor(const Fst& fst, const std::string& path) {
   for (State q = 0; q < states; ++q) {
     const Weight final = fst.Final(q);
     if (final != Weight::Zero() && final != Weight::One()) {
-      refuse(path, "the automaton has weights (final weight of state " + std::to_string(q) + "); a constraint is unweighted. Remove them with fstmap --map_type=rmweight");
+      refuse(path, "the automaton has weights (final weight of state " + std::to_string(q) +
+                       "); a constraint is unweighted. Remove them with fstmap --map_type=rmweight");
     }
     for (fst::ArcIterator<Fst> arcs(fst, q); !arcs.Done(); arcs.Next()) {
       const fst::StdArc& arc = arcs.Value();
       const std::string where = " (an arc of state " + std::to_string(q) + ")";
-      if (arc.nextstate < 0 || arc.nextstate >= states) refuse(path, "damaged: an arc of state " + std::to_string(q) + " goes to state " + std::to_string(arc.nextstate) + " of " + std::to_string(states));
+      if (arc.nextstate < 0 || arc.nextstate >= states)
+        refuse(path, "damaged: an arc of state " + std::to_string(q) + " goes to state " +
+                         std::to_string(arc.nextstate) + " of " + std::to_string(states));
       if (arc.ilabel < 0 || arc.olabel < 0) refuse(path, "damaged: negative label" + where);
-      if (arc.ilabel != arc.olabel) refuse(path, "a transducer: input and output labels differ" + where + "; take one side with fstproject");
-      if (arc.weight != Weight::One()) refuse(path, "the automaton has weights" + where + "; a constraint is unweighted. Remove them with fstmap --map_type=rmweight");
+      if (arc.ilabel != arc.olabel)
+        refuse(path, "a transducer: input and output labels differ" + where + "; take one side with fstproject");
+      if (arc.weight != Weight::One())
+        refuse(path, "the automaton has weights" + where +
+                         "; a constraint is unweighted. Remove them with fstmap --map_type=rmweight");
     }
   }
 }
@@ -138,7 +155,8 @@ bool looks_like_fst(const std::string& bytes) {
   return magic == kFstMagic;
 }
 
-NamedAutomaton decode_fst(const std::string& bytes, const Symbols& given, const std::string& path, const Budget& budget) {
+NamedAutomaton decode_fst(const std::string& bytes, const Symbols& given, const std::string& path,
+                          const Budget& budget) {
   make_errors_survivable();
   if (!looks_like_fst(bytes)) refuse(path, "not an OpenFst file");
   walk(bytes, path, budget);
@@ -177,7 +195,8 @@ fst::SymbolTable symbol_table(const char* name, const std::vector<std::string>& 
   fst::SymbolTable table(name);
   table.AddSymbol("<eps>", 0);
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == "<eps>") throw Error("[write] the label '<eps>' cannot be written: it is OpenFst's name for epsilon; rename the label");
+    if (names[i] == "<eps>")
+      throw Error("[write] the label '<eps>' cannot be written: it is OpenFst's name for epsilon; rename the label");
     table.AddSymbol(names[i], static_cast<std::int64_t>(i) + 1);
   }
   return table;
@@ -198,9 +217,11 @@ std::string encode_weighted(const WeightedFst& in) {
   fst::VectorFst<AnyArc> fst;
   fst.AddStates(static_cast<std::size_t>(in.states));
   fst.SetStart(in.start);
-  for (const auto& [state, weight] : in.final) fst.SetFinal(state, AnyWeight(static_cast<typename AnyWeight::ValueType>(weight)));
+  for (const auto& [state, weight] : in.final)
+    fst.SetFinal(state, AnyWeight(static_cast<typename AnyWeight::ValueType>(weight)));
   for (const WeightedFst::Arc& arc : in.arcs) {
-    fst.AddArc(arc.from, AnyArc(arc.input, arc.output, AnyWeight(static_cast<typename AnyWeight::ValueType>(arc.weight)), arc.to));
+    fst.AddArc(arc.from, AnyArc(arc.input, arc.output,
+                                AnyWeight(static_cast<typename AnyWeight::ValueType>(arc.weight)), arc.to));
   }
   return written(fst, symbol_table("inputs", in.input_names), symbol_table("bigrams", in.output_names));
 }

@@ -19,8 +19,10 @@ struct NamedAutomaton {
 };
 
 bool looks_like_fst(const std::string& bytes);
-// An unweighted acceptor, with epsilon or without. `symbols` stands in for a missing table; `path` appears in errors only.
-NamedAutomaton decode_fst(const std::string& bytes, const Symbols& symbols, const std::string& path, const Budget& budget);
+// An unweighted acceptor, with epsilon or without. `symbols` stands in for a missing table; `path` appears in errors
+// only.
+NamedAutomaton decode_fst(const std::string& bytes, const Symbols& symbols, const std::string& path,
+                          const Budget& budget);
 std::string encode_fst(const Automaton& automaton, const std::vector<std::string>& names);
 
 // A transducer with weights, for writing. Symbol 0 is epsilon; names are of symbols 1, 2, ….

@@ -1,5 +1,5 @@
-// The Language value: an expression over labels, and the automata that questions about it need, built when first asked for
-// and kept.
+// The Language value: an expression over labels, and the automata that questions about it need, built when first asked
+// for and kept.
 #include "regccrf/language.h"
 
 #include <algorithm>
@@ -47,7 +47,9 @@ ExprPtr expr_over(const Language& language, const Labels& labels) {
   return relabelled(language.impl().expr, labels.ids(language.labels().names()));
 }
 
-std::string with_ending(std::size_t n, const char* word) { return std::to_string(n) + " " + word + (n == 1 ? "" : "s"); }
+std::string with_ending(std::size_t n, const char* word) {
+  return std::to_string(n) + " " + word + (n == 1 ? "" : "s");
+}
 
 }  // namespace
 
@@ -91,7 +93,9 @@ Language Language::from_automaton(Automaton automaton, const Labels& labels) {
   return Language(make_impl(labels, automaton_expr(std::make_shared<const Automaton>(trim(automaton)))));
 }
 
-Language Language::everything(const Labels& labels) { return Language(make_impl(labels, all_sequences(labels.size()))); }
+Language Language::everything(const Labels& labels) {
+  return Language(make_impl(labels, all_sequences(labels.size())));
+}
 Language Language::nothing(const Labels& labels) { return Language(make_impl(labels, regccrf::nothing())); }
 
 Language Language::sequence(std::span<const std::string> names, const Labels& labels) {
@@ -129,7 +133,8 @@ Language Language::reverse() const { return Language(make_impl(labels(), reverse
 
 Language Language::repeat(std::uint32_t least, std::optional<std::uint32_t> most) const {
   if (most && *most < least) {
-    throw Error("[repeat] the repetition {" + std::to_string(least) + "," + std::to_string(*most) + "} is impossible: the smaller bound comes first");
+    throw Error("[repeat] the repetition {" + std::to_string(least) + "," + std::to_string(*most) +
+                "} is impossible: the smaller bound comes first");
   }
   return Language(make_impl(labels(), regccrf::repeat(impl_->expr, least, most.value_or(Expr::kUnbounded))));
 }
@@ -147,7 +152,8 @@ bool Language::empty(const Limits& limits) const { return accepts_nothing(automa
 
 bool Language::equals(const Language& other, const Limits& limits) const {
   const Labels labels = joined(this->labels(), other.labels());
-  return equivalent(with_labels(labels).automaton(limits), other.with_labels(labels).automaton(limits), budget_of(limits));
+  return equivalent(with_labels(labels).automaton(limits), other.with_labels(labels).automaton(limits),
+                    budget_of(limits));
 }
 
 bool Language::includes(const Language& other, const Limits& limits) const { return (other - *this).empty(limits); }
@@ -184,7 +190,8 @@ std::string Language::count(std::size_t length, const Limits& limits) const {
   return count_sequences(impl_->cheapest(budget).automaton, length, budget);
 }
 
-std::vector<std::vector<Label>> Language::random(std::size_t length, std::size_t many, std::uint64_t seed, const Limits& limits) const {
+std::vector<std::vector<Label>> Language::random(std::size_t length, std::size_t many, std::uint64_t seed,
+                                                 const Limits& limits) const {
   const Budget budget = budget_of(limits);
   const std::optional<std::vector<Label>> shortest_one = shortest(limits);
   if (!shortest_one) throw Error("[random] the language is empty: no label sequence is legal");
@@ -202,13 +209,15 @@ std::vector<std::vector<Label>> Language::enumerate(std::size_t most, const Limi
   std::vector<std::vector<Label>> result;
   if (accepts_nothing(a)) return result;
   for (std::size_t length = 0; result.size() < most; ++length) {
-    for (auto& sequence : list_sequences(a, length, most - result.size(), budget)) result.push_back(std::move(sequence));
+    for (auto& sequence : list_sequences(a, length, most - result.size(), budget))
+      result.push_back(std::move(sequence));
     if (!has_longer(a, length)) break;
   }
   return result;
 }
 
-std::vector<std::vector<Label>> Language::enumerate_length(std::size_t length, std::size_t most, const Limits& limits) const {
+std::vector<std::vector<Label>> Language::enumerate_length(std::size_t length, std::size_t most,
+                                                           const Limits& limits) const {
   return list_sequences(automaton(limits), length, most, budget_of(limits));
 }
 
@@ -216,14 +225,17 @@ bool is_unambiguous(const Automaton& automaton, const Limits& limits) {
   const std::int64_t most_pairs = limits.states * 100;
   const std::optional<bool> answer = test_unambiguous(trim(automaton), most_pairs);
   if (!answer) {
-    throw LimitError("[is_unambiguous] needs more than " + std::to_string(most_pairs) + " pairs of states; raise Limits::states");
+    throw LimitError("[is_unambiguous] needs more than " + std::to_string(most_pairs) +
+                     " pairs of states; raise Limits::states");
   }
   return *answer;
 }
 
 namespace {
 
-Symbols symbols_from(const std::string& path) { return path.empty() ? Symbols() : decode_symbols(read_file(path), path); }
+Symbols symbols_from(const std::string& path) {
+  return path.empty() ? Symbols() : decode_symbols(read_file(path), path);
+}
 
 }  // namespace
 

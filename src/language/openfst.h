@@ -1,5 +1,5 @@
-// Between Automaton and OpenFst's VectorFst. Only the files that speak to OpenFst include this; they are compiled as C++17.
-// Label a is OpenFst label a + 1, since 0 is its epsilon. Weights are all One or Zero.
+// Between Automaton and OpenFst's VectorFst. Only the files that speak to OpenFst include this; they are compiled as
+// C++17. Label a is OpenFst label a + 1, since 0 is its epsilon. Weights are all One or Zero.
 #pragma once
 
 #include <fst/arcsort.h>

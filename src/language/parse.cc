@@ -1,5 +1,5 @@
-// Text → syntax tree. A recursive-descent parser without a separate lexer, since what a character means depends on where
-// it stands: `{` opens a repetition, a substitution or a set.
+// Text → syntax tree. A recursive-descent parser without a separate lexer, since what a character means depends on
+// where it stands: `{` opens a repetition, a substitution or a set.
 //
 //   union      := intersect ('|' intersect)*
 //   intersect  := concat ('&' concat)*
@@ -22,10 +22,10 @@
 namespace regccrf {
 namespace {
 
-constexpr std::size_t kDeepest = 500;          // nesting of groups, calls and quantifiers
+constexpr std::size_t kDeepest = 500;  // nesting of groups, calls and quantifiers
 constexpr std::size_t kDeepestInclude = 50;
-constexpr std::size_t kMostIncludes = 1'000;    // in all: files that include others twice would double at each level
-constexpr std::size_t kMostParameters = 100;    // of a template
+constexpr std::size_t kMostIncludes = 1'000;  // in all: files that include others twice would double at each level
+constexpr std::size_t kMostParameters = 100;  // of a template
 constexpr std::uint32_t kMostRepeats = 1'000'000;
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -65,7 +65,9 @@ class Parser {
  private:
   // --- characters ---------------------------------------------------------------------------------------------------
   Place here() const { return {source_, pos_}; }
-  [[noreturn]] void fail(const std::string& message, const std::string& hint = "") const { fail_at(here(), message, hint); }
+  [[noreturn]] void fail(const std::string& message, const std::string& hint = "") const {
+    fail_at(here(), message, hint);
+  }
 
   // The next character, or 0 where the text or the current definition ends.
   char peek() {
@@ -142,8 +144,9 @@ class Parser {
     definition.pattern = whole_pattern();
     add(std::move(definition));
     if (pos_ >= text_.size()) return;
-    const std::string how = word_in_front("include") ? "a file is included by its path in quotes: include \"spans.lang\""
-                                                     : "a text with definitions holds nothing else";
+    const std::string how = word_in_front("include")
+                                ? "a file is included by its path in quotes: include \"spans.lang\""
+                                : "a text with definitions holds nothing else";
     fail_at({source_, 0}, "expected a definition, `name = …`", how);
   }
 
@@ -157,7 +160,8 @@ class Parser {
     if (c == ',') fail("unexpected ,", "labels are separated by spaces");
     if (c == ':') fail("unexpected :", "a quantifier is written: any r in {A B}: B-{r}");
     if (c == ';') fail("unexpected ;", "a definition ends where the next one starts");
-    fail("unexpected " + std::string(1, c), c == ']' ? "there is no [ for it" : "a label with this character in it is written in quotes");
+    fail("unexpected " + std::string(1, c),
+         c == ']' ? "there is no [ for it" : "a label with this character in it is written in quotes");
   }
 
   std::string new_name(const char* what) {
@@ -196,7 +200,8 @@ class Parser {
       if (std::find(definition.parameters.begin(), definition.parameters.end(), name) != definition.parameters.end()) {
         fail("the parameter " + name + " is there twice");
       }
-      if (definition.parameters.size() == kMostParameters) fail("a template has at most " + std::to_string(kMostParameters) + " parameters");
+      if (definition.parameters.size() == kMostParameters)
+        fail("a template has at most " + std::to_string(kMostParameters) + " parameters");
       definition.parameters.push_back(name);
     } while (next() == ',' && ++pos_);
     expect(')', "or , after a parameter");
@@ -208,12 +213,14 @@ class Parser {
     const bool included_default = it != module_.definitions.end() && (name == "language" || name == "labels") &&
                                   it->second.place.source != source_;
     if (it != module_.definitions.end() && !included_default) {
-      fail_at(definition.place, name + " is defined twice", "the first definition is in " + it->second.place.source->name);
+      fail_at(definition.place, name + " is defined twice",
+              "the first definition is in " + it->second.place.source->name);
     }
     module_.definitions[name] = std::move(definition);
   }
 
-  // Definitions of the other file come as if they stood here. Its `language` is known by the file's name without ending.
+  // Definitions of the other file come as if they stood here. Its `language` is known by the file's name without
+  // ending.
   void include() {
     starts_definition_here_ = false;
     const Place place = here();
@@ -224,7 +231,8 @@ class Parser {
     namespace fs = std::filesystem;
     const fs::path path = (fs::path(source_->name).parent_path() / path_word.pieces[0].text).lexically_normal();
     const std::string name = path.string();
-    if (std::find(includes_.open.begin(), includes_.open.end(), name) != includes_.open.end()) fail_at(place, name + " includes itself");
+    if (std::find(includes_.open.begin(), includes_.open.end(), name) != includes_.open.end())
+      fail_at(place, name + " includes itself");
     if (includes_.open.size() >= kDeepestInclude) fail_at(place, "includes are nested more than 50 deep");
     if (++includes_.count > kMostIncludes) fail_at(place, "more than 1000 files are included in all");
     auto source = std::make_shared<Source>();
@@ -268,7 +276,8 @@ class Parser {
   }
 
   SyntaxPtr union_of() {
-    if (++depth_ > kDeepest) fail("nested more than " + std::to_string(kDeepest) + " deep", "name a part of it, and use the name");
+    if (++depth_ > kDeepest)
+      fail("nested more than " + std::to_string(kDeepest) + " deep", "name a part of it, and use the name");
     SyntaxPtr result = list_of(Syntax::Kind::kUnion, '|', [this] { return intersection(); });
     --depth_;
     return result;
@@ -278,7 +287,9 @@ class Parser {
     return list_of(Syntax::Kind::kIntersect, '&', [this] { return concatenation(); });
   }
 
-  bool starts_item(char c) const { return c == '(' || c == '[' || c == '.' || c == '"' || c == '!' || is_label_character(c); }
+  bool starts_item(char c) const {
+    return c == '(' || c == '[' || c == '.' || c == '"' || c == '!' || is_label_character(c);
+  }
 
   SyntaxPtr concatenation() {
     auto list = node(Syntax::Kind::kConcat);
@@ -296,7 +307,8 @@ class Parser {
   [[noreturn]] void nothing_here() {
     const char c = peek();
     const bool repetition = c == '*' || c == '+' || c == '?' || (c == '{' && is_digit(at(pos_ + 1)));
-    if (repetition) fail("nothing to repeat before " + std::string(1, c), "a label that contains it is written in quotes");
+    if (repetition)
+      fail("nothing to repeat before " + std::string(1, c), "a label that contains it is written in quotes");
     if (c == '=') fail("unexpected =", "a definition, `name = …`, starts in column 1");
     if (c == ',') fail("unexpected ,", "labels are separated by spaces");
     fail("expected a label, ( or [" + found(), "an empty alternative is written ()");
@@ -349,7 +361,8 @@ class Parser {
     if (next() != '}') fail("expected } after the repetition's bounds" + found(), "it is written {n}, {n,} or {n,m}");
     ++pos_;
     if (result.most < result.least) {
-      fail_at(open, "the repetition {" + std::to_string(result.least) + "," + std::to_string(result.most) + "} is impossible",
+      fail_at(open,
+              "the repetition {" + std::to_string(result.least) + "," + std::to_string(result.most) + "} is impossible",
               "the smaller bound comes first");
     }
     return result;
@@ -363,7 +376,8 @@ class Parser {
       value = std::min<std::uint64_t>(value * 10 + static_cast<std::uint64_t>(text_[pos_] - '0'), kMostRepeats + 1);
       ++pos_;
     }
-    if (value > kMostRepeats) fail_at({source_, begin}, "a repetition's bound is at most " + std::to_string(kMostRepeats));
+    if (value > kMostRepeats)
+      fail_at({source_, begin}, "a repetition's bound is at most " + std::to_string(kMostRepeats));
     return static_cast<std::uint32_t>(value);
   }
 
@@ -395,7 +409,8 @@ class Parser {
     SyntaxPtr inner = union_of();
     if (next() != ')') {
       if (peek() == 0) fail_at(open, "this ( is never closed");
-      fail("expected ) or |" + found(), peek() == ',' ? "labels are separated by spaces; a call has no space before its (" : "");
+      fail("expected ) or |" + found(),
+           peek() == ',' ? "labels are separated by spaces; a call has no space before its (" : "");
     }
     ++pos_;
     return inner;
@@ -413,7 +428,8 @@ class Parser {
       if (c == ']') break;
       if (c == 0) fail_at(open, "this [ is never closed");
       if (c != '"' && c != '{' && !is_label_character(c)) {
-        fail("unexpected " + std::string(1, c) + " between [ and ]", "labels are separated by spaces; one that has this character in it is written in quotes");
+        fail("unexpected " + std::string(1, c) + " between [ and ]",
+             "labels are separated by spaces; one that has this character in it is written in quotes");
       }
       result->members.push_back(c == '"' ? quoted() : word());
     }
@@ -424,7 +440,8 @@ class Parser {
 
   // A run of label characters and {name} substitutions.
   Word word() {
-    if (at(pos_) == '{' && is_digit(at(pos_ + 1))) fail("there is nothing to repeat here", "a repetition stands in a pattern, directly behind its item");
+    if (at(pos_) == '{' && is_digit(at(pos_ + 1)))
+      fail("there is nothing to repeat here", "a repetition stands in a pattern, directly behind its item");
     Word result;
     result.place = here();
     while (true) {
@@ -436,7 +453,8 @@ class Parser {
       if (at(pos_) != '{' || is_digit(at(pos_ + 1))) break;
       result.pieces.push_back(substitution());
     }
-    if (result.pieces.empty()) fail("unexpected {", "{name} substitutes a bound name; a label with { in it is written in quotes");
+    if (result.pieces.empty())
+      fail("unexpected {", "{name} substitutes a bound name; a label with { in it is written in quotes");
     result.end = pos_;
     return result;
   }
@@ -449,7 +467,8 @@ class Parser {
     const std::string name(text_.substr(pos_, end - pos_));
     pos_ = end;
     if (name.empty() || next() != '}') {
-      fail_at(open, "expected {name} here", "{name} in a label substitutes a bound name; sets stand only after = and in");
+      fail_at(open, "expected {name} here",
+              "{name} in a label substitutes a bound name; sets stand only after = and in");
     }
     ++pos_;
     return {true, name};
@@ -463,7 +482,8 @@ class Parser {
     for (++pos_; at(pos_) != '"'; ++pos_) {
       if (pos_ >= text_.size() || text_[pos_] == '\n') fail_at(result.place, "this \" is never closed");
       const bool escape = text_[pos_] == '\\';
-      if (escape && at(pos_ + 1) != '"' && at(pos_ + 1) != '\\') fail("unknown escape", "inside quotes, \\\" and \\\\ are the escapes");
+      if (escape && at(pos_ + 1) != '"' && at(pos_ + 1) != '\\')
+        fail("unknown escape", "inside quotes, \\\" and \\\\ are the escapes");
       if (escape) ++pos_;
       text.push_back(text_[pos_]);
     }
@@ -477,8 +497,10 @@ class Parser {
   // `any x in` or `all x in`; alone, any and all are labels.
   bool quantifier_ahead() const {
     if (!word_at("any") && !word_at("all")) return false;
-    const std::size_t name = end_of_blanks(end_of_word(pos_)), name_end = end_of_word(name), in = end_of_blanks(name_end);
-    return name > pos_ + 3 && name_end > name && in > name_end && text_.substr(in, 2) == "in" && !is_label_character(at(in + 2));
+    const std::size_t name = end_of_blanks(end_of_word(pos_)), name_end = end_of_word(name),
+                      in = end_of_blanks(name_end);
+    return name > pos_ + 3 && name_end > name && in > name_end && text_.substr(in, 2) == "in" &&
+           !is_label_character(at(in + 2));
   }
 
   SyntaxPtr quantifier() {
@@ -488,7 +510,8 @@ class Parser {
     result->word.place = here();
     result->word.pieces.push_back({false, new_name("a name")});
     pos_ = end_of_word(end_of_blanks(pos_));
-    if (next() != '{' && !is_label_character(peek())) fail("expected a set after in" + found(), "a set is a name or {A B C}");
+    if (next() != '{' && !is_label_character(peek()))
+      fail("expected a set after in" + found(), "a set is a name or {A B C}");
     result->set = set();
     expect(':', "after the set of a quantifier", "as in: any r in roles: B-{r}");
     result->parts.push_back(union_of());
@@ -526,7 +549,8 @@ class Parser {
       if (c == '}') break;
       if (c == 0) fail_at(open, "this { is never closed");
       if (c != '"' && c != '{' && !is_label_character(c)) {
-        fail("unexpected " + std::string(1, c) + " in a set", "elements are separated by spaces; one that has this character in it is written in quotes");
+        fail("unexpected " + std::string(1, c) + " in a set",
+             "elements are separated by spaces; one that has this character in it is written in quotes");
       }
       SetSyntax::Item item;
       item.word = c == '"' ? quoted() : word();
@@ -538,7 +562,8 @@ class Parser {
   SyntaxPtr call(std::unique_ptr<Syntax> result) {
     result->kind = Syntax::Kind::kCall;
     if (!result->word.plain()) {
-      fail_at(result->word.place, "a label followed directly by ( is read as a call", "for a concatenation put a space before the (");
+      fail_at(result->word.place, "a label followed directly by ( is read as a call",
+              "for a concatenation put a space before the (");
     }
     ++pos_;
     if (next() == ')') {

@@ -8,7 +8,11 @@ namespace regccrf {
 
 std::size_t utf8_length(std::string_view text, std::size_t i) {
   const unsigned char lead = static_cast<unsigned char>(text[i]);
-  std::size_t length = lead < 0x80 ? 1 : lead >= 0xc2 && lead < 0xe0 ? 2 : (lead & 0xf0) == 0xe0 ? 3 : lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
+  std::size_t length = lead < 0x80                   ? 1
+                       : lead >= 0xc2 && lead < 0xe0 ? 2
+                       : (lead & 0xf0) == 0xe0       ? 3
+                       : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                     : 0;
   if (length == 0 || i + length > text.size()) return 0;
   for (std::size_t k = 1; k < length; ++k) {
     if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return 0;
@@ -24,7 +28,8 @@ void check_text(const std::shared_ptr<const Source>& source) {
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = utf8_length(text, i);
     if (length == 0) fail_at({source, i}, "this byte is not valid UTF-8", "save the file as UTF-8");
-    const bool control = static_cast<unsigned char>(text[i]) < ' ' && std::string_view(" \t\r\n").find(text[i]) == std::string_view::npos;
+    const bool control = static_cast<unsigned char>(text[i]) < ' ' &&
+                         std::string_view(" \t\r\n").find(text[i]) == std::string_view::npos;
     if (control || text[i] == '\x7f') fail_at({source, i}, "unexpected control character");
     i += length;
   }
@@ -52,8 +57,8 @@ void fail_at(const Place& place, const std::string& message, const std::string& 
     if (i >= from) caret += text[i] == '\t' ? '\t' : ' ';
   }
   if (!shown.empty() && shown.back() == '\r') shown.pop_back();
-  throw Error(place.source->name + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + message + "\n  " + shown + "\n  " +
-              caret + "^" + (hint.empty() ? "" : "\n  " + hint));
+  throw Error(place.source->name + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + message + "\n  " +
+              shown + "\n  " + caret + "^" + (hint.empty() ? "" : "\n  " + hint));
 }
 
 }  // namespace regccrf

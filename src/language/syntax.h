@@ -63,7 +63,21 @@ struct Syntax;
 using SyntaxPtr = std::unique_ptr<const Syntax>;
 
 struct Syntax {
-  enum class Kind { kWord, kAny, kOneOf, kNoneOf, kEmpty, kConcat, kUnion, kIntersect, kNot, kRepeat, kQuantifier, kCall, kSet };
+  enum class Kind {
+    kWord,
+    kAny,
+    kOneOf,
+    kNoneOf,
+    kEmpty,
+    kConcat,
+    kUnion,
+    kIntersect,
+    kNot,
+    kRepeat,
+    kQuantifier,
+    kCall,
+    kSet
+  };
 
   Kind kind = Kind::kEmpty;
   Place place;

@@ -4,12 +4,13 @@
 //   positions          the automaton as built, when it is unambiguous already: small for short unambiguous expressions
 //   minimal DFA        deterministic, hence unambiguous
 //   co-deterministic   the reverse of the minimal DFA of the reverse
-//   product            of an intersection's operands, each taken in its cheapest form: a product of unambiguous automata
+//   product            of an intersection's operands, each taken in its cheapest form: a product of unambiguous
+//   automata
 //                      is unambiguous, and may be far smaller than either of the above (BIO spans are cheap backwards,
 //                      counters are cheap forwards)
 //   disambiguation     OpenFst's, where the automaton is small and nothing else worked
-// Each may fail at its limit; that is reported only when all of them do. Once one is in hand, the others are tried with a
-// smaller limit, so that an explosion costs little.
+// Each may fail at its limit; that is reported only when all of them do. Once one is in hand, the others are tried with
+// a smaller limit, so that an explosion costs little.
 #include "language/unambiguous.h"
 
 #include <algorithm>
@@ -24,9 +25,9 @@
 namespace regccrf {
 namespace {
 
-constexpr std::int64_t kMostPairs = 20'000'000;   // of states, for the ambiguity test
-constexpr std::int64_t kTryStates = 20'000;       // for a candidate when another is in hand already
-constexpr std::size_t kMostFlips = 8;             // operands of a product that are tried in another form
+constexpr std::int64_t kMostPairs = 20'000'000;  // of states, for the ambiguity test
+constexpr std::int64_t kTryStates = 20'000;      // for a candidate when another is in hand already
+constexpr std::size_t kMostFlips = 8;            // operands of a product that are tried in another form
 
 // An operand of a product in one of its forms.
 enum class Form { kForward, kBackward, kPositions };
@@ -63,12 +64,15 @@ class Search {
     try {
       return construction();
     } catch (const LimitError& error) {
-      if (std::find(failures_.begin(), failures_.end(), error.what()) == failures_.end()) failures_.push_back(error.what());
+      if (std::find(failures_.begin(), failures_.end(), error.what()) == failures_.end())
+        failures_.push_back(error.what());
       return std::nullopt;
     }
   }
 
-  Budget exploring() const { return best_ ? budget_.at_most_states(std::max(kTryStates, 4 * measure(best_->automaton).nodes)) : budget_; }
+  Budget exploring() const {
+    return best_ ? budget_.at_most_states(std::max(kTryStates, 4 * measure(best_->automaton).nodes)) : budget_;
+  }
 
   void consider(const Automaton& automaton, const std::string& method) {
     if (accepts_nothing(automaton)) throw Error("[compile] the language is empty: no label sequence is legal");
@@ -85,7 +89,8 @@ class Search {
   }
 
   void disambiguation(const Automaton& built) {
-    if (auto result = attempt([&] { return disambiguate(built, budget_); })) consider_if_unambiguous(*result, "disambiguation");
+    if (auto result = attempt([&] { return disambiguate(built, budget_); }))
+      consider_if_unambiguous(*result, "disambiguation");
   }
 
   void products() {

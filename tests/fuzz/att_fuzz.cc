@@ -1,5 +1,5 @@
-// Bytes as AT&T text: all of them as an automaton without a symbol table; and, where a line `%%` divides them, what stands
-// before it as a symbol table for what stands behind it.
+// Bytes as AT&T text: all of them as an automaton without a symbol table; and, where a line `%%` divides them, what
+// stands before it as a symbol table for what stands behind it.
 #include "fuzz.h"
 #include "io/att_file.h"
 #include "language/algebra.h"

@@ -8,7 +8,8 @@ namespace {
 
 Constraint constraint_of(const std::string& bytes) {
   ConstraintFile file = decode_constraint_file(bytes, "file.constraint");
-  return Constraint::from_automaton(std::move(file.automaton), file.labels, std::move(file.method), std::move(file.text));
+  return Constraint::from_automaton(std::move(file.automaton), file.labels, std::move(file.method),
+                                    std::move(file.text));
 }
 
 }  // namespace
@@ -23,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         encode_constraint_file({constraint.automaton(), constraint.labels(), constraint.method(), constraint.text()}));
     require(again.automaton().arcs == constraint.automaton().arcs, "arcs survive saving and loading");
     require(again.labels() == constraint.labels(), "labels survive saving and loading");
-    only_errors([&] { Language::from_automaton(constraint.automaton(), constraint.labels()).count(3, small_limits()); });
+    only_errors(
+        [&] { Language::from_automaton(constraint.automaton(), constraint.labels()).count(3, small_limits()); });
   });
   return 0;
 }

@@ -1,4 +1,5 @@
-// Bytes as a pattern or .lang text: parsed, built, compiled, counted. The language and its compiled constraint must agree.
+// Bytes as a pattern or .lang text: parsed, built, compiled, counted. The language and its compiled constraint must
+// agree.
 #include <algorithm>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// Runs a fuzz target without a fuzzer: every file of its corpus, then a fixed-seed series of mutations of them for a few
-// seconds, so that the ordinary tests have a short run. Usage: replay CORPUS-FOLDER [MUTATIONS]
+// Runs a fuzz target without a fuzzer: every file of its corpus, then a fixed-seed series of mutations of them for a
+// few seconds, so that the ordinary tests have a short run. Usage: replay CORPUS-FOLDER [MUTATIONS]
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -38,8 +38,12 @@ void mutate(std::string& bytes, const std::vector<std::string>& corpus, Generato
     case 0:
       if (at < bytes.size()) bytes[at] = static_cast<char>(random());
       break;
-    case 1: bytes.erase(at, length); break;
-    case 2: bytes.insert(at, bytes.substr(at, length)); break;
+    case 1:
+      bytes.erase(at, length);
+      break;
+    case 2:
+      bytes.insert(at, bytes.substr(at, length));
+      break;
     case 3: {
       const std::string& other = corpus[below(corpus.size(), random)];
       bytes.insert(at, other.substr(below(other.size(), random), 1 + below(32, random)));

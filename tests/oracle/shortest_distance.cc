@@ -33,7 +33,8 @@ std::int64_t paths_of_length(const std::string& path, int length) {
   for (int n = 0; n < length; ++n) {
     next.assign(now.size(), 0);
     for (int q = 0; q < fst->NumStates(); ++q) {
-      for (fst::ArcIterator<fst::StdVectorFst> arcs(*fst, q); !arcs.Done(); arcs.Next()) next[arcs.Value().nextstate] += now[q];
+      for (fst::ArcIterator<fst::StdVectorFst> arcs(*fst, q); !arcs.Done(); arcs.Next())
+        next[arcs.Value().nextstate] += now[q];
     }
     now.swap(next);
   }
