@@ -150,9 +150,12 @@ TEST(Words, BadVectorsAreErrorsThatNameTheLine) {
 }
 
 TEST(Extractor, TextThatIsNoneIsRefused) {
-  for (const char* text : {"", "{}", "[]", R"({"kind":"magic"})", R"({"kind":"words","word":-1,"columns":[]})",
-                           R"({"kind":"words","word":0,"columns":[3000000000]})", R"({"kind":"template","text":""})",
-                           R"({"kind":"template"})"}) {
+  for (const char* text :
+       {"", "{}", "[]", R"({"kind":"magic"})", R"({"kind":"words","word":-1,"columns":[]})",
+        R"({"kind":"words","word":0,"columns":[3000000000]})", R"({"kind":"words","word":0,"columns":[4294967296]})",
+        R"({"kind":"words","word":0,"columns":[162e100]})", R"({"kind":"words","word":1.5,"columns":[]})",
+        R"({"kind":"words","word":0,"columns":{"a":1}})", R"({"kind":"words","word":0,"columns":1})",
+        R"({"kind":"template","text":""})", R"({"kind":"template"})"}) {
     EXPECT_NE(error_of([&] { Extractor::from_text(text); }), "no error") << text;
   }
 }

@@ -10,6 +10,7 @@
 //   first, last, bias                                      place in the sentence; always
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -302,10 +303,18 @@ std::shared_ptr<const Extractor::Impl> word_extractor(const WordFeatures& featur
   return std::make_shared<Words>(features);
 }
 
+// Of a model, in which anything may stand.
+static int column_of(const nlohmann::json& json) {
+  if (!json.is_number_unsigned() || json.get<std::uint64_t>() > INT_MAX)
+    throw Error("[load] the model's extractor is damaged: " + json.dump() + " is no number of a column");
+  return json.get<int>();
+}
+
 std::shared_ptr<const Extractor::Impl> word_extractor(const nlohmann::json& json, const std::string& embeddings) {
   WordFeatures features;
-  features.word = json.at("word").get<int>();
-  features.columns = json.at("columns").get<std::vector<int>>();
+  features.word = column_of(json.at("word"));
+  for (const nlohmann::json& column : json.at("columns").get<std::vector<nlohmann::json>>())
+    features.columns.push_back(column_of(column));
   if (json.contains("lists")) {
     for (const nlohmann::json& list : json["lists"]) {
       features.lists.push_back({list.at("name").get<std::string>(), list.at("words").get<std::vector<std::string>>()});
