@@ -12,6 +12,7 @@
 #include <random>
 #include <thread>
 
+#include "io/safetensors.h"
 #include "regccrf/error.h"
 #include "regccrf/language.h"
 #include "train/features.h"
@@ -202,8 +203,7 @@ TEST(Objective, OfPartsAddsUp) {
   for (std::size_t f = 0; f < w.size(); ++f) EXPECT_NEAR(first[f] + second[f], whole[f], 1e-9);
 }
 
-// --- train()
-// -----------------------------------------------------------------------------------------------------------
+// --- train() --------------------------------------------------------------------------------------------------------
 
 struct Task {
   explicit Task(std::uint64_t seed, Shape s = {60, 12, 3, 20, 4}) : shape(s), names(names_of(s.attributes)) {
@@ -427,6 +427,29 @@ TEST(Train, ACheckpointOfOtherWorkIsRefused) {
   EXPECT_NE(error_of([&] { train(task.training, options); }).find("training data differs"), std::string::npos);
 }
 
+TEST(Train, ADamagedCheckpointIsRefused) {
+  const Task task(12);
+  TrainOptions options;
+  options.checkpoint = temporary("damaged");
+  options.every = 2;
+  options.max_iterations = 5;
+  train(task.training, options);
+  options.resume = true;
+  const std::string good = read_file(options.checkpoint);
+  Random random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::string bad = good;
+    const std::size_t place = random() % good.size();
+    if (good[place] == ' ') continue;  // between header and numbers, where nothing stands
+    bad[place] = static_cast<char>(bad[place] ^ (1 << random() % 8));
+    if (i % 10 == 0) bad.resize(place);
+    write_file(options.checkpoint, bad);
+    EXPECT_NE(error_of([&] { train(task.training, options); }), "") << "byte " << place << " of " << good.size();
+  }
+  write_file(options.checkpoint, good);
+  EXPECT_EQ(error_of([&] { train(task.training, options); }), "");
+}
+
 TEST(Train, SaysWhatIsWrong) {
   Task task(13);
   Training none = task.training;
@@ -443,8 +466,7 @@ TEST(Train, SaysWhatIsWrong) {
   EXPECT_NE(error_of([&] { train(task.training); }).find("no gold"), std::string::npos);
 }
 
-// --- gold outside the language
-// -----------------------------------------------------------------------------------------
+// --- gold outside the language --------------------------------------------------------------------------------------
 
 class OutsideProperty : public testing::TestWithParam<int> {};
 

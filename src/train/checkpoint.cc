@@ -1,6 +1,7 @@
 // Checkpoints: a course's state as a safetensors file, with a fingerprint of what it belongs to. The file is written
-// beside its place and renamed, so that there is always a whole one. What only decides when to stop (max_iterations,
-// tolerance, patience) and the number of threads are not part of the fingerprint: work may go on with others.
+// beside its place and renamed, so that there is always a whole one; a checksum tells one that was damaged later. What
+// only decides when to stop (max_iterations, tolerance, patience) and the number of threads are not part of the
+// fingerprint: work may go on with others.
 #include <bit>
 #include <cstring>
 #include <filesystem>
@@ -16,7 +17,7 @@ static_assert(std::endian::native == std::endian::little, "tensors are written a
 
 namespace {
 
-constexpr const char* kFormat = "regccrf checkpoint 1";
+constexpr const char* kFormat = "regccrf checkpoint 2";
 
 // FNV-1a over eight bytes at a time.
 class Hash {
@@ -78,6 +79,19 @@ std::vector<double> values(const Safetensors& file, const std::string& name, con
   std::vector<double> result(found->second.bytes.size() / sizeof(double));
   if (!result.empty()) std::memcpy(result.data(), found->second.bytes.data(), found->second.bytes.size());
   return result;
+}
+
+// Of all else, so that a file in which a bit has changed is not taken for what was saved.
+std::string checksum(const Safetensors& file) {
+  Hash hash;
+  for (const auto& [key, text] : file.metadata) {
+    if (key != "checksum") hash.add(text.data(), text.size());
+  }
+  for (const auto& [name, tensor] : file.tensors) {
+    hash.add(name.data(), name.size());
+    hash.add(tensor.bytes.data(), tensor.bytes.size());
+  }
+  return hash.text();
 }
 
 // Progress as numbers; a missing development score is NaN.
@@ -154,6 +168,7 @@ void Course::save() const {
   file.tensors["last"] = tensor(pack(state.last));
   file.tensors["counters"] =
       tensor({static_cast<double>(state.iteration), static_cast<double>(state.since_best), state.steps});
+  file.metadata["checksum"] = checksum(file);
   write_file(options_.checkpoint, encode_safetensors(file));
 }
 
@@ -165,6 +180,10 @@ bool Course::load() {
   const auto format = file.metadata.find("format");
   if (format == file.metadata.end() || format->second != kFormat) {
     throw Error("[resume] " + path + " is not a checkpoint of this version (" + kFormat + ")");
+  }
+  const auto sum = file.metadata.find("checksum");
+  if (sum == file.metadata.end() || sum->second != checksum(file)) {
+    throw Error("[resume] " + path + " is damaged: its content is not what was saved. Begin anew without resume");
   }
   std::map<std::string, std::string> mine = fingerprint();
   std::map<std::string, std::string> theirs;
