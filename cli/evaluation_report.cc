@@ -87,8 +87,7 @@ std::string spans_are(SpanScheme scheme) {
   return scheme == SpanScheme::tokens ? "every token is a span\n" : "";
 }
 
-// --- one system
-// ----------------------------------------------------------------------------------------------------------
+// --- one system -----------------------------------------------------------------------------------------------------
 
 std::string of_one(const Report& report) {
   const Evaluation& e = report.systems[0].evaluation;
@@ -118,8 +117,7 @@ std::string of_one(const Report& report) {
   return text + "\n" + spans_are(report.options.scheme) + methods(report, false);
 }
 
-// --- several
-// -------------------------------------------------------------------------------------------------------------
+// --- several --------------------------------------------------------------------------------------------------------
 
 std::string of_several(const Report& report) {
   std::vector<std::vector<std::string>> rows = {{"system", "token accuracy", "F1", "exact sequences"}};
@@ -175,8 +173,7 @@ Json as_json(const System& system, const Report& report) {
   return out;
 }
 
-// --- sequences side by side
-// ------------------------------------------------------------------------------------------------
+// --- sequences side by side -----------------------------------------------------------------------------------------
 
 // How much a sequence tells about the systems: 0 where they agree.
 int interest(const Report& report, std::size_t sequence) {

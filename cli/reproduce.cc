@@ -77,8 +77,7 @@ void head(const Options& options, double seconds) {
               options.setting.learning_rate, options.setting.decay, options.setting.decay_every, seconds);
 }
 
-// --- Figure 2
-// ---------------------------------------------------------------------------------------------------------
+// --- Figure 2 -------------------------------------------------------------------------------------------------------
 
 double closed_form(int k) { return 1 / (1 + std::pow(3.0, -k)); }  // 0.75^k / (0.75^k + 0.25^k)
 double closed_form_nll(int k) {
@@ -146,8 +145,7 @@ int figure2(const Options& options) {
   return 0;
 }
 
-// --- Table 1
-// ----------------------------------------------------------------------------------------------------------
+// --- Table 1 --------------------------------------------------------------------------------------------------------
 
 int table1(const Options& options) {
   const auto begin = std::chrono::steady_clock::now();

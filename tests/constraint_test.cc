@@ -32,8 +32,7 @@ std::vector<double> paths_by_length(const Automaton& automaton, int longest) {
   return result;
 }
 
-// --- choosing the automaton
-// -------------------------------------------------------------------------------------------
+// --- choosing the automaton -----------------------------------------------------------------------------------------
 
 TEST(Compile, FindsThePapersSrlAutomatonFromTheReadableText) {
   const Constraint constraint = compile(Language::load(languages("srl.lang")));
@@ -103,8 +102,7 @@ TEST(Compile, TheSameLanguageAlwaysGivesTheSameAutomaton) {
   EXPECT_EQ(one.automaton().arcs, two.automaton().arcs);
 }
 
-// --- the constraint itself
-// --------------------------------------------------------------------------------------------
+// --- the constraint itself ------------------------------------------------------------------------------------------
 
 TEST(ConstraintValue, RefusesAnAutomatonThatIsNoConstraint) {
   const Labels labels({"A"});
@@ -177,8 +175,7 @@ TEST_F(ConstraintFileTest, AFailedWriteLeavesTheOldFile) {
   EXPECT_EQ(Constraint::load(path_).labels().names(), std::vector<std::string>{"A"});
 }
 
-// --- the layout
-// -------------------------------------------------------------------------------------------------------
+// --- the layout -----------------------------------------------------------------------------------------------------
 
 TEST(Topology, ListsEveryArcFromBothSides) {
   const Constraint constraint = compile(Language::load(languages("srl.lang")));

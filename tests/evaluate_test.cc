@@ -28,8 +28,7 @@ struct Random {
   }
 };
 
-// --- beside conlleval
-// ----------------------------------------------------------------------------------------------------
+// --- beside conlleval -----------------------------------------------------------------------------------------------
 
 // Labels of a scheme, mixed without regard to its rules; some belong to no scheme.
 std::string messy_label(Random& random, int kind) {
@@ -125,8 +124,7 @@ TEST(Evaluate, ReportOfAKnownFile) {
             "              PER: precision:  50.00%; recall: 100.00%; FB1:  66.67  2\n");
 }
 
-// --- beside spans built by hand
-// --------------------------------------------------------------------------------------------
+// --- beside spans built by hand -------------------------------------------------------------------------------------
 
 using Span = std::tuple<std::size_t, std::size_t, std::string>;  // first, last, type
 
@@ -204,8 +202,7 @@ TEST(Evaluate, CountsTokensAsSpans) {
   EXPECT_EQ(e.types.at("b-c"), (SpanCounts{1, 2, 1}));
 }
 
-// --- everything else that is counted
-// ---------------------------------------------------------------------------------------
+// --- everything else that is counted --------------------------------------------------------------------------------
 
 TEST(Evaluate, SequencesAddUpToTheTotal) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
@@ -274,8 +271,7 @@ TEST(Evaluate, NothingIsNoDivisionByZero) {
   EXPECT_EQ(conlleval_report(e), "processed 0 tokens with 0 phrases; found: 0 phrases; correct: 0.\n");
 }
 
-// --- intervals and tests
-// -----------------------------------------------------------------------------------------------------
+// --- intervals and tests --------------------------------------------------------------------------------------------
 
 // One token a sequence, the first `right` of them right.
 Evaluation coin_flips(std::size_t right, std::size_t all) {

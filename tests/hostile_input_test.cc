@@ -62,8 +62,7 @@ std::string chain(int length, const std::string& name, const std::string& first,
   return text;
 }
 
-// --- patterns
-// ---------------------------------------------------------------------------------------------------------
+// --- patterns -------------------------------------------------------------------------------------------------------
 
 TEST(HostilePattern, DeepGroupsAreAnError) {
   EXPECT_SAYS(parse_error(times(100'000, "(")), "nested more than");
@@ -212,8 +211,7 @@ TEST(HostilePattern, ATimeLimitMayBeAnyNumber) {
   with_seconds(-1e300);
 }
 
-// --- files
-// ------------------------------------------------------------------------------------------------------------
+// --- files ----------------------------------------------------------------------------------------------------------
 
 class HostileFile : public testing::Test {
  protected:
@@ -364,8 +362,7 @@ TEST_F(HostileFile, AFolderOrAnEmptyFileIsAnError) {
   EXPECT_NE(error_of([&] { Language::load(write("empty.att", "")); }), "no error");
 }
 
-// --- writing
-// ----------------------------------------------------------------------------------------------------------
+// --- writing --------------------------------------------------------------------------------------------------------
 
 TEST_F(HostileFile, AFullDiskIsAnError) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";

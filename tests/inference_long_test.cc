@@ -36,8 +36,7 @@ Gradient minus_gold(Gradient expected, const std::vector<Label>& gold, int label
   return expected;
 }
 
-// --- the SRL language against tags
-// -------------------------------------------------------------------------------------
+// --- the SRL language against tags ----------------------------------------------------------------------------------
 
 struct SrlCase {
   oracle::Scores scores;
@@ -125,8 +124,7 @@ TYPED_TEST(InferenceLong, SrlSamplesAndKBestAreInTheLanguage) {
   }
 }
 
-// --- long sequences against the dense pass
-// -----------------------------------------------------------------------------
+// --- long sequences against the dense pass --------------------------------------------------------------------------
 
 // An instance and what the dense pass says of it; both precisions read the same.
 struct DenseCase {
@@ -241,8 +239,7 @@ TYPED_TEST(InferenceLong, RandomLanguagesAgreeWithTheDensePass) {
   }
 }
 
-// --- numbers that grow too small
-// ----------------------------------------------------------------------------------------
+// --- numbers that grow too small ------------------------------------------------------------------------------------
 
 // What no sequence can have is not merely unlikely.
 template <class Real>

@@ -253,8 +253,7 @@ TYPED_TEST(InferenceProperty, GoldOutsideTheLanguageIsAnError) {
   EXPECT_GT(outside, 100);
 }
 
-// --- batches
-// -----------------------------------------------------------------------------------------------------------
+// --- batches --------------------------------------------------------------------------------------------------------
 
 // Sequences over several languages, padded and with the time first, some positions masked out. The oracle sees each
 // sequence without its masked positions.
@@ -400,8 +399,7 @@ TYPED_TEST(InferenceProperty, BatchGradientsAreWeightedSums) {
   }
 }
 
-// --- sampling
-// ----------------------------------------------------------------------------------------------------------
+// --- sampling -------------------------------------------------------------------------------------------------------
 
 // Pearson's statistic; cells with an expectation below 5 are pooled. Returns its normal deviate (Wilson–Hilferty).
 double chi_square_deviate(const std::vector<oracle::Real>& probability, const std::vector<int>& observed, int total) {
@@ -471,8 +469,7 @@ TYPED_TEST(InferenceProperty, SamplesDependOnSeedAndIdAlone) {
   for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(both[0][i].labels, one[0][i].labels);
 }
 
-// --- the paper's theory
-// ------------------------------------------------------------------------------------------------
+// --- the paper's theory ---------------------------------------------------------------------------------------------
 
 oracle::Scores midpoint(const oracle::Scores& x, const oracle::Scores& y) {
   oracle::Scores middle = x;

@@ -188,8 +188,7 @@ TEST(Edges, OneLabelAndOneState) {
   EXPECT_EQ(entropy(one, x.view())[0], 0);
 }
 
-// --- layout
-// -----------------------------------------------------------------------------------------------------------------
+// --- layout ---------------------------------------------------------------------------------------------------------
 
 TEST(Layouts, AMaskedPositionIsAsIfItWereAbsent) {
   const Random<double> x(3, 6);
@@ -253,8 +252,7 @@ TEST(Layouts, AnEmptyBatchHasNoAnswers) {
   EXPECT_TRUE(viterbi(spans(), scores).empty());
 }
 
-// --- threads, memory, arithmetic
-// ----------------------------------------------------------------------------------------
+// --- threads, memory, arithmetic ------------------------------------------------------------------------------------
 
 TEST(Threads, DoNotChangeAnAnswer) {
   const int K = 30, B = 40, T = 60;

@@ -28,8 +28,7 @@ bool accepts(const Language& language, const std::string& sequence) {
 
 Language abc(const std::string& pattern) { return Language::parse(pattern, Labels({"A", "B", "C"})); }
 
-// --- patterns
-// ---------------------------------------------------------------------------------------------------------
+// --- patterns -------------------------------------------------------------------------------------------------------
 
 TEST(Pattern, BindsRepetitionThenNotThenConcatenationThenAndThenOr) {
   EXPECT_TRUE(abc("A B*").equals(abc("A (B*)")));
@@ -75,8 +74,7 @@ TEST(Pattern, DigitsAreLabels) {
   EXPECT_FALSE(accepts(gene, "0 1 2 0 1 2 0 1 2"));
 }
 
-// --- .lang files
-// ------------------------------------------------------------------------------------------------------
+// --- .lang files ----------------------------------------------------------------------------------------------------
 
 TEST(LangFile, SetsTemplatesAndQuantifiers) {
   const Language language = Language::parse(
@@ -139,8 +137,7 @@ TEST(LangFile, IncludesBringDefinitionsAndTheirLanguageByName) {
   std::filesystem::remove_all(folder);
 }
 
-// --- built-ins
-// --------------------------------------------------------------------------------------------------------
+// --- built-ins ------------------------------------------------------------------------------------------------------
 
 TEST(BuiltIn, BioAndBioes) {
   const Language bio = Language::parse("s = {X Y}\nlanguage = bio(s)");
@@ -176,8 +173,7 @@ TEST(BuiltIn, LongerPatterns) {
   EXPECT_FALSE(accepts(language, "A B C A B"));
 }
 
-// --- algebra
-// ----------------------------------------------------------------------------------------------------------
+// --- algebra --------------------------------------------------------------------------------------------------------
 
 TEST(Algebra, OperatorsAreThoseOfThePatterns) {
   const Language x = abc("A B*"), y = abc("A* B");
@@ -220,8 +216,7 @@ TEST(Algebra, ASharedLanguageMayBeAskedFromManyThreads) {
   EXPECT_EQ(right, std::vector<int>(4, 1));
 }
 
-// --- counting, drawing, listing
-// ---------------------------------------------------------------------------------------
+// --- counting, drawing, listing -------------------------------------------------------------------------------------
 
 TEST(Count, AgreesWithEnumeration) {
   for (const char* pattern :
@@ -286,8 +281,7 @@ TEST(Random, WorksWhereTheCountsAreFarBeyondDouble) {
   EXPECT_EQ(sequences[0].back(), 0);
 }
 
-// --- limits
-// -----------------------------------------------------------------------------------------------------------
+// --- limits ---------------------------------------------------------------------------------------------------------
 
 TEST(Limits, AnExplosionIsAnErrorThatNamesTheLimit) {
   Limits limits;

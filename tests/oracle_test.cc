@@ -47,8 +47,7 @@ Case random_case(Random& random, AutomatonKind kind, ScoreKind scores, int most_
           random_scores(random, scores, random.between(1, most_length), labels, random.chance(0.5))};
 }
 
-// --- Algorithm 1
-// -------------------------------------------------------------------------------------------------------
+// --- Algorithm 1 ----------------------------------------------------------------------------------------------------
 
 TEST(Algorithm1, HasThePapersSize) {
   const Size size = measure(algorithm1(paper_roles()));
@@ -86,8 +85,7 @@ TEST(Algorithm1, AcceptsExactlyTheLegalSequencesByOnePathEach) {
   }
 }
 
-// --- random automata
-// ---------------------------------------------------------------------------------------------------
+// --- random automata ------------------------------------------------------------------------------------------------
 
 TEST(RandomAutomata, AreTrimmedAndUnambiguous) {
   Random random(1);
@@ -113,8 +111,7 @@ TEST(RandomAutomata, ReverseAcceptsTheReversedSequences) {
   }
 }
 
-// --- enumeration
-// -------------------------------------------------------------------------------------------------------
+// --- enumeration ----------------------------------------------------------------------------------------------------
 
 TEST(Enumeration, KnowsAWorkedExample) {
   Scores scores{2, 2, {1, 2, 0.5, -1}, {0, 0.25, -inf, 3}, {}, {}};
@@ -187,8 +184,7 @@ TEST(Enumeration, GradientsAreDerivatives) {
   }
 }
 
-// --- the dense pass
-// ----------------------------------------------------------------------------------------------------
+// --- the dense pass -------------------------------------------------------------------------------------------------
 
 TEST(Dense, AgreesWithEnumeration) {
   Random random(4);
@@ -220,8 +216,7 @@ TEST(Dense, FollowsForcedPaths) {
   }
 }
 
-// --- tags
-// --------------------------------------------------------------------------------------------------------------
+// --- tags -----------------------------------------------------------------------------------------------------------
 
 template <class R>
 void expect_tags_agree(const Tags& tags, const Case& c, double tolerance) {
@@ -276,8 +271,7 @@ TEST(Tags, SizesAreThePapers) {
   EXPECT_EQ(classes_as_tags(automaton).size(), 1312u);
 }
 
-// --- the matcher
-// -------------------------------------------------------------------------------------------------------
+// --- the matcher ----------------------------------------------------------------------------------------------------
 
 Pattern leaf(Op op, std::vector<Label> labels = {}, int least = 0) { return {op, std::move(labels), {}, least, 0}; }
 

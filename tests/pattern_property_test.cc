@@ -189,8 +189,7 @@ TEST(PatternProperty, RejectionNamesWhereASequenceLeavesTheLanguage) {
   });
 }
 
-// --- operations on languages
-// -------------------------------------------------------------------------------------------
+// --- operations on languages ----------------------------------------------------------------------------------------
 
 void expect_same(const Language& language, const oracle::Domain::Set& matched, const std::string& operation) {
   for (std::size_t w = 0; w < words().size(); ++w) {

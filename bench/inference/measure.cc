@@ -1,7 +1,8 @@
 // Times one task of ours on given scores and prints the answer and the time as JSON; run.py compares it with the
 // others.
-//   measure FOLDER TASK THREADS       FOLDER: constraint, emissions.f32 [B, T, K], transitions.f32 [K, K], gold.i32 [B,
-//   T] measure --peak
+//   measure FOLDER TASK THREADS
+//   measure --peak
+// FOLDER holds constraint, emissions.f32 [B, T, K], transitions.f32 [K, K] and gold.i32 [B, T].
 // Tasks: nll (loss and gradients), log_z, viterbi; nll-dense, log_z-dense, viterbi-dense run the paper's dense
 // construction.
 #include <algorithm>

@@ -104,8 +104,7 @@ void feed_sentence(py::handle sentence, const Extractor& extractor, AttributeSin
   extractor.extract(Sentence::of_rows(rows), sink);
 }
 
-// --- training
-// -----------------------------------------------------------------------------------------------------------
+// --- training -------------------------------------------------------------------------------------------------------
 
 struct Shared {
   Names attributes, labels;
@@ -301,8 +300,7 @@ py::tuple train_model(Data& data, Data* development, const std::optional<Constra
   return py::make_tuple(std::move(trained.model), best);
 }
 
-// --- tagging
-// ------------------------------------------------------------------------------------------------------------
+// --- tagging --------------------------------------------------------------------------------------------------------
 
 struct TagResult {
   std::vector<std::pair<std::vector<Label>, double>> paths;

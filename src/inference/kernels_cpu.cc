@@ -72,8 +72,7 @@ struct MaxPlus {
   }
 };
 
-// --- columns
-// -----------------------------------------------------------------------------------------------------------
+// --- columns --------------------------------------------------------------------------------------------------------
 
 // Where lane `lane` of slot i lies: slot after slot, or wherever the plan's sources say.
 struct Dense {
@@ -145,8 +144,7 @@ HWY_INLINE void column_product(const P* x, Where where, int nx, const P* m, int 
   for (; s < lanes; s += E) column_strip<S, 1>(eight, x, where, s, nx, m, ny, lanes, y);
 }
 
-// --- rows
-// --------------------------------------------------------------------------------------------------------------
+// --- rows -----------------------------------------------------------------------------------------------------------
 
 // y[0 … Vectors · N) with two sums each, so that additions need not wait for each other. nx is even.
 template <class S, int Vectors, class D, class P>
@@ -185,8 +183,7 @@ HWY_INLINE void row_product(const P* x, int nx, const P* m, int ny, P* y) {
   for (; j < ny; j += E) row_tile<S, 1>(eight, x, nx, m + j, ny, y + j);
 }
 
-// --- whole steps
-// ---------------------------------------------------------------------------------------------------------
+// --- whole steps ----------------------------------------------------------------------------------------------------
 
 // body(vector tag, offset) over the lanes of a thin unit.
 template <class P, class Body>
@@ -432,8 +429,7 @@ void BackwardStep(const Plan& plan, const P* transposed, const P* after, P* arri
   run_move<SumProduct>(plan.backward, arrivals, beta);
 }
 
-// --- bigrams
-// -------------------------------------------------------------------------------------------------------------
+// --- bigrams --------------------------------------------------------------------------------------------------------
 
 // E[i][j] of a column group is a vector of 64 bytes: sums over states wait in its lanes until the end.
 template <class P>
@@ -606,8 +602,7 @@ void SumBigrams(const Plan& plan, const P* E, const P* matrix, double weight, do
   }
 }
 
-// --- max-plus, and exp
-// -----------------------------------------------------------------------------------------------------
+// --- max-plus, and exp ----------------------------------------------------------------------------------------------
 
 template <class P>
 Extent<P> MaxStep(const Plan& plan, const P* matrix, const P* exists, const P* h, P shift, const P* before, P* after) {

@@ -67,8 +67,7 @@ bool starts_between(const Tag& before, const Tag& after) {
   return !stands_for_no_span(after.tag) && before.type != after.type;
 }
 
-// --- the pass
-// ----------------------------------------------------------------------------------------------------------
+// --- the pass -------------------------------------------------------------------------------------------------------
 
 class SpanPass {
  public:

@@ -190,8 +190,7 @@ bool matches(const Pattern& pattern, const std::vector<Label>& word) {
   return domain.matches(pattern)[whole];
 }
 
-// --- random patterns
-// ---------------------------------------------------------------------------------------------------
+// --- random patterns ------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -263,8 +262,7 @@ Pattern random_pattern(Random& random, int labels, int depth) {
   return pattern;
 }
 
-// --- the printer
-// -------------------------------------------------------------------------------------------------------
+// --- the printer ----------------------------------------------------------------------------------------------------
 
 namespace {
 
