@@ -28,8 +28,11 @@ def main() -> None:
             clock = found[0].get("nll_us") if found else None
             if isinstance(clock, (int, float)):
                 points.append((i + (n - 1.5) * width, clock / 1000))
-        axes.bar([x for x, _ in points], [y for _, y in points], width, label=name)
+        bars = axes.bar([x for x, _ in points], [y for _, y in points], width, label=name)
+        axes.bar_label(bars, [f"{y:.2g}" if y < 10 else f"{y:.0f}" for _, y in points], fontsize=7, padding=1)
     axes.set_yscale("log")
+    axes.set_ylim(bottom=0.1)
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_xticks(range(len(SIZES)), SIZES)
     axes.set_xlabel("B×T")
     axes.set_ylabel("ms by the clock")
