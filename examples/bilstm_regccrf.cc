@@ -63,7 +63,7 @@ int main() {
   float first = 0, last = 0;
   for (int step = 0; step < 80; ++step) {
     const Batch batch = make_batch(language, 16, 8, random);
-    const torch::Tensor loss = -tagger->crf(tagger->emissions(batch.words), batch.tags, torch::Tensor(), "mean");
+    const torch::Tensor loss = tagger->crf->nll(tagger->emissions(batch.words), batch.tags, torch::Tensor(), "mean");
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();

@@ -60,6 +60,10 @@ TEST(TorchRegCCRF, LogProbIsTheLibrarys) {
                               .layout = {}};
   const double expected = -nll(bio(), scores, std::span<const Label>(gold)).values[0];
   EXPECT_NEAR(crf->log_prob(random_emissions(), kTags, kMask)[0].item<double>(), expected, 1e-12);
+  for (const char* reduction : {"none", "sum", "mean", "token_mean"}) {
+    EXPECT_TRUE(torch::equal(crf->nll(random_emissions(), kTags, kMask, reduction),
+                             -crf->forward(random_emissions(), kTags, kMask, reduction)));
+  }
 }
 
 TEST(TorchRegCCRF, GradientsAreThoseOfFiniteDifferences) {

@@ -188,6 +188,12 @@ class RegCCRFImpl : public ::torch::nn::Module {
                                           : ::torch::tensor(static_cast<double>(tags.numel())));
   }
 
+  // The loss: forward times -1.
+  ::torch::Tensor nll(const ::torch::Tensor& emissions, const ::torch::Tensor& tags, const ::torch::Tensor& mask = {},
+                      const std::string& reduction = "sum") {
+    return -forward(emissions, tags, mask, reduction);
+  }
+
   // tags: label ids, or sets of allowed labels as a bool tensor shaped as the emissions, for gold that is known in
   // part. [B]
   ::torch::Tensor log_prob(const ::torch::Tensor& emissions, const ::torch::Tensor& tags,

@@ -21,33 +21,79 @@ T* at(Address address) {
   return reinterpret_cast<T*>(address);
 }
 
-cuda::Expectation wanted(Address value, Address emissions, Address transitions, Address status, Address gold) {
-  return {at<double>(value), at(emissions), at(transitions), at<cuda::Status>(status), at<const std::int64_t>(gold)};
-}
-
 cuda::Samples samples(std::int32_t count, std::uint64_t seed, double temperature, Address ids, Address labels,
                       Address status) {
   return {count, seed, temperature, at<const std::uint64_t>(ids), at<std::int32_t>(labels), at<cuda::Status>(status)};
 }
 
-cuda::Entropy entropies(Address value, Address emissions, Address transitions, Address status) {
-  return {at<double>(value), at(emissions), at(transitions), at<cuda::Status>(status)};
+// Losses of batches of one shape: the batch without addresses, and how what a loss leaves for its gradients lies in one
+// piece of memory, as _torch_cuda.py says.
+struct Losses {
+  cuda::Batch batch;
+  std::int32_t labels;
+  std::size_t status_at, value_at, counts_at, bigrams_at;  // scale is at 0; of counts and bigrams 0: not wanted
+
+  cuda::Expectation expectation(Address kept, Address gold) const {
+    return {at<double>(kept + value_at), at(counts_at ? kept + counts_at : 0), at(bigrams_at ? kept + bigrams_at : 0),
+            at<cuda::Status>(kept + status_at), at<const std::int64_t>(gold)};
+  }
+  cuda::Entropy entropy(Address kept) const {
+    const cuda::Expectation e = expectation(kept, 0);
+    return {e.value, e.emissions, e.transitions, e.status};
+  }
+};
+
+std::size_t loss_bytes(const Losses& losses, const cuda::DeviceConstraint& constraint, bool entropy, bool gold) {
+  constexpr Address kSomewhere = 256;
+  if (losses.batch.size == 0) return 0;
+  return entropy
+             ? cuda::entropy_bytes(constraint, losses.batch, losses.entropy(kSomewhere))
+             : cuda::expectation_bytes(constraint, losses.batch, losses.expectation(kSomewhere, gold ? kSomewhere : 0));
 }
 
-cuda::Loss loss_of(Address value, Address status, double sign, int reduction, int left_out, int type, Address out,
-                   Address scale, int errors, std::int32_t operation, Address failure, Address numbers) {
-  return {at<const double>(value),
-          at<const cuda::Status>(status),
-          sign,
-          static_cast<cuda::Reduction>(reduction),
-          static_cast<cuda::LeftOut>(left_out),
-          static_cast<cuda::Type>(type),
-          at(out),
-          at<double>(scale),
-          static_cast<cuda::Errors>(errors),
-          operation,
-          at<cuda::Failure>(failure),
-          at<const std::int64_t>(numbers)};
+void compute(const Losses& losses, const cuda::DeviceConstraint& constraint, Address emissions, Address transitions,
+             Address start, Address end, Address mask, Address gold, bool entropy, double sign, int reduction,
+             int left_out, int type, int errors, std::int32_t operation, Address failure, Address numbers, Address out,
+             Address kept, Address memory, std::size_t bytes, Address stream) {
+  cuda::Batch batch = losses.batch;
+  batch.emissions = at(emissions ? emissions : transitions);  // without positions, something that is never read
+  batch.transitions = at(transitions);
+  batch.start = at(start), batch.end = at(end), batch.mask = at<const std::uint8_t>(mask);
+  const cuda::Loss loss{at<const double>(kept + losses.value_at),
+                        at<const cuda::Status>(kept + losses.status_at),
+                        sign,
+                        static_cast<cuda::Reduction>(reduction),
+                        static_cast<cuda::LeftOut>(left_out),
+                        static_cast<cuda::Type>(type),
+                        at(out),
+                        at<double>(kept),
+                        static_cast<cuda::Errors>(errors),
+                        operation,
+                        at<cuda::Failure>(failure),
+                        at<const std::int64_t>(numbers)};
+  const cuda::Memory there{at(memory), bytes};
+  if (!entropy) return cuda::expectation(constraint, batch, losses.expectation(kept, gold), there, at(stream), &loss);
+  cuda::entropy(constraint, batch, losses.entropy(kept), there, at(stream));
+  cuda::reduce(batch.size, loss, at(stream));
+}
+
+void weigh(const Losses& losses, Address weights, std::int64_t stride, int weights_type, Address kept, Address mask,
+           Address emissions, Address transitions, Address start, Address end, Address stream) {
+  cuda::Batch batch = losses.batch;
+  batch.mask = at<const std::uint8_t>(mask);
+  const cuda::Expectation found = losses.expectation(kept, 0);
+  const cuda::Weighing weighing{at(weights),
+                                stride,
+                                static_cast<cuda::Type>(weights_type),
+                                at<const double>(kept),
+                                found.status,
+                                found.emissions,
+                                found.transitions,
+                                at(emissions),
+                                at(transitions),
+                                at(start),
+                                at(end)};
+  cuda::weigh(batch, losses.labels, weighing, at(stream));
 }
 
 // Host memory [rows, width] as lists; a row ends at its first negative number.
@@ -90,31 +136,18 @@ void bind_batch(py::module_& module) {
   py::class_<cuda::DeviceConstraint>(module, "DeviceConstraint").def(py::init<const Constraint&>(), Unlocked());
 }
 
-void bind_loss(py::module_& module) {
-  module.def("cuda_reduce", [](std::int64_t size, Address value, Address status, double sign, int reduction,
-                               int left_out, int type, Address out, Address scale, int errors, std::int32_t operation,
-                               Address failure, Address numbers, Address stream) {
-    cuda::reduce(
-        size, loss_of(value, status, sign, reduction, left_out, type, out, scale, errors, operation, failure, numbers),
-        at(stream));
-  });
-  module.def("cuda_weigh",
-             [](const cuda::Batch& batch, std::int32_t labels, Address weights, std::int64_t stride, int weights_type,
-                Address scale, Address status, Address emissions_counts, Address transitions_counts, Address emissions,
-                Address transitions, Address start, Address end, Address stream) {
-               const cuda::Weighing weighing{at(weights),
-                                             stride,
-                                             static_cast<cuda::Type>(weights_type),
-                                             at<const double>(scale),
-                                             at<const cuda::Status>(status),
-                                             at(emissions_counts),
-                                             at(transitions_counts),
-                                             at(emissions),
-                                             at(transitions),
-                                             at(start),
-                                             at(end)};
-               cuda::weigh(batch, labels, weighing, at(stream));
-             });
+void bind_losses(py::module_& module) {
+  py::class_<Losses>(module, "CudaLosses")
+      .def(py::init([](std::int64_t size, std::int64_t length, std::int64_t batch_stride, std::int64_t time_stride,
+                       std::int32_t labels, int emissions_type, int type, std::size_t status, std::size_t value,
+                       std::size_t counts, std::size_t bigrams) {
+        cuda::Batch batch{size, length, batch_stride, time_stride};
+        batch.emissions_type = static_cast<cuda::Type>(emissions_type), batch.type = static_cast<cuda::Type>(type);
+        return Losses{batch, labels, status, value, counts, bigrams};
+      }))
+      .def("bytes", &loss_bytes)
+      .def("compute", &compute, Unlocked())
+      .def("weigh", &weigh);
 }
 
 }  // namespace
@@ -122,25 +155,9 @@ void bind_loss(py::module_& module) {
 void bind_cuda(py::module_& module) {
   using cuda::Batch, cuda::DeviceConstraint, cuda::Memory;
   bind_batch(module);
-  bind_loss(module);
+  bind_losses(module);
   module.def("cuda_built", &cuda::built);
   module.def("cuda_available", &cuda::available);
-  module.def("cuda_expectation_bytes", [](const DeviceConstraint& constraint, const Batch& batch, Address value,
-                                          Address emissions, Address transitions, Address status, Address gold) {
-    return cuda::expectation_bytes(constraint, batch, wanted(value, emissions, transitions, status, gold));
-  });
-  module.def(
-      "cuda_expectation",
-      [](const DeviceConstraint& constraint, const Batch& batch, Address value, Address emissions, Address transitions,
-         Address status, Address gold, Address memory, std::size_t bytes, double sign, int reduction, int left_out,
-         int type, Address out, Address scale, int errors, std::int32_t operation, Address failure, Address numbers,
-         Address stream) {
-        const cuda::Loss loss =
-            loss_of(value, status, sign, reduction, left_out, type, out, scale, errors, operation, failure, numbers);
-        cuda::expectation(constraint, batch, wanted(value, emissions, transitions, status, gold),
-                          Memory{at(memory), bytes}, at(stream), &loss);
-      },
-      Unlocked());
   module.def("cuda_viterbi_bytes", &cuda::viterbi_bytes);
   module.def(
       "cuda_viterbi",
@@ -171,18 +188,6 @@ void bind_cuda(py::module_& module) {
          Address stream) {
         cuda::sample(constraint, batch, samples(count, seed, temperature, ids, labels, status),
                      Memory{at(memory), bytes}, at(stream));
-      },
-      Unlocked());
-  module.def("cuda_entropy_bytes", [](const DeviceConstraint& constraint, const Batch& batch, Address value,
-                                      Address emissions, Address transitions, Address status) {
-    return cuda::entropy_bytes(constraint, batch, entropies(value, emissions, transitions, status));
-  });
-  module.def(
-      "cuda_entropy",
-      [](const DeviceConstraint& constraint, const Batch& batch, Address value, Address emissions, Address transitions,
-         Address status, Address memory, std::size_t bytes, Address stream) {
-        cuda::entropy(constraint, batch, entropies(value, emissions, transitions, status), Memory{at(memory), bytes},
-                      at(stream));
       },
       Unlocked());
   module.def("status_message",

@@ -12,9 +12,10 @@ No `from __future__ import annotations` here: operator schemas are read from the
 """
 
 import contextlib
+import functools
 import math
 import weakref
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -119,10 +120,14 @@ def _stream(device: torch.device) -> int:
     return _raw_stream(device.index) if _raw_stream else torch.cuda.current_stream(device).cuda_stream
 
 
-def _dimensions(h: Tensor, batch_first: bool) -> Tuple[int, int, Tuple[int, int]]:
-    """B, T, and by how many rows sequences and positions lie apart."""
-    first, second, _ = h.shape
+def _dimensions(shape: Sequence[int], batch_first: bool) -> Tuple[int, int, Tuple[int, int]]:
+    """B, T, and by how many rows sequences and positions lie apart, where h has this shape."""
+    first, second, _ = shape
     return (first, second, (second, 1)) if batch_first else (second, first, (1, second))
+
+
+def room(bytes: int, device: torch.device) -> Tensor:
+    return torch.empty(bytes, dtype=torch.uint8, device=device)
 
 
 class DeviceMemory:
@@ -131,25 +136,28 @@ class DeviceMemory:
     def __init__(self, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool) -> None:
         h, g, s, e, mask = self.tensors = h.contiguous(), g.contiguous(), s.contiguous(), e.contiguous(), mask.contiguous()
         self.device, transitions = h.device, g.data_ptr()
-        self.B, self.T, strides = _dimensions(h, batch_first)
+        self.B, self.T, strides = _dimensions(h.shape, batch_first)
         self.batch = _core.CudaBatch(self.B, self.T, *strides, _TYPES[h.dtype], _TYPES[g.dtype], h.data_ptr() or transitions, transitions,
                                      s.data_ptr(), e.data_ptr(), mask.data_ptr())
 
-    def scratch(self, bytes: int) -> Tensor:
-        return torch.empty(bytes, dtype=torch.uint8, device=self.device)
 
+class Kept(NamedTuple):
+    """What a loss leaves for its gradients, in one piece of memory, and where it begins, in bytes. At 0 scale [1] float64: how much each
+    sequence counts. Counts are of g's type."""
+    status: int   # [B, 4] int32: outcome, position, label, length
+    value: int    # [B] float64
+    counts: int   # of labels, where wanted; shaped as h
+    bigrams: int  # where wanted; [B, K, K]
+    end: int
 
-# What a loss leaves for its gradients lies in one piece of memory: scale, a float64, how much each sequence counts; status
-# [B, 4] int32; value [B] float64; and where wanted, of g's type, counts of labels, shaped as h, and of bigrams [B, K, K].
-
-
-def _counts_at(h: Tensor, g: Tensor, batch_first: bool, want_h: bool, want_g: bool) -> Tuple[int, int, int]:
-    """Where the counts begin, and the end, in bytes."""
-    first, second, K = h.shape
-    B, width = first if batch_first else second, g.element_size()
-    labels = _aligned(16 + 24 * B)
-    bigrams = labels + (_aligned(h.numel() * width) if want_h else 0)
-    return labels, bigrams, bigrams + (B * K * K * width if want_g else 0)
+    @staticmethod
+    def of(shape: Sequence[int], width: int, batch_first: bool, want_h: bool, want_g: bool) -> "Kept":
+        """Where h has this shape, and a number of g's this width."""
+        first, second, K = shape
+        B = first if batch_first else second
+        counts = _aligned(16 + 24 * B)
+        bigrams = counts + (_aligned(first * second * K * width) if want_h else 0)
+        return Kept(16, 16 + 16 * B, counts, bigrams, bigrams + (B * K * K * width if want_g else 0))
 
 
 def _aligned(bytes: int) -> int:
@@ -162,13 +170,23 @@ def scale_of(kept: Tensor) -> Tensor:
 
 
 def status_of(kept: Tensor, B: int) -> Tensor:
-    """[B, 4] outcome, position, label, length"""
+    """[B, 4]"""
     return kept[16:16 + 16 * B].view(torch.int32).view(B, 4)
+
+
+@functools.lru_cache(maxsize=4096)
+def _losses(shape: torch.Size, emissions_type: torch.dtype, type: torch.dtype, batch_first: bool, want_h: bool,
+            want_g: bool) -> Tuple[_core.CudaLosses, int]:
+    """The losses of batches whose h has this shape, and how much memory each keeps. Worked out once: in Python it takes as long as a kernel."""
+    B, T, strides = _dimensions(shape, batch_first)
+    kept = Kept.of(shape, 8 if type == torch.float64 else 4, batch_first, want_h, want_g)
+    return _core.CudaLosses(B, T, *strides, shape[2], _TYPES[emissions_type], _TYPES[type], kept.status, kept.value,
+                            kept.counts if want_h and T else 0, kept.bigrams if want_g else 0), kept.end
 
 
 def _fake_loss(h, g, s, e, mask, gold, operation, batch_first, handle, errors, sign,  # type: ignore[no-untyped-def]
                reduction, left_out, exact, want_h, want_g):
-    size = _counts_at(h, g, batch_first, want_h, want_g)[2]
+    size = Kept.of(h.shape, g.element_size(), batch_first, want_h, want_g).end
     return (g.new_empty(() if reduction else (batch_size(h, batch_first),), dtype=torch.float64 if exact else g.dtype),
             g.new_empty(size, dtype=torch.uint8))
 
@@ -183,29 +201,19 @@ def device_loss(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: 
     gold's. Sequences with a NaN or +inf among their scores have NaN. The operation `entropy` gives entropies instead, NaN where
     there is none, and their gradients. `reduction`, `left_out`: places in REDUCTIONS and OUTSIDE. `exact`: the answer is float64.
     """
-    memory, gold = DeviceMemory(h, g, s, e, mask, batch_first), gold.contiguous()
-    B, device = memory.B, memory.device
-    labels, bigrams, size = _counts_at(h, g, batch_first, want_h, want_g)
+    h, g, s, e, mask, gold = h.contiguous(), g.contiguous(), s.contiguous(), e.contiguous(), mask.contiguous(), gold.contiguous()
+    device, type, transitions, entropy = h.device, torch.float64 if exact else g.dtype, g.data_ptr(), operation == "entropy"
+    losses, size = _losses(h.shape, h.dtype, g.dtype, batch_first, want_h, want_g)
+    out = torch.empty(() if reduction else (batch_size(h, batch_first),), dtype=type, device=device)
     kept = torch.empty(size, dtype=torch.uint8, device=device)
-    at = kept.data_ptr()
-    status, value = at + 16, at + 16 + 16 * B
-    gold_at = gold.data_ptr() or (g.data_ptr() if gold.dim() == 2 else 0)  # T = 0: there, and never read
-    wanted = (value, at + labels if want_h and h.numel() else 0, at + bigrams if want_g else 0, status)
-    out = torch.empty(() if reduction else (B,), dtype=torch.float64 if exact else g.dtype, device=device)
+    gold_at = gold.data_ptr() or (transitions if gold.dim() == 2 else 0)  # T = 0: there, and never read
     with _current(device):
-        there, stream, batch = _there(device, handle), _stream(device), memory.batch
-        loss = (sign, reduction, left_out, _TYPES[out.dtype], out.data_ptr(), at, errors, OPERATIONS.index(operation),
-                _failure(there, errors), _places_of(handle), stream)
-        if B and operation != "entropy":
-            bytes = _core.cuda_expectation_bytes(there.copy, batch, *wanted, gold_at)
-            scratch = memory.scratch(bytes)
-            _core.cuda_expectation(there.copy, batch, *wanted, gold_at, scratch.data_ptr(), bytes, *loss)
-            return out, kept
-        if B:
-            bytes = _core.cuda_entropy_bytes(there.copy, batch, *wanted)
-            scratch = memory.scratch(bytes)
-            _core.cuda_entropy(there.copy, batch, *wanted, scratch.data_ptr(), bytes, stream)
-        _core.cuda_reduce(B, value, status, *loss)
+        there = _there(device, handle)
+        bytes = losses.bytes(there.copy, entropy, gold_at != 0)
+        memory = room(bytes, device)
+        losses.compute(there.copy, h.data_ptr(), transitions, s.data_ptr(), e.data_ptr(), mask.data_ptr(), gold_at, entropy, sign,
+                       reduction, left_out, _TYPES[type], errors, OPERATIONS.index(operation), _failure(there, errors), _places_of(handle),
+                       out.data_ptr(), kept.data_ptr(), memory.data_ptr(), bytes, _stream(device))
     return out, kept
 
 
@@ -218,17 +226,28 @@ def _fake_weigh(weights, kept, h, g, s, e, mask, batch_first, want_h, want_g,  #
 def weigh(weights: Tensor, kept: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, want_h: bool,
           want_g: bool, need_h: bool, need_g: bool, need_s: bool, need_e: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of Σ weights · loss for h, g, s, e, where needed. kept, want_h, want_g: as device_loss had them."""
-    dh, dg, ds, de = [torch.empty_like(x, memory_format=torch.contiguous_format) if need else x.new_empty(0)
-                      for x, need in ((h, need_h), (g, need_g), (s, need_s), (e, need_e))]
-    B, T, strides = _dimensions(h, batch_first)
+    gradients = room_for_gradients(h, g, s, e, need_h, need_g, need_s, need_e)
+    weigh_into(gradients, weights, kept, h, g, mask, batch_first, want_h, want_g)
+    return gradients
+
+
+def room_for_gradients(h: Tensor, g: Tensor, s: Tensor, e: Tensor, need_h: bool, need_g: bool, need_s: bool,
+                       need_e: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Memory for the gradients, where needed. Made ahead, in the caller's thread, it takes half as long as in autograd's."""
+    like, whole = torch.empty_like, torch.contiguous_format
+    return (like(h, memory_format=whole) if need_h else h.new_empty(0), like(g, memory_format=whole) if need_g else g.new_empty(0),
+            like(s, memory_format=whole) if need_s else s.new_empty(0), like(e, memory_format=whole) if need_e else e.new_empty(0))
+
+
+def weigh_into(gradients: Tuple[Tensor, Tensor, Tensor, Tensor], weights: Tensor, kept: Tensor, h: Tensor, g: Tensor, mask: Tensor,
+               batch_first: bool, want_h: bool, want_g: bool) -> None:
+    """`weigh`, into the memory of `room_for_gradients`."""
+    losses, _ = _losses(h.shape, h.dtype, g.dtype, batch_first, want_h, want_g)
+    dh, dg, ds, de = gradients
     mask, device, stride = mask.contiguous(), h.device, weights.stride(0) if weights.dim() else 0
-    labels, bigrams, _ = _counts_at(h, g, batch_first, want_h, want_g)
-    batch = _core.CudaBatch(B, T, *strides, _TYPES[h.dtype], _TYPES[g.dtype], 0, 0, 0, 0, mask.data_ptr())
-    at = kept.data_ptr()
     with _current(device):
-        _core.cuda_weigh(batch, h.shape[2], weights.data_ptr(), stride, _TYPES[weights.dtype], at, at + 16, at + labels, at + bigrams,
-                         dh.data_ptr(), dg.data_ptr(), ds.data_ptr(), de.data_ptr(), _stream(device))
-    return dh, dg, ds, de
+        losses.weigh(weights.data_ptr(), stride, _TYPES[weights.dtype], kept.data_ptr(), mask.data_ptr(), dh.data_ptr(), dg.data_ptr(),
+                     ds.data_ptr(), de.data_ptr(), _stream(device))
 
 
 def expectation(weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
@@ -280,7 +299,7 @@ def enqueue_viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, ba
     with _current(h.device):
         copy = _there(h.device, handle).copy
         bytes = _core.cuda_viterbi_bytes(copy, memory.batch)
-        scratch = memory.scratch(_aligned(bytes) + 8 * memory.B)  # scores behind it
+        scratch = room(_aligned(bytes) + 8 * memory.B, h.device)  # scores behind it
         at = scratch.data_ptr()
         _core.cuda_viterbi(copy, memory.batch, lists.labels, at + _aligned(bytes), lists.status, at, bytes, _stream(h.device))
     return lists
@@ -301,7 +320,7 @@ def k_best(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
     with _current(h.device):
         copy, lists = _there(h.device, handle).copy, Lists(memory, memory.B * k, scores=True)
         bytes = _core.cuda_k_best_bytes(copy, memory.batch, k)
-        scratch = memory.scratch(bytes)
+        scratch = room(bytes, h.device)
         _core.cuda_k_best(copy, memory.batch, k, lists.labels, lists.scores, lists.status, scratch.data_ptr(), bytes, _stream(h.device))
         labels, scores = lists.host_with_scores("k_best", handle)
     paths = list(zip(labels, scores))
@@ -320,7 +339,7 @@ def sample(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
     with _current(h.device):
         copy, lists = _there(h.device, handle).copy, Lists(memory, memory.B * count)
         bytes = _core.cuda_sample_bytes(copy, memory.batch, count)
-        scratch = memory.scratch(bytes)
+        scratch = room(bytes, h.device)
         _core.cuda_sample(copy, memory.batch, count, seed, temperature, _places_of(handle), lists.labels, lists.status,
                           scratch.data_ptr(), bytes, _stream(h.device))
         all = lists.host("sample", handle)
@@ -332,7 +351,7 @@ def posterior_decode(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, b
     none = nothing(h.device, torch.int64)
     _, kept = device_loss(h, g, s, e, mask, none, "posterior_decode", batch_first, handle, EVERYTHING, 1, 0, 0, False, True,
                           False)
-    begin = _counts_at(h, g, batch_first, True, False)[0]
+    begin = Kept.of(h.shape, g.element_size(), batch_first, True, False).counts
     marginals = kept[begin:begin + h.numel() * g.element_size()].view(g.dtype).view(h.shape)
     g, s, e = (torch.where(torch.isneginf(x), x, torch.zeros_like(x)) for x in (g, s, e))
     return viterbi(marginals.masked_fill(torch.isneginf(h), -math.inf), g, s, e, mask, batch_first, handle, "posterior_decode")

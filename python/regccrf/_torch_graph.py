@@ -111,6 +111,22 @@ def outside_of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compiler.disable(function) if hasattr(torch, "compiler") else function
 
 
+_transforming: Optional[Callable[[], bool]] = getattr(torch._C, "_are_functorch_transforms_active", None)
+_wrapped: Optional[Callable[[Tensor], bool]] = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
+
+
+def applied(function: Any) -> Callable[..., Any]:
+    """An autograd function's `apply`, without what PyTorch does in Python for functorch where nothing here is functorch's: that takes as
+    long as a kernel. The function's first four arguments are tensors, which may be."""
+    plain = super(torch.autograd.Function, function).apply
+
+    def apply(*args: Any) -> Any:
+        if _transforming is None or _wrapped is None or compiling() or _transforming() or any(map(_wrapped, args[:4])):
+            return function.apply(*args)
+        return plain(*args)
+    return apply
+
+
 def operator(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The function itself when run eagerly; a custom operator while a graph is being captured, where PyTorch has those."""
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

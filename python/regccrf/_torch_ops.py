@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from . import _core
 from . import _torch_cuda as cuda
-from ._torch_graph import batch_size, choice_of, compiling, operator
+from ._torch_graph import applied, batch_size, choice_of, compiling, operator
 
 
 class Memory:
@@ -225,17 +225,28 @@ class DeviceLoss(Function):
         out, kept = cuda.device_loss(h, g, s, e, mask, gold, *asked)
         ctx.save_for_backward(h, g, s, e, mask, gold, kept)
         ctx.asked = asked
+        *_, want_h, want_g = asked
+        if (want_h or want_g) and not compiling():  # for the first backward pass; others make their own
+            need_h, need_g, need_s, need_e, *_ = ctx.needs_input_grad
+            ctx.room = cuda.room_for_gradients(h, g, s, e, need_h, need_g, need_s, need_e)
         return out
 
     @staticmethod
     def backward(ctx, weights):  # type: ignore[no-untyped-def]
         h, g, s, e, mask, gold, kept = ctx.saved_tensors
         operation, batch_first, handle, *_, want_h, want_g = ctx.asked
+        gradients = None if compiling() else ctx.__dict__.pop("room", None)  # the caller's from now on
         if torch.is_grad_enabled() and not compiling():
             B, kind = batch_size(h, batch_first), "entropy" if operation == "entropy" else "nll"
             each = (weights * cuda.scale_of(kept)).to(g.dtype).expand(B)
             each = each.masked_fill(cuda.status_of(kept, B)[:, 0].ne(0), 0)
             return (*_twice(kind, each, h, g, s, e, mask, gold, batch_first, handle), None, None, None)
+        if gradients is not None:
+            cuda.weigh_into(gradients, weights, kept, h, g, mask, batch_first, want_h, want_g)
+            return (*gradients, None, None, None)
         need_h, need_g, need_s, need_e, *_ = ctx.needs_input_grad
         return (*cuda.weigh(weights, kept, h, g, s, e, mask, batch_first, want_h, want_g, need_h, need_g, need_s, need_e),
                 None, None, None)
+
+
+device_loss = applied(DeviceLoss)

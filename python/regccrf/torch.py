@@ -27,7 +27,7 @@ from . import LanguageLike, _core, compile
 from ._core import Constraint, Labels
 from . import _torch_cuda as cuda
 from ._torch_graph import Part, Several, compiling, handle_of, nothing, outside_of_graphs, parts_of, send
-from ._torch_ops import DeviceLoss, Expectation, LogPartition, Loss, Memory
+from ._torch_ops import Expectation, LogPartition, Loss, Memory, device_loss
 from .inference import Constraints, Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
@@ -144,21 +144,17 @@ class CRF(nn.Module):
         >>> crf(torch.zeros(4, 2, 3), torch.zeros(4, 2, dtype=torch.long), reduction="none").shape
         torch.Size([2])
         """
-        outside = self.outside if outside is None else outside
-        if reduction not in cuda.REDUCTIONS:
-            raise ValueError(f"invalid reduction: {reduction}")
-        if outside not in cuda.OUTSIDE:
-            raise ValueError(f"invalid outside: {outside} (expected {', '.join(cuda.OUTSIDE)})")
-        if constraint is not None:
-            return self._each_log_prob(constraint, emissions, tags, mask, reduction, forbidden, outside)
-        if not cuda.on_device(emissions):
-            values, left_out = self._log_prob(self._scores(emissions, mask, forbidden, tags), tags, outside)
-            return self._reduce(values, left_out, mask, emissions, reduction)
-        scores = self._scores(emissions, mask, forbidden, tags, half=True)
-        if tags.dim() == 2:
-            return self._checked(self._device_nll(scores, tags, outside, reduction))
-        values, left_out = self._device_partial_nll(scores, tags, outside)
-        return self._checked(self._reduce(values, left_out, mask, emissions, reduction))
+        return self._signed(-1, emissions, tags, mask, reduction, forbidden, outside, constraint)
+
+    def nll(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor] = None, reduction: str = "sum", *,
+            forbidden: Optional[Tensor] = None, outside: Optional[str] = None, constraint: Optional[Constraints] = None) -> Tensor:
+        """The loss, −log P(tags | emissions): what `-crf(...)` gives, with less work for PyTorch on a device. It does not pass through
+        `forward`, nor through hooks on it.
+
+        >>> crf = CRF(3)
+        >>> crf.nll(torch.zeros(4, 2, 3), torch.zeros(4, 2, dtype=torch.long)).backward()
+        """
+        return self._signed(1, emissions, tags, mask, reduction, forbidden, outside, constraint)
 
     def log_prob(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                  outside: Optional[str] = None, constraint: Optional[Constraints] = None) -> Tensor:
@@ -333,15 +329,15 @@ class CRF(nn.Module):
     # --- inside --------------------------------------------------------------------------------------------------------
 
     def _validate(self, emissions: Tensor, tags: Optional[Tensor] = None, mask: Optional[Tensor] = None) -> None:
-        if emissions.dim() != 3:
-            raise ValueError(f"emissions must have dimension of 3, got {emissions.dim()}")
-        if emissions.size(2) != self.num_tags:
-            raise ValueError(f"expected last dimension of emissions is {self.num_tags}, got {emissions.size(2)}")
-        leading = emissions.shape[:2]
-        allowed_sets = tags is not None and tags.dtype == torch.bool and tags.shape == emissions.shape
+        shape = emissions.shape
+        if len(shape) != 3:
+            raise ValueError(f"emissions must have dimension of 3, got {len(shape)}")
+        if shape[2] != self.num_tags:
+            raise ValueError(f"expected last dimension of emissions is {self.num_tags}, got {shape[2]}")
         for name, x in (("tags", tags), ("mask", mask)):
-            if x is not None and x.shape != leading and not (x is tags and allowed_sets):
-                raise ValueError(f"the first two dimensions of emissions and {name} must match, got {tuple(leading)} and {tuple(x.shape)}")
+            if x is None or x.shape == shape[:2] or (x is tags and x.dtype == torch.bool and x.shape == shape):
+                continue
+            raise ValueError(f"the first two dimensions of emissions and {name} must match, got {tuple(shape[:2])} and {tuple(x.shape)}")
 
     def _scores(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], tags: Optional[Tensor] = None,
                 half: bool = False) -> _Scores:
@@ -440,6 +436,26 @@ class CRF(nn.Module):
             self.raise_pending()
         return answer
 
+    def _signed(self, sign: int, emissions: Tensor, tags: Tensor, mask: Optional[Tensor], reduction: str, forbidden: Optional[Tensor],
+                outside: Optional[str], constraint: Optional[Constraints]) -> Tensor:
+        """sign · negative log-likelihood."""
+        outside = self.outside if outside is None else outside
+        if reduction not in cuda.REDUCTIONS:
+            raise ValueError(f"invalid reduction: {reduction}")
+        if outside not in cuda.OUTSIDE:
+            raise ValueError(f"invalid outside: {outside} (expected {', '.join(cuda.OUTSIDE)})")
+        if constraint is not None:
+            value = self._each_log_prob(constraint, emissions, tags, mask, reduction, forbidden, outside)
+        elif not cuda.on_device(emissions):
+            values, left_out = self._log_prob(self._scores(emissions, mask, forbidden, tags), tags, outside)
+            value = self._reduce(values, left_out, mask, emissions, reduction)
+        elif tags.dim() == 2:
+            return self._checked(self._device_nll(sign, self._scores(emissions, mask, forbidden, tags, half=True), tags, outside, reduction))
+        else:
+            values, left_out = self._device_partial_nll(self._scores(emissions, mask, forbidden, tags, half=True), tags, outside)
+            value = self._checked(self._reduce(values, left_out, mask, emissions, reduction))
+        return value if sign < 0 else -value
+
     def _device_loss(self, operation: str, scores: _Scores, errors: int, gold: Optional[Tensor] = None, sign: int = 1,
                      reduction: str = "none", outside: str = "raise", exact: bool = False, handle: Optional[int] = None) -> Tensor:
         """`cuda.device_loss`: sign · log_z, or with gold sign · negative log-likelihood, reduced. `exact`: in float64, for differences."""
@@ -449,7 +465,7 @@ class CRF(nn.Module):
         gold = nothing(h.device, torch.int64) if gold is None else gold
         asked = (operation, self.batch_first, handle or self._handle, errors, sign, cuda.REDUCTIONS.index(reduction),
                  cuda.OUTSIDE.index(outside), exact, want_h, differentiate and g.requires_grad)
-        answer: Tensor = DeviceLoss.apply(*scores, gold, asked)
+        answer: Tensor = device_loss(*scores, gold, asked)
         return answer
 
     def _loss(self, kind: str, scores: _Scores, allow: bool, gold: Optional[Tensor] = None) -> Any:
@@ -466,10 +482,10 @@ class CRF(nn.Module):
             values = values.masked_fill(left_out, float("-inf"))
         return values, left_out if outside == "skip" else None
 
-    def _device_nll(self, scores: _Scores, tags: Tensor, outside: str, reduction: str) -> Tensor:
+    def _device_nll(self, sign: int, scores: _Scores, tags: Tensor, outside: str, reduction: str) -> Tensor:
         errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
         gold = tags if tags.dtype == torch.int64 else tags.long()
-        return self._device_loss("nll", scores, errors, gold, -1, reduction, outside)
+        return self._device_loss("nll", scores, errors, gold, sign, reduction, outside)
 
     def _device_partial_nll(self, scores: _Scores, allowed: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
         h, g, s, e, mask = scores

@@ -104,6 +104,35 @@ def test_forbidden_labels():
     assert gradcheck(functional(crf, lambda m, h: m.log_partition(h, forbidden=forbidden)), inputs(crf, emissions))
 
 
+def test_shapes_that_do_not_fit():
+    crf, h, tags = module(), torch.zeros(4, 2, 3, dtype=torch.double), torch.zeros(4, 2, dtype=torch.long)
+    sets = torch.ones(4, 2, 3, dtype=torch.bool)
+    crf.nll(h, sets, tags.eq(0))  # fits
+    for tags_, mask, words in ((tags.t(), None, "emissions and tags"), (sets.long(), None, "emissions and tags"), (sets[:3], None, "emissions and tags"),
+                               (tags, sets, "emissions and mask"), (tags, tags[:3].eq(0), "emissions and mask")):
+        with pytest.raises(ValueError, match=f"the first two dimensions of {words} must match"):
+            crf.nll(h, tags_, mask)
+    with pytest.raises(ValueError, match="must have dimension of 3, got 2"):
+        crf.nll(h[0], tags)
+    with pytest.raises(ValueError, match="last dimension of emissions is 3, got 2"):
+        crf.nll(h[:, :, :2], tags)
+
+
+@pytest.mark.parametrize("outside", ["skip", "inf"])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean", "token_mean"])
+def test_nll_is_forward_times_minus_one(reduction, outside):
+    crf, other = module(), regccrf.compile("(O | B I*)* & at_most(1, B)", LABELS)
+    emissions, mask = ragged([3, 3, 2])
+    tags = torch.tensor([[0, 1, 1], [2, 2, 2], [0, 0, -100]])  # O I O, B I O, B I
+    for gold, rest in ((tags, {}), (torch.ones(3, 3, 3, dtype=torch.bool), {}), (tags, {"constraint": [crf.constraint, other, other]})):
+        found = []
+        for method, sign in ((crf.nll, 1), (crf, -1)):
+            h = emissions.clone().requires_grad_()
+            value = method(h, gold, mask, reduction, outside=outside, **rest)
+            found.append((sign * value.detach(), sign * torch.autograd.grad(value[value.isfinite()].sum(), h)[0]))
+        assert all(torch.equal(x, y) for x, y in zip(*found)), (gold, rest)
+
+
 def test_gold_outside_the_language():
     crf = module()
     emissions, mask = ragged([3, 3])
