@@ -76,6 +76,16 @@ TEST(Curvature, IsTheChangeOfTheGradients) {
   for (std::size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(exact[i], (more[i] - less[i]) / (2 * step), 1e-8) << i;
 }
 
+TEST(Curvature, IsTheSameInLittleMemory) {
+  const Case x;
+  All kept, again;
+  Options little;
+  little.keep_bytes = 0;
+  EXPECT_EQ(curvature(x.constraint, x.scores(), x.direction(), kept.wanted(x)).values,
+            curvature(x.constraint, x.scores(), x.direction(), again.wanted(x), little).values);
+  EXPECT_EQ(kept.row(), again.row());
+}
+
 TEST(Curvature, OfWhatIsImpossibleIsAnErrorOrNothing) {
   Case x;
   x.constraint = compile(Language::parse("O O O O | ()", x.constraint.labels()));  // none of length 3

@@ -9,6 +9,7 @@
 #include "oracle/enumerate.h"
 #include "oracle/random.h"
 #include "regccrf/constraint.h"
+#include "regccrf/curvature.h"
 #include "regccrf/error.h"
 #include "regccrf/inference.h"
 #include "regccrf/loss.h"
@@ -170,6 +171,22 @@ TYPED_TEST(InferenceProperty, EntropyAndItsGradient) {
     expect_value(all.entropy(), entropy<TypeParam>(x.constraint, instance.view()).at(0), tolerance<TypeParam>,
                  "entropy alone");
     expect_gradient(all.entropy_gradient(), gradient, "entropy");
+  });
+}
+
+TYPED_TEST(InferenceProperty, CurvatureAlongADirection) {
+  for_each_possible<TypeParam>([](const Triple& x, const Enumeration& all, const Instance<TypeParam>& instance) {
+    oracle::Random random(static_cast<std::uint64_t>(x.automaton.arcs.size()));
+    const oracle::Scores v =
+        oracle::random_scores(random, oracle::ScoreKind::normal, x.scores.length, x.scores.labels, random.chance(0.5));
+    const Instance<TypeParam> along(v);
+    Gradient<TypeParam> gradient(instance);
+    const Direction<TypeParam> direction{along.emissions, along.transitions, along.start, along.end};
+    const Loss loss = curvature<TypeParam>(x.constraint, instance.view(), direction, gradient.view());
+    expect_value(all.slope(v), loss.values.at(0), tolerance<TypeParam>, "slope");
+    expect_value(all.slope(v), curvature<TypeParam>(x.constraint, instance.view(), direction, {}).values.at(0),
+                 tolerance<TypeParam>, "slope alone");
+    expect_gradient(all.curvature(v), gradient, "curvature");
   });
 }
 

@@ -177,6 +177,9 @@ TEST(Enumeration, GradientsAreDerivatives) {
         c, all.nll_gradient(gold), [&](const Enumeration& e) { return e.nll(gold); }, "nll");
     expect_gradient(
         c, all.entropy_gradient(), [](const Enumeration& e) { return e.entropy(); }, "entropy");
+    const Scores v = random_scores(random, ScoreKind::normal, c.scores.length, c.scores.labels, true);
+    expect_gradient(
+        c, all.curvature(v), [&](const Enumeration& e) { return e.slope(v); }, "slope");
     expect_gradient(
         c, all.language_mass_gradient(), [](const Enumeration& e) { return e.language_mass(); }, "mass");
     expect_gradient(

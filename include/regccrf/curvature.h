@@ -2,7 +2,7 @@
 // model needs to differentiate log_z, and its gradients once more.
 //
 // ∇²log_z · v is the covariance of the counts with v · counts. It comes from one forward–backward pass in which every
-// number carries its own derivative in the direction v; nothing is approximated, and no matrix is built.
+// number carries the mean of v · counts over its paths; nothing is approximated, and no matrix is built.
 #pragma once
 
 #include <span>
@@ -27,7 +27,7 @@ struct Direction {
 };
 
 // How log_z changes along `direction` (values, [B]), and how the gradients of Σ_i weights[i] · log_z_i change along it
-// (gradients). In the log domain, in double. Impossible sequences as above, with the value 0.
+// (gradients). Right for scores of any size. Impossible sequences as above, with the value 0.
 template <class Real>
 Loss curvature(const Constraints& constraints, const Scores<Real>& scores, const Direction<Real>& direction,
                const Gradients<Real>& gradients, const Options& options = {});

@@ -1,4 +1,8 @@
-// Entropy of a choice and of what lies behind each of its branches, in wide weights; the same on every device.
+// What paths have on the average, in wide weights; the same on every device.
+//
+// A quantity of paths is averaged step by step: of a choice with the probabilities p_i, between branches that have the
+// means m_i, the mean is Σ p_i · of(p_i, m_i). Its covariance with counts is the gradient of the whole's mean, for the
+// quantities below.
 #pragma once
 
 #include <cmath>
@@ -7,20 +11,31 @@
 
 namespace regccrf {
 
-// The weight of some paths, and their entropy among themselves.
-struct Entropic {
+// The weight of some paths, and the mean of a quantity of them.
+struct Averaged {
   Wide weight;
-  double entropy;
+  double mean;
 };
 
-// Σ p_i (−log p_i + entropy_i) with p_i = weight_i / Σ weight, over terms that are added one by one.
+// −log of a path's probability among those that are looked at. The mean is their entropy.
+struct Surprise {
+  REGCCRF_BOTH static double of(double p, double mean) { return mean - (p < 1 ? std::log(p) : 0.0); }
+};
+
+// What a path's score gains along a direction. The mean is what log_z gains.
+struct Gain {
+  REGCCRF_BOTH static double of(double, double mean) { return mean; }
+};
+
+// The mean over terms that are added one by one; `total`: the sum of their weights.
+template <class Quantity>
 class Mixture {
  public:
   REGCCRF_BOTH explicit Mixture(Wide total) : total_(total) {}
-  REGCCRF_BOTH void add(Wide weight, double entropy) {
+  REGCCRF_BOTH void add(Wide weight, double mean) {
     if (weight.m == 0) return;
     const double p = ratio(weight, total_);
-    if (p > 0) sum_ += p * (entropy - (p < 1 ? std::log(p) : 0.0));
+    if (p > 0) sum_ += p * Quantity::of(p, mean);
   }
   REGCCRF_BOTH double value() const { return sum_; }
 
@@ -29,11 +44,12 @@ class Mixture {
   double sum_ = 0;
 };
 
-// What something of this weight, of a total z of this entropy, adds to the gradient of the entropy; `around`: the
-// entropy of what comes before it and of what comes after.
-REGCCRF_BOTH inline double gradient_share(Wide weight, double around, Wide z, double entropy) {
-  const double p = ratio(weight, z);
-  return p > 0 ? p * (around - std::log(p) - entropy) : 0;
+// What something of this weight adds to the covariance with its count; `around`: the mean of what comes before it, of
+// itself and of what comes after.
+template <class Quantity>
+REGCCRF_BOTH double covariance_share(Wide weight, double around, const Averaged& whole) {
+  const double p = ratio(weight, whole.weight);
+  return p > 0 ? p * (Quantity::of(p, around) - whole.mean) : 0;
 }
 
 }  // namespace regccrf

@@ -171,6 +171,20 @@ Counts Enumeration::entropy_gradient() const {
   return counts(weight);
 }
 
+Real Enumeration::slope(const Scores& direction) const {
+  Real slope = 0;
+  for (std::size_t i = 0; i < paths_.size(); ++i) slope += probability_[i] * score_of(direction, paths_[i].labels);
+  return slope;
+}
+
+Counts Enumeration::curvature(const Scores& direction) const {
+  const Real mean = slope(direction);
+  std::vector<Real> weight(paths_.size());
+  for (std::size_t i = 0; i < paths_.size(); ++i)
+    weight[i] = probability_[i] * (score_of(direction, paths_[i].labels) - mean);
+  return counts(weight);
+}
+
 std::vector<Real> Enumeration::consistent(std::span<const std::uint8_t> allowed) const {
   std::vector<Real> scores;
   for (const Path& path : paths_) {

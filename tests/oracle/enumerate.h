@@ -2,7 +2,8 @@
 // everything that inference computes. Exponential in T, and obviously right.
 //
 // A quantity and its gradient are sums over the list: Σ_y w(y)·counts(y), with w = P for marginals, with
-// w = -P·(log P + H) for the gradient of the entropy, with w = P given the allowed labels for partial gold.
+// w = -P·(log P + H) for the gradient of the entropy, with w = P·(v(y) − E v) along a direction v, with w = P given the
+// allowed labels for partial gold.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +51,10 @@ class Enumeration {
 
   Real entropy() const;
   Counts entropy_gradient() const;
+
+  // How log_z changes along a direction, shaped as the scores, and how its gradient, the marginals, does.
+  Real slope(const Scores& direction) const;
+  Counts curvature(const Scores& direction) const;
 
   // allowed [T, K], not 0 where the label is consistent with the gold.
   Real partial_nll(std::span<const std::uint8_t> allowed) const;
