@@ -20,7 +20,7 @@ set(regccrf_cuda_sources
   src/inference/viterbi_resident_cuda.cu
   src/inference/kbest_cuda.cu
   src/inference/sample_cuda.cu
-  src/inference/entropy_cuda.cu
+  src/inference/covariance_cuda.cu
   src/inference/weigh_cuda.cu
   src/inference/wide_cuda.cu)
 

@@ -15,6 +15,7 @@
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 #include "regccrf/loss.h"
+#include "triples.h"
 
 namespace regccrf {
 
@@ -38,6 +39,17 @@ DeviceBatch<Real> one(const oracle::Scores& scores) {
 inline int cases(int count, int least = 1) {
   const char* percent = std::getenv("REGCCRF_CASES");
   return percent ? std::max(least, count * std::atoi(percent) / 100) : count;
+}
+
+// Calls check(triple, enumeration, constraint on the device).
+template <class Check>
+void for_each_triple(int count, Check check) {
+  for (int i = 0; i < cases(count, 100); ++i) {
+    const Triple x = triple(i);
+    SCOPED_TRACE(x.name);
+    check(x, oracle::Enumeration(x.automaton, x.scores), cuda::DeviceConstraint(x.constraint));
+    if (::testing::Test::HasFailure()) return;
+  }
 }
 
 inline const Constraint& srl() {

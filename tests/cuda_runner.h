@@ -224,4 +224,29 @@ DeviceCounts<Real> run_entropy(const cuda::DeviceConstraint& constraint, const D
   return {value.host(), emissions.host(), transitions.host(), status.host()};
 }
 
+// Along a direction that is shaped as the batch. After an expectation, for its status.
+template <class Real, class In>
+DeviceCounts<Real> run_curvature(const cuda::DeviceConstraint& constraint, const DeviceBatch<Real, In>& batch,
+                                 const DeviceBatch<Real, In>& direction, std::span<const std::int64_t> gold = {},
+                                 bool gradients = true) {
+  const std::vector<cuda::Status> known = run_expectation(constraint, batch, gold, false).status;
+  const OnDevice<double> value(batch.size());
+  const OnDevice<Real> emissions(gradients ? batch.rows() * batch.K() : 0),
+      transitions(gradients ? batch.size() * batch.K() * batch.K() : 0);
+  const OnDevice<cuda::Status> status{std::span<const cuda::Status>(known)};
+  const OnDevice<std::int64_t> gold_there(gold);
+  const cuda::Batch& v = direction.view();
+  const cuda::Curvature wanted{{v.emissions, v.transitions, v.start, v.end},
+                               status.get(),
+                               gold_there.get(),
+                               value.get(),
+                               emissions.get(),
+                               transitions.get()};
+  const std::size_t bytes = cuda::curvature_bytes(constraint, batch.view(), wanted);
+  const OnDevice<char> memory(bytes);
+  cuda::curvature(constraint, batch.view(), wanted, {memory.get(), bytes}, nullptr);
+  must(cudaDeviceSynchronize());
+  return {value.host(), emissions.host(), transitions.host(), known};
+}
+
 }  // namespace regccrf

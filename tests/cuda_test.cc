@@ -15,7 +15,6 @@
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 #include "regccrf/loss.h"
-#include "triples.h"
 
 namespace regccrf {
 namespace {
@@ -25,130 +24,94 @@ using oracle::Random;
 
 TYPED_TEST_SUITE(Cuda, Precisions);
 
-template <class Real, class Check>
-void for_each_triple(int count, Check check) {
-  for (int i = 0; i < cases(count, 100); ++i) {
-    const Triple x = triple(i);
-    SCOPED_TRACE(x.name);
-    check(x, Enumeration(x.automaton, x.scores), cuda::DeviceConstraint(x.constraint));
-    if (::testing::Test::HasFailure()) return;
-  }
-}
-
 TYPED_TEST(Cuda, LogZAndMarginals) {
-  for_each_triple<TypeParam>(
-      6000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
-        const auto got = run_expectation(constraint, one<TypeParam>(x.scores));
-        expect_value(all.log_z(), got.value.at(0), tolerance<TypeParam>, "log_z");
-        const auto expected = all.log_z() == -inf ? oracle::Counts{std::vector<oracle::Real>(got.emissions.size()),
-                                                                   {},
-                                                                   std::vector<oracle::Real>(got.transitions.size()),
-                                                                   {},
-                                                                   {},
-                                                                   {}}
-                                                  : all.marginals();
-        expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "marginals");
-        expect_all(expected.bigrams, got.transitions, tolerance<TypeParam>, "bigrams");
-        EXPECT_EQ(got.status[0].outcome, all.log_z() == -inf ? 3 : 0);
-      });
+  for_each_triple(6000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+    const auto got = run_expectation(constraint, one<TypeParam>(x.scores));
+    expect_value(all.log_z(), got.value.at(0), tolerance<TypeParam>, "log_z");
+    const auto expected = all.log_z() == -inf ? oracle::Counts{std::vector<oracle::Real>(got.emissions.size()),
+                                                               {},
+                                                               std::vector<oracle::Real>(got.transitions.size()),
+                                                               {},
+                                                               {},
+                                                               {}}
+                                              : all.marginals();
+    expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "marginals");
+    expect_all(expected.bigrams, got.transitions, tolerance<TypeParam>, "bigrams");
+    EXPECT_EQ(got.status[0].outcome, all.log_z() == -inf ? 3 : 0);
+  });
 }
 
 TYPED_TEST(Cuda, NllAndItsGradient) {
-  for_each_triple<TypeParam>(
-      3000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
-        if (all.log_z() == -inf || x.scores.length == 0) return;
-        for (const oracle::Path& path : {all.paths().front(), all.paths().back()}) {
-          if (path.score == -inf) continue;
-          const std::vector<std::int64_t> gold(path.labels.begin(), path.labels.end());
-          const auto got = run_expectation(constraint, one<TypeParam>(x.scores), gold);
-          expect_value(all.nll(path.labels), got.value.at(0),
-                       tolerance<TypeParam> * std::max(1.0, std::fabs(static_cast<double>(all.log_z()))), "nll");
-          const auto expected = all.nll_gradient(path.labels);
-          expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "by emissions");
-          expect_all(expected.bigrams, got.transitions, tolerance<TypeParam>, "by transitions");
-        }
-      });
+  for_each_triple(3000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+    if (all.log_z() == -inf || x.scores.length == 0) return;
+    for (const oracle::Path& path : {all.paths().front(), all.paths().back()}) {
+      if (path.score == -inf) continue;
+      const std::vector<std::int64_t> gold(path.labels.begin(), path.labels.end());
+      const auto got = run_expectation(constraint, one<TypeParam>(x.scores), gold);
+      expect_value(all.nll(path.labels), got.value.at(0),
+                   tolerance<TypeParam> * std::max(1.0, std::fabs(static_cast<double>(all.log_z()))), "nll");
+      const auto expected = all.nll_gradient(path.labels);
+      expect_all(expected.labels, got.emissions, tolerance<TypeParam>, "by emissions");
+      expect_all(expected.bigrams, got.transitions, tolerance<TypeParam>, "by transitions");
+    }
+  });
 }
 
 TYPED_TEST(Cuda, GoldOutsideTheLanguageIsNoticed) {
-  for_each_triple<TypeParam>(
-      1000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
-        if (x.scores.length == 0) return;
-        Random random(7);
-        std::vector<Label> gold;
-        for (int t = 0; t < x.scores.length; ++t) gold.push_back(random.below(x.scores.labels));
-        const Membership member = x.constraint.accepts(gold);
-        const auto got =
-            run_expectation(constraint, one<TypeParam>(x.scores), std::vector<std::int64_t>(gold.begin(), gold.end()));
-        const bool possible = member.accepted && score_of(x.scores, gold) != -inf;
-        EXPECT_EQ(std::isfinite(got.value[0]), possible);
-        EXPECT_EQ(got.status[0].outcome, possible ? 0 : 2);
-        if (!member.accepted) {
-          EXPECT_EQ(got.status[0].position, member.position);
-        }
-        if (!possible) {
-          for (TypeParam p : got.emissions) EXPECT_EQ(p, 0);
-        }
-        (void)all;
-      });
+  for_each_triple(1000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+    if (x.scores.length == 0) return;
+    Random random(7);
+    std::vector<Label> gold;
+    for (int t = 0; t < x.scores.length; ++t) gold.push_back(random.below(x.scores.labels));
+    const Membership member = x.constraint.accepts(gold);
+    const auto got =
+        run_expectation(constraint, one<TypeParam>(x.scores), std::vector<std::int64_t>(gold.begin(), gold.end()));
+    const bool possible = member.accepted && score_of(x.scores, gold) != -inf;
+    EXPECT_EQ(std::isfinite(got.value[0]), possible);
+    EXPECT_EQ(got.status[0].outcome, possible ? 0 : 2);
+    if (!member.accepted) {
+      EXPECT_EQ(got.status[0].position, member.position);
+    }
+    if (!possible) {
+      for (TypeParam p : got.emissions) EXPECT_EQ(p, 0);
+    }
+    (void)all;
+  });
 }
 
 TYPED_TEST(Cuda, ViterbiFindsABestSequenceOfTheLanguage) {
-  for_each_triple<TypeParam>(
-      6000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
-        const auto got = run_viterbi(constraint, one<TypeParam>(x.scores));
-        expect_value(all.best(), got.score.at(0), tolerance<TypeParam>, "score");
-        if (all.best() == -inf) {
-          EXPECT_EQ(got.status[0].outcome, 3);
-          return;
-        }
-        EXPECT_TRUE(is_member(x, got.labels[0]));
-        expect_value(score_of(x.scores, got.labels[0]), got.score[0], 1e-12, "the path's own score");
-      });
+  for_each_triple(6000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+    const auto got = run_viterbi(constraint, one<TypeParam>(x.scores));
+    expect_value(all.best(), got.score.at(0), tolerance<TypeParam>, "score");
+    if (all.best() == -inf) {
+      EXPECT_EQ(got.status[0].outcome, 3);
+      return;
+    }
+    EXPECT_TRUE(is_member(x, got.labels[0]));
+    expect_value(score_of(x.scores, got.labels[0]), got.score[0], 1e-12, "the path's own score");
+  });
 }
 
 TYPED_TEST(Cuda, SamplesAreTheCpus) {
-  for_each_triple<TypeParam>(500,
-                             [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
-                               if (all.log_z() == -inf || x.scores.length == 0) return;
-                               const auto got = run_sample(constraint, one<TypeParam>(x.scores), 20, 5, 1.5);
-                               const Instance<TypeParam> instance(x.scores);
-                               const auto expected = sample(x.constraint, instance.view(), {20, 5, 1.5, {}}).at(0);
-                               for (std::size_t n = 0; n < 20; ++n) EXPECT_EQ(expected[n].labels, got[0][n]);
-                             });
+  for_each_triple(500, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+    if (all.log_z() == -inf || x.scores.length == 0) return;
+    const auto got = run_sample(constraint, one<TypeParam>(x.scores), 20, 5, 1.5);
+    const Instance<TypeParam> instance(x.scores);
+    const auto expected = sample(x.constraint, instance.view(), {20, 5, 1.5, {}}).at(0);
+    for (std::size_t n = 0; n < 20; ++n) EXPECT_EQ(expected[n].labels, got[0][n]);
+  });
 }
 
 TYPED_TEST(Cuda, KBestAreDistinctOrderedAndBest) {
-  for_each_triple<TypeParam>(
-      3000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
-        const int k = x.automaton.arcs.size() % 7 == 0 ? 1000 : 1 + static_cast<int>(x.automaton.arcs.size()) % 12;
-        std::vector<cuda::Status> status;
-        const std::vector<Path> found = run_k_best(constraint, one<TypeParam>(x.scores), k, &status).at(0);
-        const bool possible = all.log_z() != -inf;
-        EXPECT_EQ(status[0].outcome, possible ? 0 : 3);
-        expect_k_best(x, possible ? all.k_best(static_cast<std::size_t>(k)) : std::vector<oracle::Path>{}, found,
-                      tolerance<TypeParam>);
-      });
-}
-
-TYPED_TEST(Cuda, EntropyAndItsGradient) {
-  for_each_triple<TypeParam>(
-      3000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
-        const auto got = run_entropy(constraint, one<TypeParam>(x.scores));
-        const auto alone = run_entropy(constraint, one<TypeParam>(x.scores), false);
-        EXPECT_EQ(got.status[0].outcome, all.log_z() == -inf ? 3 : 0);
-        if (all.log_z() == -inf) {
-          EXPECT_TRUE(std::isnan(got.value[0]) && std::isnan(alone.value[0]));
-          for (const auto* gradient : {&got.emissions, &got.transitions}) {
-            for (TypeParam y : *gradient) EXPECT_EQ(y, 0);
-          }
-          return;
-        }
-        expect_value(all.entropy(), got.value[0], tolerance<TypeParam>, "entropy");
-        EXPECT_EQ(got.value, alone.value);
-        expect_all(all.entropy_gradient().labels, got.emissions, tolerance<TypeParam>, "by emissions");
-        expect_all(all.entropy_gradient().bigrams, got.transitions, tolerance<TypeParam>, "by transitions");
-      });
+  for_each_triple(3000, [](const Triple& x, const Enumeration& all, const cuda::DeviceConstraint& constraint) {
+    const int k = x.automaton.arcs.size() % 7 == 0 ? 1000 : 1 + static_cast<int>(x.automaton.arcs.size()) % 12;
+    std::vector<cuda::Status> status;
+    const std::vector<Path> found = run_k_best(constraint, one<TypeParam>(x.scores), k, &status).at(0);
+    const bool possible = all.log_z() != -inf;
+    EXPECT_EQ(status[0].outcome, possible ? 0 : 3);
+    expect_k_best(x, possible ? all.k_best(static_cast<std::size_t>(k)) : std::vector<oracle::Path>{}, found,
+                  tolerance<TypeParam>);
+  });
 }
 
 // Languages with states of many arcs, so that groups, extras and every number of lanes occur; against the dense oracle.
@@ -206,37 +169,6 @@ void expect_k_best_like_cpu(const Constraint& constraint, const Ragged<Real>& x,
   }
 }
 
-template <class Real>
-void expect_entropy_like_cpu(const Constraint& constraint, const Ragged<Real>& x) {
-  std::vector<Real> emissions(x.emissions.size()), transitions(x.transitions.size());
-  Gradients<Real> gradients;
-  gradients.emissions = emissions;
-  gradients.transitions = transitions;
-  const Loss expected = entropy(constraint, x.view(), gradients, {.impossible = Impossible::allow});
-  const std::vector<double> z = log_z(constraint, x.view());
-  const cuda::DeviceConstraint there(constraint);
-  const auto got = run_entropy(there, x.there());
-  EXPECT_EQ(run_entropy(there, x.there(), false).status[0].outcome, got.status[0].outcome);
-  std::vector<double> sums(x.transitions.size());
-  for (std::size_t b = 0; b < z.size(); ++b) {
-    SCOPED_TRACE("sequence " + std::to_string(b));
-    EXPECT_EQ(got.status[b].outcome, z[b] == -inf ? 3 : 0);
-    EXPECT_EQ(std::isnan(got.value[b]), z[b] == -inf);
-    if (z[b] != -inf) expect_value(expected.values[b], got.value[b], 2 * tolerance<Real>, "entropy");
-    for (std::size_t p = 0; p < sums.size(); ++p) sums[p] += static_cast<double>(got.transitions[b * sums.size() + p]);
-  }
-  for (std::size_t i = 0; i < emissions.size(); ++i) {
-    if (!x.mask[i / static_cast<std::size_t>(x.K)]) continue;
-    ASSERT_NEAR(static_cast<double>(emissions[i]), static_cast<double>(got.emissions[i]), 2 * tolerance<Real>)
-        << "emission " << i;
-  }
-  for (std::size_t p = 0; p < sums.size(); ++p) {
-    ASSERT_NEAR(static_cast<double>(transitions[p]), sums[p],
-                3 * tolerance<Real> * std::max(1.0, std::fabs(sums[p]) + x.B))
-        << "transition " << p;
-  }
-}
-
 TYPED_TEST(Cuda, KBestInRaggedBatches) {
   for (double spread : {1.0, 100.0, 3000.0}) {
     SCOPED_TRACE("spread " + std::to_string(spread));
@@ -261,26 +193,6 @@ TYPED_TEST(Cuda, KBestPutsEqualsOutOnce) {
   for (const Path& path : found) distinct.insert(path.labels);
   EXPECT_EQ(found.size(), 81u);
   EXPECT_EQ(distinct.size(), 81u);
-}
-
-TYPED_TEST(Cuda, EntropyInRaggedBatches) {
-  for (double spread : {1.0, 100.0, 3000.0}) {
-    SCOPED_TRACE("spread " + std::to_string(spread));
-    expect_entropy_like_cpu(srl(), Ragged<TypeParam>(srl(), cases(6, 2), 30, spread, 24));
-  }
-  const Constraint everything = Constraint::unconstrained(numbered_labels(47));
-  expect_entropy_like_cpu(everything, Ragged<TypeParam>(everything, 4, 30, 3.0, 25));
-  const Constraint pairs = compile(Language::parse("(A B | B A)*"));
-  expect_entropy_like_cpu(pairs, Ragged<TypeParam>(pairs, 150, 9, 1.0, 26));
-}
-
-// Long enough that the forward steps are computed twice.
-TYPED_TEST(Cuda, EntropyOfLongSequences) {
-  const Constraint counts = compile(Language::parse("labels = {A B C}\nlanguage = at_most(300, A)\n"));
-  ASSERT_GT(counts.size().nodes, 800);
-  Ragged<TypeParam> x(counts, 1, 1500, 1.0, 27, false);
-  std::fill(x.mask.begin(), x.mask.end(), 1);
-  expect_entropy_like_cpu(counts, x);
 }
 
 TYPED_TEST(Cuda, SrlInRaggedBatches) {
@@ -515,7 +427,6 @@ TYPED_TEST(Cuda, LargeAutomata) {
   ASSERT_GT(large.size().nodes, 100000);
   for (double spread : {1.0, 3000.0}) expect_like_cpu(large, Ragged<TypeParam>(large, 3, cases(12, 6), spread, 31));
   expect_k_best_like_cpu(large, Ragged<TypeParam>(large, 2, 6, 1.0, 33), 5);
-  expect_entropy_like_cpu(large, Ragged<TypeParam>(large, 2, 4, 1.0, 34));
   const Constraint middle = counting(50, 700, false);
   expect_like_cpu(middle, Ragged<TypeParam>(middle, 2, 12, 1.0, 32));
 

@@ -126,6 +126,26 @@ std::size_t entropy_bytes(const DeviceConstraint& constraint, const Batch& batch
 void entropy(const DeviceConstraint& constraint, const Batch& batch, const Entropy& wanted, Memory memory,
              void* stream);
 
+// The second derivative in a direction: how log_z, or with gold the negative log-likelihood, changes along it, and how
+// its gradients, an Expectation's counts, do. Zeros for sequences that are not fine.
+struct Direction {  // shaped as the batch's scores, and of their types
+  const void* emissions = nullptr;
+  const void* transitions = nullptr;
+  const void* start = nullptr;  // or null
+  const void* end = nullptr;    // or null
+};
+struct Curvature {
+  Direction direction;
+  const Status* status = nullptr;      // [B] as the expectation left it
+  const std::int64_t* gold = nullptr;  // [rows] or null
+  double* value = nullptr;             // [B]
+  void* emissions = nullptr;           // [rows, K] of Batch::type, or null; rows of absent positions are untouched
+  void* transitions = nullptr;         // [B, K, K] of Batch::type, or null
+};
+std::size_t curvature_bytes(const DeviceConstraint& constraint, const Batch& batch, const Curvature& wanted);
+void curvature(const DeviceConstraint& constraint, const Batch& batch, const Curvature& wanted, Memory memory,
+               void* stream);
+
 // A loss from what the sequences have on their own (`Expectation` or `Entropy`), on the device: values [B] times
 // `sign`, or one number. Sums are in double, in the same order in every run.
 enum class Reduction : std::int32_t { none, sum, mean, token_mean };  // mean over sequences; over present positions

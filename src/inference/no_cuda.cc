@@ -28,6 +28,8 @@ std::size_t sample_bytes(const DeviceConstraint&, const Batch&, const Samples&) 
 void sample(const DeviceConstraint&, const Batch&, const Samples&, Memory, void*) { absent(); }
 std::size_t entropy_bytes(const DeviceConstraint&, const Batch&, const Entropy&) { absent(); }
 void entropy(const DeviceConstraint&, const Batch&, const Entropy&, Memory, void*) { absent(); }
+std::size_t curvature_bytes(const DeviceConstraint&, const Batch&, const Curvature&) { absent(); }
+void curvature(const DeviceConstraint&, const Batch&, const Curvature&, Memory, void*) { absent(); }
 void reduce(std::int64_t, const Loss&, void*) { absent(); }
 void weigh(const Batch&, std::int32_t, const Weighing&, void*) { absent(); }
 

@@ -13,17 +13,20 @@ namespace regccrf::cuda {
 // Finite scores count as at most 1e10 in size.
 __device__ inline double bounded(double x) { return isfinite(x) ? fmin(fmax(x, -1e10), 1e10) : x; }
 
-__device__ inline double score_at(const void* scores, Type type, std::int64_t i) {
+__device__ inline double read_number(const void* numbers, Type type, std::int64_t i) {
   switch (type) {
     case Type::f16:
-      return bounded(__half2float(static_cast<const __half*>(scores)[i]));
+      return __half2float(static_cast<const __half*>(numbers)[i]);
     case Type::bf16:
-      return bounded(__bfloat162float(static_cast<const __nv_bfloat16*>(scores)[i]));
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(numbers)[i]);
     case Type::f32:
-      return bounded(static_cast<const float*>(scores)[i]);
+      return static_cast<const float*>(numbers)[i];
     default:
-      return bounded(static_cast<const double*>(scores)[i]);
+      return static_cast<const double*>(numbers)[i];
   }
+}
+__device__ inline double score_at(const void* scores, Type type, std::int64_t i) {
+  return bounded(read_number(scores, type, i));
 }
 
 __device__ inline void write_score(void* scores, Type type, std::int64_t i, double x) {
@@ -104,28 +107,31 @@ __device__ double block_sum(Exact mine, std::int32_t threads = kThreads) {
 }
 
 // This thread's share of a path's score, of what positions begin … end - 1 and the transitions to them add. `label(t)`:
-// of position t; `row`: [T] of its emissions.
-template <class LabelAt>
+// of position t; `row`: [T] of its emissions. `kScores`: numbers are scores, and bounded.
+template <bool kScores = true, class LabelAt>
 __device__ Exact path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
                             const LabelAt& label, std::int32_t begin, std::int32_t end) {
+  const auto at = [](const void* numbers, Type type, std::int64_t i) {
+    return kScores ? score_at(numbers, type, i) : read_number(numbers, type, i);
+  };
   Exact sum;
 #pragma unroll 1
   for (std::int32_t t = begin + static_cast<std::int32_t>(threadIdx.x); t < end; t += blockDim.x) {
     const std::int64_t a = label(t);
     if (a < 0 || a >= K) continue;
-    sum.add(score_at(batch.emissions, batch.emissions_type, row[t] * K + a));
-    if (t == 0 && batch.start) sum.add(score_at(batch.start, batch.type, a));
-    if (t + 1 == T && batch.end) sum.add(score_at(batch.end, batch.type, a));
+    sum.add(at(batch.emissions, batch.emissions_type, row[t] * K + a));
+    if (t == 0 && batch.start) sum.add(at(batch.start, batch.type, a));
+    if (t + 1 == T && batch.end) sum.add(at(batch.end, batch.type, a));
     if (t == 0) continue;
     const std::int64_t before = label(t - 1);
-    if (before >= 0 && before < K) sum.add(score_at(batch.transitions, batch.type, before * K + a));
+    if (before >= 0 && before < K) sum.add(at(batch.transitions, batch.type, before * K + a));
   }
   return sum;
 }
-template <class LabelAt>
+template <bool kScores = true, class LabelAt>
 __device__ Exact path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
                             const LabelAt& label) {
-  return path_score(batch, K, T, row, label, 0, T);
+  return path_score<kScores>(batch, K, T, row, label, 0, T);
 }
 
 }  // namespace regccrf::cuda
