@@ -41,10 +41,22 @@ struct Losses {
     const cuda::Expectation e = expectation(kept, 0);
     return {e.value, e.emissions, e.transitions, e.status};
   }
+  cuda::Curvature curvature(Address kept, Address gold, const cuda::Direction& direction) const {
+    const cuda::Expectation e = expectation(kept, gold);
+    return {direction, e.status, e.gold, e.value, e.emissions, e.transitions};
+  }
+  cuda::Batch with(Address emissions, Address transitions, Address start, Address end, Address mask) const {
+    cuda::Batch whole = batch;
+    whole.emissions = at(emissions ? emissions : transitions);  // without positions, something that is never read
+    whole.transitions = at(transitions);
+    whole.start = at(start), whole.end = at(end), whole.mask = at<const std::uint8_t>(mask);
+    return whole;
+  }
 };
 
+constexpr Address kSomewhere = 256;
+
 std::size_t loss_bytes(const Losses& losses, const cuda::DeviceConstraint& constraint, bool entropy, bool gold) {
-  constexpr Address kSomewhere = 256;
   if (losses.batch.size == 0) return 0;
   return entropy
              ? cuda::entropy_bytes(constraint, losses.batch, losses.entropy(kSomewhere))
@@ -55,10 +67,7 @@ void compute(const Losses& losses, const cuda::DeviceConstraint& constraint, Add
              Address start, Address end, Address mask, Address gold, bool entropy, double sign, int reduction,
              int left_out, int type, int errors, std::int32_t operation, Address failure, Address numbers, Address out,
              Address kept, Address memory, std::size_t bytes, Address stream) {
-  cuda::Batch batch = losses.batch;
-  batch.emissions = at(emissions ? emissions : transitions);  // without positions, something that is never read
-  batch.transitions = at(transitions);
-  batch.start = at(start), batch.end = at(end), batch.mask = at<const std::uint8_t>(mask);
+  const cuda::Batch batch = losses.with(emissions, transitions, start, end, mask);
   const cuda::Loss loss{at<const double>(kept + losses.value_at),
                         at<const cuda::Status>(kept + losses.status_at),
                         sign,
@@ -75,6 +84,22 @@ void compute(const Losses& losses, const cuda::DeviceConstraint& constraint, Add
   if (!entropy) return cuda::expectation(constraint, batch, losses.expectation(kept, gold), there, at(stream), &loss);
   cuda::entropy(constraint, batch, losses.entropy(kept), there, at(stream));
   cuda::reduce(batch.size, loss, at(stream));
+}
+
+std::size_t curvature_bytes(const Losses& losses, const cuda::DeviceConstraint& constraint) {
+  if (losses.batch.size == 0) return 0;
+  return cuda::curvature_bytes(constraint, losses.batch, losses.curvature(kSomewhere, 0, {}));
+}
+
+// `kept` holds scale and status already.
+void curvature(const Losses& losses, const cuda::DeviceConstraint& constraint, Address emissions, Address transitions,
+               Address start, Address end, Address mask, Address gold, Address along_emissions,
+               Address along_transitions, Address along_start, Address along_end, Address kept, Address memory,
+               std::size_t bytes, Address stream) {
+  const cuda::Batch batch = losses.with(emissions, transitions, start, end, mask);
+  const cuda::Direction direction{at(along_emissions ? along_emissions : along_transitions), at(along_transitions),
+                                  at(along_start), at(along_end)};
+  cuda::curvature(constraint, batch, losses.curvature(kept, gold, direction), {at(memory), bytes}, at(stream));
 }
 
 void weigh(const Losses& losses, Address weights, std::int64_t stride, int weights_type, Address kept, Address mask,
@@ -147,6 +172,8 @@ void bind_losses(py::module_& module) {
       }))
       .def("bytes", &loss_bytes)
       .def("compute", &compute, Unlocked())
+      .def("curvature_bytes", &curvature_bytes)
+      .def("curvature", &curvature, Unlocked())
       .def("weigh", &weigh);
 }
 

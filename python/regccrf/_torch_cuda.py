@@ -169,11 +169,6 @@ def scale_of(kept: Tensor) -> Tensor:
     return kept[:8].view(torch.float64)
 
 
-def status_of(kept: Tensor, B: int) -> Tensor:
-    """[B, 4]"""
-    return kept[16:16 + 16 * B].view(torch.int32).view(B, 4)
-
-
 @functools.lru_cache(maxsize=4096)
 def _losses(shape: torch.Size, emissions_type: torch.dtype, type: torch.dtype, batch_first: bool, want_h: bool,
             want_g: bool) -> Tuple[_core.CudaLosses, int]:
@@ -250,13 +245,35 @@ def weigh_into(gradients: Tuple[Tensor, Tensor, Tensor, Tensor], weights: Tensor
                      ds.data_ptr(), de.data_ptr(), _stream(device))
 
 
-def expectation(weights: Tensor, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
-                allow: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of Σ weights[i] · log_z[i]: expected counts."""
-    none = nothing(h.device, torch.int64)
-    errors = BAD_SCORES if allow else EVERYTHING
-    _, kept = device_loss(h, g, s, e, mask, none, "log_z", batch_first, handle, errors, 1, 0, 0, False, True, True)
-    return weigh(weights, kept, h, g, s, e, mask, batch_first, True, True, True, True, True, True)
+def _fake_curvature(vh, vg, vs, ve, weights, kept, h, g, s, e, mask, gold, batch_first, handle,  # type: ignore[no-untyped-def]
+                    need_h, need_g, need_s, need_e):
+    gradients = _fake_weigh(weights, kept, h, g, s, e, mask, batch_first, True, True, need_h, need_g, need_s, need_e)
+    return (weights.new_empty(weights.shape), *gradients)
+
+
+@operator(_fake_curvature)
+def device_curvature(vh: Tensor, vg: Tensor, vs: Tensor, ve: Tensor, weights: Tensor, kept: Tensor, h: Tensor, g: Tensor, s: Tensor,
+                     e: Tensor, mask: Tensor, gold: Tensor, batch_first: bool, handle: int, need_h: bool, need_g: bool, need_s: bool,
+                     need_e: bool) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Along a direction v, shaped as h, g, s, e: how each loss changes, times its scale, which is the gradient of v · `weigh` for the
+    weights; and how the gradients of Σ weights · loss change, where needed. kept: as device_loss left it."""
+    h, g, s, e, mask, gold = h.contiguous(), g.contiguous(), s.contiguous(), e.contiguous(), mask.contiguous(), gold.contiguous()
+    vh, vg, vs, ve = vh.contiguous(), vg.contiguous(), vs.contiguous(), ve.contiguous()
+    device, B, want_h = h.device, batch_size(h, batch_first), need_h or need_s or need_e
+    losses, size = _losses(h.shape, h.dtype, g.dtype, batch_first, want_h, need_g)
+    known, found = Kept.of(h.shape, 0, batch_first, False, False), torch.empty(size, dtype=torch.uint8, device=device)
+    found[:known.value].copy_(kept[:known.value])  # scale and status, which come first
+    gold_at = gold.data_ptr() or (g.data_ptr() if gold.dim() == 2 else 0)
+    with _current(device):
+        copy = _there(device, handle).copy
+        bytes = losses.curvature_bytes(copy)
+        memory = room(bytes, device)
+        losses.curvature(copy, h.data_ptr(), g.data_ptr(), s.data_ptr(), e.data_ptr(), mask.data_ptr(), gold_at, vh.data_ptr(),
+                         vg.data_ptr(), vs.data_ptr(), ve.data_ptr(), found.data_ptr(), memory.data_ptr(), bytes, _stream(device))
+    gradients = room_for_gradients(h, g, s, e, need_h, need_g, need_s, need_e)
+    weigh_into(gradients, weights, found, h, g, mask, batch_first, want_h, need_g)
+    each = found[known.value:known.value + 8 * B].view(torch.float64) * scale_of(kept)
+    return ((each if weights.dim() else each.sum()).to(weights.dtype), *gradients)
 
 
 # --- answers in lists: these wait for the device -----------------------------------------------------------------------------

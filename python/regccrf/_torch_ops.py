@@ -1,8 +1,9 @@
 """The operators behind `regccrf.torch`: tensors in, tensors out, gradients in closed form.
 
 Plain functions call the compiled core on the tensors' memory. On PyTorch 2.4 and later each is also registered as a custom
-operator with a fake implementation, which is what `torch.compile` sees. On top stand three autograd functions: `LogPartition`,
-its gradient `Expectation` (whose own gradient is exact too, so log_partition differentiates twice), and `Loss`.
+operator with a fake implementation, which is what `torch.compile` sees. On top stand autograd functions: `LogPartition`, its gradient
+`Expectation` (whose own gradient is exact too, so log_partition differentiates twice), and `Loss`; on a device `DeviceLoss` and its
+gradient, `DeviceGradient`, likewise.
 
 Arguments that recur: h emissions [T, B, K] (or [B, T, K] with batch_first), g transitions [K, K], s start and e end [K] or empty,
 mask uint8 or bool [T, B] or empty, `handle` the number of a live constraint (or `Several`). Empty stands for absent.
@@ -156,8 +157,7 @@ class Expectation(Function):
     def forward(ctx, weights, h, g, s, e, mask, batch_first, handle, allow):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(weights, h, g, s, e, mask)
         ctx.layout = (batch_first, handle)
-        compute = cuda.expectation if cuda.on_device(h) else expectation
-        return compute(weights, h, g, s, e, mask, batch_first, handle, allow)
+        return expectation(weights, h, g, s, e, mask, batch_first, handle, allow)
 
     @staticmethod
     @once_differentiable
@@ -205,14 +205,15 @@ class Loss(Function):
         return (None, *loss_gradients(ctx.kind, weights, *gradients, h, g, s, e, mask, gold, *ctx.layout), *[None] * 6)
 
 
+_ONCE = "{} can be differentiated once; log_prob and log_partition can twice"
+
+
 def _twice(kind, weights, h, g, s, e, mask, gold, batch_first, handle):  # type: ignore[no-untyped-def]
     """Gradients of Σ weights[i] · nll[i] that can themselves be differentiated."""
     if kind != "nll":
-        raise RuntimeError(f"{kind} can be differentiated once; log_prob and log_partition can twice")
-    scores, exact = [x for x in (h, g, s, e) if x.requires_grad], h.to(g.dtype)
-    value = LogPartition.apply(exact, g, s, e, mask, batch_first, handle)
-    if gold.dim() == 2:
-        value = value - gold_score(exact, g, s, e, mask, gold, batch_first)
+        raise RuntimeError(_ONCE.format(kind))
+    scores = [x for x in (h, g, s, e) if x.requires_grad]
+    value = LogPartition.apply(h, g, s, e, mask, batch_first, handle) - gold_score(h, g, s, e, mask, gold, batch_first)
     gradients = iter(torch.autograd.grad(value, scores, weights, create_graph=True))
     return [next(gradients) if x.requires_grad else None for x in (h, g, s, e)]
 
@@ -237,16 +238,39 @@ class DeviceLoss(Function):
         operation, batch_first, handle, *_, want_h, want_g = ctx.asked
         gradients = None if compiling() else ctx.__dict__.pop("room", None)  # the caller's from now on
         if torch.is_grad_enabled() and not compiling():
-            B, kind = batch_size(h, batch_first), "entropy" if operation == "entropy" else "nll"
-            each = (weights * cuda.scale_of(kept)).to(g.dtype).expand(B)
-            each = each.masked_fill(cuda.status_of(kept, B)[:, 0].ne(0), 0)
-            return (*_twice(kind, each, h, g, s, e, mask, gold, batch_first, handle), None, None, None)
+            if operation == "entropy":
+                raise RuntimeError(_ONCE.format(operation))
+            return (*DeviceGradient.apply(weights, h, g, s, e, mask, gold, kept, ctx.asked, ctx.needs_input_grad[:4]), None, None, None)
         if gradients is not None:
             cuda.weigh_into(gradients, weights, kept, h, g, mask, batch_first, want_h, want_g)
             return (*gradients, None, None, None)
         need_h, need_g, need_s, need_e, *_ = ctx.needs_input_grad
         return (*cuda.weigh(weights, kept, h, g, s, e, mask, batch_first, want_h, want_g, need_h, need_g, need_s, need_e),
                 None, None, None)
+
+
+class DeviceGradient(Function):
+    """On a device: (weights, h, g, s, e, mask, gold, kept, asked, which of h, g, s, e are wanted) → the gradients of Σ weights · loss, None
+    where not wanted. kept: what `cuda.device_loss` left, or None where it was not called yet."""
+
+    @staticmethod
+    def forward(ctx, weights, h, g, s, e, mask, gold, kept, asked, wanted):  # type: ignore[no-untyped-def]
+        _, batch_first, handle, *_, want_h, want_g = asked
+        if kept is None:
+            _, kept = cuda.device_loss(h, g, s, e, mask, gold, *asked)
+        ctx.save_for_backward(weights, h, g, s, e, mask, gold, kept)
+        ctx.layout = batch_first, handle
+        gradients = cuda.weigh(weights, kept, h, g, s, e, mask, batch_first, want_h, want_g, *wanted)
+        return tuple(x if want else None for x, want in zip(gradients, wanted))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *direction):  # type: ignore[no-untyped-def]
+        weights, h, g, s, e, mask, gold, kept = ctx.saved_tensors
+        direction = [torch.zeros_like(x) if v is None else v for x, v in zip((h, g, s, e), direction)]
+        need_weights, *needed = ctx.needs_input_grad[:5]
+        found = cuda.device_curvature(*direction, weights, kept, h, g, s, e, mask, gold, *ctx.layout, *needed)
+        return (*(x if need else None for x, need in zip(found, (need_weights, *needed))), *[None] * 5)
 
 
 device_loss = applied(DeviceLoss)

@@ -10,7 +10,7 @@ masked position is as if it were absent: its neighbours become adjacent. Half pr
 given, is a constraint for each sequence, or one for all, in the place of the layer's; with the same labels.
 
 CUDA tensors are computed on their device, on the current stream and without waiting for it, where the package was built with CUDA;
-second derivatives, tensors on other devices, and everything in a build without CUDA are copied to the CPU and come back. As looking at
+tensors on other devices, and everything in a build without CUDA, are copied to the CPU and come back. As looking at
 the device's answer would mean to wait for it, an error in training (gold outside the language, NaN among the scores) is raised by the
 next method that waits anyway (`decode`, `sample` and the like), by `raise_pending()`, or at once with `checks=True`; until then it shows
 as an infinite or NaN loss with zeros for gradients.
@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from . import LanguageLike, _core, compile
 from ._core import Constraint, Labels
 from . import _torch_cuda as cuda
-from ._torch_graph import Part, Several, compiling, handle_of, nothing, outside_of_graphs, parts_of, send
-from ._torch_ops import Expectation, LogPartition, Loss, Memory, device_loss
+from ._torch_graph import Part, Several, batch_size, compiling, handle_of, nothing, outside_of_graphs, parts_of, send
+from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss
 from .inference import Constraints, Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
@@ -220,9 +220,13 @@ class CRF(nn.Module):
         """
         if constraint is not None:
             return self._each(CRF.marginals, constraint, emissions, mask=mask, forbidden=forbidden)
-        h, *rest = self._scores(emissions, mask, forbidden)
-        weights = h.new_ones(h.shape[0 if self.batch_first else 1])
-        return self._checked(Expectation.apply(weights, h, *rest, self.batch_first, self._handle, False)[0])
+        scores = self._scores(emissions, mask, forbidden)
+        weights = scores[0].new_ones(batch_size(scores[0], self.batch_first))
+        if not cuda.on_device(emissions):
+            return Expectation.apply(weights, *scores, self.batch_first, self._handle, False)[0]
+        asked = ("log_z", self.batch_first, self._handle, cuda.EVERYTHING, 1, 0, 0, False, True, False)
+        gold = nothing(emissions.device, torch.int64)
+        return self._checked(DeviceGradient.apply(weights, *scores, gold, None, asked, (True, False, False, False))[0])
 
     def check(self, tags: Tensor, mask: Optional[Tensor] = None, *,
               constraint: Optional[Constraints] = None) -> List[Outside]:

@@ -65,7 +65,8 @@ class CovariancePass {
       Mixture<Quantity> mixture(node_[n]);
       for (std::int32_t m = topology_.arrival_begin[r]; m < topology_.arrival_begin[r + 1]; ++m) {
         const std::int32_t a = topology_.arrival_label[m];
-        mixture.add(arrival_[m] * model_.g[a * K_ + b] * h_[b], arrival_mean_[m] + quantity_.transition(a, b));
+        mixture.add(loose_product(loose_product(arrival_[m], model_.g[a * K_ + b]), h_[b]),
+                    arrival_mean_[m] + quantity_.transition(a, b));
       }
       v[n].mean = mixture.value() + gain(t, n);
     }
@@ -78,7 +79,7 @@ class CovariancePass {
     Mixture<Quantity> mixture(whole_.weight);
     for (std::int32_t n = 0; n < topology_.nodes; ++n) {
       if (topology_.node_accepts[n])
-        mixture.add(v[n].weight * model_.end[label(n)], v[n].mean + quantity_.end(label(n)));
+        mixture.add(loose_product(v[n].weight, model_.end[label(n)]), v[n].mean + quantity_.end(label(n)));
     }
     whole_.mean = mixture.value();
     return counts_.wanted();
@@ -94,7 +95,7 @@ class CovariancePass {
     }
     std::fill_n(labels_, K_, 0.0);
     for (std::int32_t n = 0; n < topology_.nodes; ++n)
-      labels_[label(n)] += share(v[n].weight * node_[n], v[n].mean + node_mean_[n]);
+      labels_[label(n)] += share(loose_product(v[n].weight, node_[n]), v[n].mean + node_mean_[n]);
     if (counts_.emissions) std::copy_n(labels_, K_, counts_.emissions + sequence_.row(t) * K_);
     for (int a = 0; counts_.start && t == 0 && a < K_; ++a) counts_.start[a] += labels_[a];
     for (int a = 0; counts_.end && t + 1 == sequence_.T && a < K_; ++a) counts_.end[a] += labels_[a];
@@ -135,8 +136,9 @@ class CovariancePass {
       const std::int32_t r = topology_.arrival_state[m], a = topology_.arrival_label[m];
       for (std::int32_t n = topology_.node_begin[r]; n < topology_.node_begin[r + 1]; ++n) {
         const std::int32_t b = label(n);
-        counts_.transitions[a * K_ + b] += share(arrival_[m] * model_.g[a * K_ + b] * after_[n],
-                                                 arrival_mean_[m] + quantity_.transition(a, b) + after_mean_[n]);
+        counts_.transitions[a * K_ + b] +=
+            share(loose_product(loose_product(arrival_[m], model_.g[a * K_ + b]), after_[n]),
+                  arrival_mean_[m] + quantity_.transition(a, b) + after_mean_[n]);
       }
     }
   }
@@ -148,7 +150,7 @@ class CovariancePass {
       Mixture<Quantity> mixture(arrival_back_[m]);
       for (std::int32_t n = topology_.node_begin[r]; n < topology_.node_begin[r + 1] && arrival_back_[m].m != 0; ++n) {
         const std::int32_t b = label(n);
-        mixture.add(model_.g[a * K_ + b] * after_[n], quantity_.transition(a, b) + after_mean_[n]);
+        mixture.add(loose_product(model_.g[a * K_ + b], after_[n]), quantity_.transition(a, b) + after_mean_[n]);
       }
       arrival_mean_[m] = mixture.value();
     }

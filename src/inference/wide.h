@@ -69,13 +69,16 @@ REGCCRF_BOTH inline double log(Wide x) {
   return static_cast<double>(x.e) * kLn2 + std::log(x.m);
 }
 
+// x · y as an operand of `ratio`, or of this, alone: its mantissa may be 2 or more.
+REGCCRF_BOTH inline Wide loose_product(Wide x, Wide y) { return {x.m * y.m, x.e + y.e}; }
+
 // x / y as a double; y is not zero.
 REGCCRF_BOTH inline double ratio(Wide x, Wide y) {
   if (x.m == 0) return 0;
   const std::int64_t d = x.e - y.e;
   if (d < -1000) return 0;
   if (d > 1000) return std::numeric_limits<double>::infinity();
-  return std::ldexp(x.m / y.m, static_cast<int>(d));
+  return x.m / y.m * std::bit_cast<double>(static_cast<std::uint64_t>(1023 + d) << 52);
 }
 
 }  // namespace regccrf
