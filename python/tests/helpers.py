@@ -6,7 +6,6 @@ import random
 
 import torch
 
-import regccrf
 from regccrf.torch import RegCCRF
 
 LABELS = ["O", "B", "I"]

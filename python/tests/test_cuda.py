@@ -7,10 +7,9 @@ import pytest
 import torch
 
 import regccrf
-from devices import agree, answers, device, to, transposed
+from devices import agree, device, to, transposed
 from helpers import LABELS, PATTERNS, legal_tags, module, ragged
 from regccrf import _torch_cuda
-from regccrf.torch import CRF, RegCCRF
 from test_constraints import CHOICE, METHODS, gold
 from test_constraints import LENGTHS as CHOICE_LENGTHS
 
