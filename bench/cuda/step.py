@@ -1,8 +1,8 @@
-"""The layer on a GPU beside others: alone, in a training step of RoBERTa-base's shape, in decoding, and in memory.
+"""The layer on a GPU beside others: alone, in a training step of RoBERTa-base's shape, in decoding, and in memory; and second derivatives.
 
-    PYTHONPATH=build/python python bench/cuda/step.py --output DIR [--parts table,step,memory,decode] [--competitors DIR]   # PyTorch 2
+    PYTHONPATH=build/python python bench/cuda/step.py --output DIR [--parts table,step,memory,decode,second] [--competitors DIR]   # PyTorch 2
 
-What is measured, and how: alone.py, encoder.py. Other packages: those that can be imported (a folder for them: --competitors). Answers
+What is measured, and how: alone.py, encoder.py, second.py. Other packages: those that can be imported (a folder for them: --competitors). Answers
 must agree before anything is timed. Writes step.json and step.md. What does not fit into memory or into --seconds is left out and said
 so. --device cpu --quick tries the script itself.
 """
@@ -20,6 +20,7 @@ import regccrf
 from alone import NOTHING, memory, table
 from clock import Clock
 from encoder import decode, step
+from second import second
 
 
 def cell(row, key, form="{:,.0f}", of=None):
@@ -55,12 +56,14 @@ def markdown(report):
                        cell(r, "ratio", "{:.3f}", "interval"), cell(r, "turn_ratio", "{:.3f}", "interval")])
     section("Peak memory, MiB", "memory", ["B×T", "layer", "NLL+gradient", "Viterbi"],
             lambda r: [f"{r['B']}×{r['T']}", r["layer"], cell(r, "nll_mib", "{:,.1f}"), cell(r, "viterbi_mib", "{:,.1f}")])
+    section("Entropy and second derivatives with gradients, srl", "second", ["task", "B×T", "device, µs", "by the clock, µs", "on the CPU, µs"],
+            lambda r: [r["task"], f"{r['B']}×{r['T']}", *(cell(r, key) for key in ("device_us", "clock_us", "cpu_us"))])
     return "\n".join(lines) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="table,step,memory,decode")
+    parser.add_argument("--parts", default="table,step,memory,decode,second")
     parser.add_argument("--competitors", help="a folder with the other packages")
     parser.add_argument("--output", default=".", type=pathlib.Path)
     parser.add_argument("--device", default="cuda")
@@ -78,7 +81,7 @@ def main():
         begin = time.perf_counter()
         gc.collect()
         gc.freeze()
-        report[part] = {"table": table, "step": step, "decode": decode, "memory": memory}[part](options, clock)
+        report[part] = {"table": table, "step": step, "decode": decode, "memory": memory, "second": second}[part](options, clock)
         print(f"{part}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
         (options.output / "step.json").write_text(json.dumps(report, indent=1) + "\n")
         (options.output / "step.md").write_text(markdown(report))
