@@ -201,6 +201,47 @@ TYPED_TEST(InferenceProperty, LanguageMassAndItsGradient) {
   });
 }
 
+// Finite scores count as at most 1e10 in size, whatever pass a sequence gets and wherever gold runs.
+TYPED_TEST(InferenceProperty, HugeScores) {
+  const double largest = std::numeric_limits<float>::max();
+  int huge = 0;
+  for_each_possible<TypeParam>([&](Triple x, const Enumeration&, const Instance<TypeParam>&) {
+    Random random(static_cast<std::uint64_t>(++huge));
+    oracle::Scores bounded = x.scores;
+    const double far[] = {-largest, -1e30, -3e10, 2e10, 1e12, largest};
+    const auto change = [&](std::vector<double>& numbers, std::vector<double>& kept) {
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        if (numbers[i] == -inf || !random.chance(0.3)) continue;
+        numbers[i] = static_cast<float>(far[random.below(random.chance(0.8) ? 3 : 6)]);
+        kept[i] = std::clamp(numbers[i], -1e10, 1e10);
+      }
+    };
+    change(x.scores.emissions, bounded.emissions);
+    if (random.chance(0.5)) change(x.scores.transitions, bounded.transitions);
+    change(x.scores.start, bounded.start);
+    change(x.scores.end, bounded.end);
+    const Enumeration all(x.automaton, bounded);
+    const Instance<TypeParam> instance(x.scores);
+    const double near = 1e-4;  // around 1e10, numbers lie 2e-6 apart
+    const auto expect_near = [&](oracle::Real expected, double actual, const char* what) {
+      EXPECT_NEAR(static_cast<double>(expected), actual, near + 1e-12 * std::fabs(actual)) << what;
+    };
+    expect_near(all.log_z(), log_z<TypeParam>(x.constraint, instance.view()).at(0), "log_z");
+    expect_near(all.best(), viterbi<TypeParam>(x.constraint, instance.view()).at(0).score, "best");
+    Gradient<TypeParam> gradient(instance);
+    const std::size_t chosen = static_cast<std::size_t>(random.below(static_cast<int>(all.paths().size())));
+    const oracle::Path& path = all.paths()[chosen];
+    if (path.score == -inf) return;
+    const Loss loss = nll<TypeParam>(x.constraint, instance.view(), path.labels, gradient.view());
+    expect_near(all.nll(path.labels), loss.values.at(0), "nll");
+    expect_all(all.nll_gradient(path.labels).labels, gradient.emissions, near, "nll by emissions");
+    std::vector<TypeParam> marginals(instance.emissions.size());
+    label_marginals<TypeParam>(x.constraint, instance.view(), marginals);
+    expect_all(all.marginals().labels, marginals, near, "marginals");
+    expect_near(all.entropy(), entropy<TypeParam>(x.constraint, instance.view()).at(0), "entropy");
+  });
+}
+
 TYPED_TEST(InferenceProperty, PosteriorDecodingStaysInTheLanguage) {
   for_each_possible<TypeParam>([](const Triple& x, const Enumeration& all, const Instance<TypeParam>& instance) {
     const Path found = posterior_decode(x.constraint, instance.view()).at(0);

@@ -21,6 +21,26 @@ bool acceptable(Real x) {
 }
 
 template <class Real>
+bool too_large(Real x) {
+  constexpr Real most = static_cast<Real>(kLargestScore), none = -std::numeric_limits<Real>::infinity();
+  return x > most || (x < -most && x > none);
+}
+
+template <class Real>
+Real bounded(Real x) {
+  return too_large(x) ? std::copysign(static_cast<Real>(kLargestScore), x) : x;
+}
+
+// Lets `numbers` be a bounded copy, in `copy`, if they have to be.
+template <class Real>
+void bound(std::span<const Real>& numbers, std::vector<Real>& copy) {
+  if (std::none_of(numbers.begin(), numbers.end(), too_large<Real>)) return;
+  copy.resize(numbers.size());
+  std::transform(numbers.begin(), numbers.end(), copy.begin(), bounded<Real>);
+  numbers = copy;
+}
+
+template <class Real>
 std::string spell(Real x) {
   return std::isnan(x) ? "NaN" : "+inf";
 }
@@ -145,6 +165,9 @@ Batch<Real>::Batch(const char* operation, const Constraints& constraints, const 
   }
   check_per_label(operation, "start", scores.start, labels);
   check_per_label(operation, "end", scores.end, labels);
+  bound(scores_.transitions, bounded_[0]);
+  bound(scores_.start, bounded_[1]);
+  bound(scores_.end, bounded_[2]);
 
   if (options.workspace == nullptr) own_ = std::make_unique<Workspace>();
   workspace_ = &(options.workspace ? options.workspace : own_.get())->impl();
@@ -183,17 +206,28 @@ Sequence<Real> Batch<Real>::sequence(std::int64_t i, Arena& arena) const {
 }
 
 template <class Real>
-void Batch<Real>::check(const Sequence<Real>& sequence) const {
+bool Batch<Real>::check(const Sequence<Real>& sequence) const {
+  int large = 0;
   for (std::int64_t t = 0; t < sequence.T; ++t) {
     const Real* h = sequence.at(t);
     int bad = 0;
-    for (int a = 0; a < sequence.K; ++a) bad += !acceptable(h[a]);
+    for (int a = 0; a < sequence.K; ++a) bad += !acceptable(h[a]), large |= too_large(h[a]);
     if (bad == 0) continue;
     const int a = static_cast<int>(std::find_if_not(h, h + sequence.K, acceptable<Real>) - h);
     fail(operation_, "sequence " + std::to_string(sequence.index) + ", position " + std::to_string(t) +
                          ": emission score of label " + constraint(sequence.index).labels().name(a) + " is " +
                          spell(h[a]) + "; scores must be finite or -inf");
   }
+  return large == 0;
+}
+
+template <class Real>
+const Real* bounded_rows(const Sequence<Real>& sequence, Arena& arena) {
+  const auto K = static_cast<std::size_t>(sequence.K);
+  Real* rows = arena.take<Real>(static_cast<std::size_t>(sequence.T) * K);
+  for (std::int64_t t = 0; t < sequence.T; ++t)
+    std::transform(sequence.at(t), sequence.at(t) + K, rows + t * sequence.K, bounded<Real>);
+  return rows;
 }
 
 template <class Real>
@@ -207,8 +241,8 @@ void Batch<Real>::each(const Job& job) const {
     for (std::int64_t i; (i = next.fetch_add(1)) < size_;) {
       try {
         arena.rewind();
-        const Sequence<Real> sequence = this->sequence(i, arena);
-        check(sequence);
+        Sequence<Real> sequence = this->sequence(i, arena);
+        if (!check(sequence)) sequence.bounded = bounded_rows(sequence, arena);
         job(sequence, member, arena);
       } catch (...) {
         const std::lock_guard lock(mutex);

@@ -17,6 +17,8 @@
 
 namespace regccrf {
 
+constexpr double kLargestScore = 1e10;  // in size; finite scores beyond count as that
+
 // One sequence's emissions, masked positions left out.
 template <class Real>
 struct Sequence {
@@ -25,10 +27,11 @@ struct Sequence {
   int K;
   const Real* emissions;  // [rows, K]
   std::int64_t first, stride;
-  const std::int64_t* rows;  // [T] where positions are masked, else null
+  const std::int64_t* rows;       // [T] where positions are masked, else null
+  const Real* bounded = nullptr;  // [T, K] in the place of emissions of which some are too large, else null
 
   std::int64_t row(std::int64_t t) const { return rows ? rows[t] : first + t * stride; }
-  const Real* at(std::int64_t t) const { return emissions + row(t) * K; }
+  const Real* at(std::int64_t t) const { return bounded ? bounded + t * K : emissions + row(t) * K; }
 };
 
 template <class Real>
@@ -38,7 +41,7 @@ class Batch {
   Batch(const char* operation, const Constraints& constraints, const Scores<Real>& scores, const Options& options);
 
   const char* operation() const { return operation_; }
-  const Scores<Real>& scores() const { return scores_; }
+  const Scores<Real>& scores() const { return scores_; }  // transitions, start and end bounded; emissions as they came
   const Options& options() const { return options_; }
   std::int64_t size() const { return size_; }  // B
   std::int64_t rows() const { return rows_; }
@@ -52,8 +55,8 @@ class Batch {
   std::int64_t length(std::int64_t i) const;  // masked positions included
 
   Sequence<Real> sequence(std::int64_t i, Arena& arena) const;
-  // Error that names the first NaN or +inf.
-  void check(const Sequence<Real>& sequence) const;
+  // Error that names the first NaN or +inf; else whether all scores are as large as they may be at most.
+  bool check(const Sequence<Real>& sequence) const;
 
   // job(sequence, member, arena) for every sequence, checked, on up to options.threads threads. The error of the first
   // sequence that has one is thrown when all are done.
@@ -68,7 +71,8 @@ class Batch {
  private:
   const char* operation_;
   const Constraints& constraints_;
-  const Scores<Real>& scores_;
+  Scores<Real> scores_;
+  std::vector<Real> bounded_[3];  // transitions, start, end, of which some are too large
   const Options& options_;
   std::int64_t size_ = 0, rows_ = 0;
   int members_ = 1;

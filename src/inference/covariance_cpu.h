@@ -182,10 +182,9 @@ class CovariancePass {
 // The means [B], and covariances with counts, weighted and summed, where wanted. Of an impossible sequence 0, where
 // that is allowed.
 template <class Real, class Quantity>
-Loss covariance(const Batch<Real>& batch, const Scores<Real>& scores, const Quantity& quantity,
-                const Gradients<Real>& gradients) {
+Loss covariance(const Batch<Real>& batch, const Quantity& quantity, const Gradients<Real>& gradients) {
   GradientSums<Real> sums(batch, gradients);
-  const WideModel model(scores);
+  const WideModel model(batch.scores());
   Loss loss;
   loss.values.resize(static_cast<std::size_t>(batch.size()));
   batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {

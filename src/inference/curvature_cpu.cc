@@ -65,7 +65,7 @@ Loss curvature(const Constraints& constraints, const Scores<Real>& scores, const
                const Gradients<Real>& gradients, const Options& options) {
   const Batch<Real> batch("curvature", constraints, scores, options);
   check_direction(batch, direction);
-  return covariance(batch, scores, PathGain<Real>(direction, batch.K()), gradients);
+  return covariance(batch, PathGain<Real>(direction, batch.K()), gradients);
 }
 
 #define REGCCRF_INSTANTIATE(Real)                                                                                  \

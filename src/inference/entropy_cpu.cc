@@ -22,7 +22,7 @@ template <class Real>
 Loss entropy(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients,
              const Options& options) {
   const Batch<Real> batch("entropy", constraints, scores, options);
-  return covariance(batch, scores, PathSurprise{}, gradients);
+  return covariance(batch, PathSurprise{}, gradients);
 }
 
 template <class Real>

@@ -192,10 +192,10 @@ std::vector<std::vector<Path>> k_best(const Constraints& constraints, const Scor
                                       const Options& options) {
   if (k < 1) throw Error("[k_best] k is " + std::to_string(k) + ", expected 1 or more");
   const Batch<Real> batch("k_best", constraints, scores, options);
-  BestPaths<Real> best(batch, MaxModel(scores));
+  BestPaths<Real> best(batch, MaxModel(batch.scores()));
   std::vector<std::vector<Path>> paths(static_cast<std::size_t>(batch.size()));
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
-    paths[sequence.index] = best_paths(batch.constraint(sequence.index), best, scores, sequence, k, arena);
+    paths[sequence.index] = best_paths(batch.constraint(sequence.index), best, batch.scores(), sequence, k, arena);
     if (paths[sequence.index].empty()) batch.impossible(sequence);
   });
   return paths;

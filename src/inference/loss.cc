@@ -145,7 +145,7 @@ Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<c
       membership =
           tracers.of(member, batch.which(sequence.index), constraint).trace(y, static_cast<std::size_t>(sequence.T));
     }
-    const double score = path_score(scores, sequence, y);
+    const double score = path_score(batch.scores(), sequence, y);
     if (!membership || score == kNone) {
       if (options.outside == OutsideGold::error) {
         if (!membership) throw Error(gold_message(batch, sequence, y, membership));

@@ -52,7 +52,7 @@ void bigram_marginals(const Constraints& constraints, const Scores<Real>& scores
   const std::size_t pairs = static_cast<std::size_t>(batch.K()) * batch.K();
   check_size(batch.operation(), "the output", out.size(), static_cast<std::size_t>(batch.rows()) * pairs,
              "[rows, K, K]");
-  const WideModel model(scores);
+  const WideModel model(batch.scores());
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
     double* E = arena.zeros<double>(pairs);
     const auto visit = [&](std::int64_t t, const double*) {
@@ -74,7 +74,7 @@ void state_marginals(const Constraints& constraints, const Scores<Real>& scores,
   std::size_t Q = 0;
   for (int c = 0; c < batch.constraints(); ++c) Q = std::max<std::size_t>(Q, batch.constraint_number(c).topology().Q);
   check_size(batch.operation(), "the output", out.size(), static_cast<std::size_t>(batch.rows()) * Q, "[rows, Q]");
-  const WideModel model(scores);
+  const WideModel model(batch.scores());
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
     const Topology& topology = batch.constraint(sequence.index).topology();
     double* states = arena.take<double>(Q);

@@ -25,7 +25,7 @@ template <class Real>
 std::vector<Path> posterior_decode(const Constraints& constraints, const Scores<Real>& scores, const Options& options) {
   const Batch<Real> batch("posterior_decode", constraints, scores, options);
   Expectations<Real> expectations(batch);
-  BestPaths<Real> best(batch, flat(MaxModel(scores)));
+  BestPaths<Real> best(batch, flat(MaxModel(batch.scores())));
   std::vector<Path> paths(static_cast<std::size_t>(batch.size()));
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
     const Constraint& constraint = batch.constraint(sequence.index);

@@ -111,7 +111,7 @@ std::vector<std::vector<Path>> sample(const Constraints& constraints, const Scor
   }
   if (!sampling.ids.empty())
     check_size("sample", "ids", sampling.ids.size(), static_cast<std::size_t>(batch.size()), "[B]");
-  const WideModel model(scores, 1 / sampling.temperature);
+  const WideModel model(batch.scores(), 1 / sampling.temperature);
   std::vector<std::vector<Path>> drawn(static_cast<std::size_t>(batch.size()));
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
     std::vector<Path>& paths = drawn[sequence.index];
@@ -121,7 +121,7 @@ std::vector<std::vector<Path>> sample(const Constraints& constraints, const Scor
       batch.impossible(sequence);
       paths.clear();
     }
-    for (Path& path : paths) path.score = path_score(scores, sequence, path.labels.data());
+    for (Path& path : paths) path.score = path_score(batch.scores(), sequence, path.labels.data());
   });
   return drawn;
 }

@@ -274,13 +274,13 @@ template class BestPaths<double>;
 template <class Real>
 std::vector<Path> viterbi(const Constraints& constraints, const Scores<Real>& scores, const Options& options) {
   const Batch<Real> batch("viterbi", constraints, scores, options);
-  BestPaths<Real> best(batch, MaxModel(scores));
+  BestPaths<Real> best(batch, MaxModel(batch.scores()));
   std::vector<Path> paths(static_cast<std::size_t>(batch.size()));
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
     Path& path = paths[sequence.index];
     path.labels.resize(static_cast<std::size_t>(sequence.T));
     if (best.path(batch.constraint(sequence.index), sequence, arena, path.labels.data())) {
-      path.score = path_score(scores, sequence, path.labels.data());
+      path.score = path_score(batch.scores(), sequence, path.labels.data());
       return;
     }
     batch.impossible(sequence);
@@ -292,7 +292,7 @@ std::vector<Path> viterbi(const Constraints& constraints, const Scores<Real>& sc
 template <class Real>
 std::vector<double> viterbi_score(const Constraints& constraints, const Scores<Real>& scores, const Options& options) {
   const Batch<Real> batch("viterbi_score", constraints, scores, options);
-  BestPaths<Real> best(batch, MaxModel(scores));
+  BestPaths<Real> best(batch, MaxModel(batch.scores()));
   std::vector<double> values(static_cast<std::size_t>(batch.size()));
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
     values[sequence.index] = best.score(batch.constraint(sequence.index), sequence, arena);
