@@ -13,7 +13,8 @@ from torch import Tensor
 from . import _core
 from .inference import _choice
 
-# Operators take numbers and tensors only, so a constraint travels through them as a number. Its module keeps it alive.
+# Operators take numbers and tensors only, so a constraint travels through them as a number. Its module keeps it alive, and so does a graph
+# that is still to be differentiated.
 _live: "weakref.WeakValueDictionary[int, _core.Constraint]" = weakref.WeakValueDictionary()
 _number_of: Dict[int, int] = {}  # by id()
 _numbers = itertools.count(1)
@@ -84,6 +85,11 @@ def choice_of(handle: int) -> _core.Choice:
     if isinstance(handle, Several):
         return _choice(handle.constraints, len(handle.constraints))
     return _core.Choice([constraint_of(handle)])
+
+
+def alive(handle: int) -> Any:
+    """What has to live for as long as a handle is to be used."""
+    return None if compiling() else handle if isinstance(handle, (Several, Part)) else _live[handle]
 
 
 _nothing: Dict[Tuple[torch.device, torch.dtype], Tensor] = {}

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from . import _core
 from . import _torch_cuda as cuda
-from ._torch_graph import applied, batch_size, choice_of, compiling, operator
+from ._torch_graph import alive, applied, batch_size, choice_of, compiling, operator
 
 
 class Memory:
@@ -142,7 +142,7 @@ class LogPartition(Function):
     @staticmethod
     def forward(ctx, h, g, s, e, mask, batch_first, handle):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(h, g, s, e, mask)
-        ctx.layout = (batch_first, handle)
+        ctx.layout, ctx.alive = (batch_first, handle), alive(handle)
         return log_partition(h, g, s, e, mask, batch_first, handle)
 
     @staticmethod
@@ -156,7 +156,7 @@ class Expectation(Function):
     @staticmethod
     def forward(ctx, weights, h, g, s, e, mask, batch_first, handle, allow):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(weights, h, g, s, e, mask)
-        ctx.layout = (batch_first, handle)
+        ctx.layout, ctx.alive = (batch_first, handle), alive(handle)
         return expectation(weights, h, g, s, e, mask, batch_first, handle, allow)
 
     @staticmethod
@@ -192,7 +192,7 @@ class Loss(Function):
     def forward(ctx, kind, h, g, s, e, mask, gold, batch_first, handle, allow, differentiate):  # type: ignore[no-untyped-def]
         values, left_out, *gradients = loss(kind, h, g, s, e, mask, gold, batch_first, handle, allow, differentiate)
         ctx.save_for_backward(h, g, s, e, mask, gold, left_out, *gradients)
-        ctx.kind, ctx.layout = kind, (batch_first, handle, allow)
+        ctx.kind, ctx.layout, ctx.alive = kind, (batch_first, handle, allow), alive(handle)
         ctx.mark_non_differentiable(left_out)
         return values, left_out
 
@@ -225,8 +225,8 @@ class DeviceLoss(Function):
     def forward(ctx, h, g, s, e, mask, gold, asked):  # type: ignore[no-untyped-def]
         out, kept = cuda.device_loss(h, g, s, e, mask, gold, *asked)
         ctx.save_for_backward(h, g, s, e, mask, gold, kept)
-        ctx.asked = asked
-        *_, want_h, want_g = asked
+        _, _, handle, *_, want_h, want_g = asked
+        ctx.asked, ctx.alive = asked, alive(handle)
         if (want_h or want_g) and not compiling():  # for the first backward pass; others make their own
             need_h, need_g, need_s, need_e, *_ = ctx.needs_input_grad
             ctx.room = cuda.room_for_gradients(h, g, s, e, need_h, need_g, need_s, need_e)
@@ -259,7 +259,7 @@ class DeviceGradient(Function):
         if kept is None:
             _, kept = cuda.device_loss(h, g, s, e, mask, gold, *asked)
         ctx.save_for_backward(weights, h, g, s, e, mask, gold, kept)
-        ctx.layout = batch_first, handle
+        ctx.layout, ctx.alive = (batch_first, handle), alive(handle)
         gradients = cuda.weigh(weights, kept, h, g, s, e, mask, batch_first, want_h, want_g, *wanted)
         return tuple(x if want else None for x, want in zip(gradients, wanted))
 

@@ -18,7 +18,8 @@ as an infinite or NaN loss with zeros for gradients.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+import warnings
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,7 @@ from .inference import Constraints, Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
 
+LabelsLike = Union[int, Sequence[str], Mapping[str, int], Mapping[int, str], Labels]
 _Scores = Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # emissions, transitions, start, end, mask
 _HALF = (torch.float16, torch.bfloat16)
 _MOST_REMEMBERED = 64
@@ -67,7 +69,7 @@ class CRF(nn.Module):
 
     checks = False
 
-    def __init__(self, num_tags: Union[int, Sequence[str], Labels], batch_first: bool = False, checks: bool = False) -> None:
+    def __init__(self, num_tags: LabelsLike, batch_first: bool = False, checks: bool = False) -> None:
         super().__init__()
         labels = _labels(num_tags)
         self._assemble(Constraint.unconstrained(labels), batch_first, checks)
@@ -361,6 +363,9 @@ class CRF(nn.Module):
         if g.dtype != dtype:
             g, s, e = g.to(dtype), None if s is None else s.to(dtype), None if e is None else e.to(dtype)
         if mask is not None and mask.dtype != torch.bool:
+            if mask.dtype.is_floating_point or mask.dtype.is_complex:
+                raise TypeError(f"mask is {mask.dtype}, expected bool or whole numbers, 0 for absent: mask > 0.5, or mask == 0 for a mask that "
+                                "is added to scores")
             mask = mask.ne(0)
         return (emissions, g, nothing(emissions.device, dtype) if s is None else s, nothing(emissions.device, dtype) if e is None else e,
                 nothing(emissions.device, torch.bool) if mask is None else mask)
@@ -479,7 +484,7 @@ class CRF(nn.Module):
 
     def _log_prob(self, scores: _Scores, tags: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
         """log P(tags) [B], 0 or −inf where the gold is outside as the caller wants, and which count for nothing [B]."""
-        kind, gold = ("partial_nll", tags.to(torch.uint8)) if tags.dim() == 3 else ("nll", tags.to(torch.int32))
+        kind, gold = ("partial_nll", tags.to(torch.uint8)) if tags.dim() == 3 else ("nll", _ids(tags).to(torch.int32))
         values, left_out = self._loss(kind, scores, outside != "raise", gold)
         values = -values
         if outside == "inf":
@@ -488,7 +493,7 @@ class CRF(nn.Module):
 
     def _device_nll(self, sign: int, scores: _Scores, tags: Tensor, outside: str, reduction: str) -> Tensor:
         errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
-        gold = tags if tags.dtype == torch.int64 else tags.long()
+        gold = tags if tags.dtype == torch.int64 else _ids(tags).long()
         return self._device_loss("nll", scores, errors, gold, sign, reduction, outside)
 
     def _device_partial_nll(self, scores: _Scores, allowed: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
@@ -523,7 +528,7 @@ class RegCCRF(CRF):
     """A CRF on a regular language: a `CRF` that gives every sequence outside it probability 0, in training and in decoding.
 
     Args:
-        labels: label names in the order of their ids, or their number K (the names are then "0" … "K-1").
+        labels: label names in the order of their ids, or {name: id}, {id: name}, or their number K (the names are then "0" … "K-1").
         constraint: a pattern, a path to a .lang file or automaton, a `Language` or a `Constraint`.
         batch_first: emissions are [B, T, K] and not [T, B, K].
         start_end: False leaves start and end scores out (the form of the paper).
@@ -536,11 +541,13 @@ class RegCCRF(CRF):
     RegCCRF(num_tags=3, states=2, arcs=5)
     """
 
-    def __init__(self, labels: Union[int, Sequence[str], Labels], constraint: LanguageLike, batch_first: bool = False,
+    def __init__(self, labels: LabelsLike, constraint: LanguageLike, batch_first: bool = False,
                  start_end: bool = True, outside: str = "raise", checks: bool = False) -> None:
         nn.Module.__init__(self)
         if outside not in cuda.OUTSIDE:
             raise ValueError(f"invalid outside: {outside} (expected {', '.join(cuda.OUTSIDE)})")
+        if constraint is None:
+            raise TypeError("constraint is None: the layer without one is CRF")
         self._assemble(compile(constraint, _labels(labels)), batch_first, checks)
         self.outside = outside
         self._add_parameters(start_end)
@@ -562,7 +569,12 @@ class RegCCRF(CRF):
         >>> crf = RegCCRF(["A"], constraint="A*")
         >>> crf.set_extra_state(crf.get_extra_state())
         """
-        self._set_constraint(Constraint.from_bytes(bytes(state.cpu().tolist())))
+        saved = Constraint.from_bytes(bytes(state.cpu().tolist()))
+        if saved.labels != self.labels:
+            raise _core.Error(f"the saved layer has the labels {list(saved.labels)}, this one {list(self.labels)}: its weights belong to others")
+        if saved.to_bytes() != self.constraint.to_bytes():
+            warnings.warn("the saved layer's constraint takes the place of this layer's; with_constraint() puts another around the weights")
+        self._set_constraint(saved)
 
     def _load_from_state_dict(self, state_dict: Dict[str, Any], prefix: str, local_metadata: Any, strict: bool,
                               missing_keys: List[str], *rest: Any) -> None:
@@ -577,9 +589,22 @@ def _held(module: nn.Module, name: str) -> Any:
     return parameters[name] if name in parameters else getattr(module, name)
 
 
-def _labels(labels: Union[int, Sequence[str], Labels]) -> Labels:
+def _ids(tags: Tensor) -> Tensor:
+    if tags.dtype.is_floating_point or tags.dtype.is_complex or tags.dtype == torch.bool:
+        raise TypeError(f"tags are {tags.dtype}, expected label ids, whole numbers")
+    return tags
+
+
+def _labels(labels: LabelsLike) -> Labels:
     if isinstance(labels, Labels):
         return labels
+    if isinstance(labels, Mapping):  # label2id, or id2label
+        by_id = {i: name for name, i in labels.items()} if all(isinstance(name, str) for name in labels) else dict(labels)
+        if len(by_id) != len(labels) or sorted(by_id) != list(range(len(labels))):
+            raise ValueError(f"label ids must be 0 to {len(labels) - 1}, got {sorted(by_id)}")
+        return Labels([by_id[i] for i in range(len(by_id))])
+    if isinstance(labels, (set, frozenset)):
+        raise TypeError("a set of labels has no order, and ids follow it: give a list")
     if isinstance(labels, int):
         if labels <= 0:
             raise ValueError(f"invalid number of tags: {labels}")

@@ -111,6 +111,15 @@ def test_a_direction_may_be_large(device):
           tolerance=1e6)
 
 
+def test_a_graph_keeps_its_constraint(device):
+    crf, h = module().to(device.device), to(device, torch.randn(3, 2, 3, dtype=torch.double)).requires_grad_()
+    with device.working():
+        for call in (lambda m: torch.autograd.grad(m.log_partition(h).sum(), h, create_graph=True)[0], lambda m: m.marginals(h)):
+            expected, = torch.autograd.grad(call(crf).pow(2).sum(), h)
+            value = call(crf.with_constraint("(O | B I*)*")).pow(2).sum()  # of a layer that is gone
+            assert torch.allclose(torch.autograd.grad(value, h)[0], expected)
+
+
 def test_no_second_derivative_is_invented(device):
     crf, h = module().to(device.device), to(device, torch.randn(3, 1, 3, dtype=torch.double)).requires_grad_()
     with device.working(), pytest.raises(RuntimeError, match="once"):

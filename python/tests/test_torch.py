@@ -5,6 +5,7 @@ import io
 import math
 import pickle
 import threading
+import warnings
 
 import pytest
 import torch
@@ -71,6 +72,53 @@ def test_no_second_derivative_is_invented():
     emissions = torch.randn(3, 1, 3, dtype=torch.double, requires_grad=True)
     with pytest.raises(RuntimeError, match="once"):
         torch.autograd.grad(crf.entropy(emissions).sum(), emissions, create_graph=True)
+
+
+def test_a_graph_keeps_its_constraint():
+    """Of a layer that is gone when its gradients are asked for."""
+    emissions = torch.randn(3, 2, 3, dtype=torch.double, requires_grad=True)
+    crf = module()
+    for call in (lambda m: m.log_partition(emissions), lambda m: m.marginals(emissions)[0, 0], lambda m: m.log_prob(emissions, torch.zeros(3, 2).long()),
+                 lambda m: torch.autograd.grad(m.log_partition(emissions).sum(), emissions, create_graph=True)[0]):
+        value = call(crf.with_constraint("O*")).pow(2).sum()
+        expected, = torch.autograd.grad(call(crf.with_constraint(regccrf.Language("O O O", labels=LABELS))).pow(2).sum(), emissions)
+        assert torch.allclose(torch.autograd.grad(value, emissions)[0], expected)
+
+
+def test_labels_by_their_ids():
+    names = ["O", "B", "I"]
+    for labels in (names, {"B": 1, "O": 0, "I": 2}, {2: "I", 0: "O", 1: "B"}):
+        assert list(RegCCRF(labels, "(O | B I*)*").labels) == names
+    for labels, error in (({"O": 0, "B": 2}, ValueError), ({"O": 0, "B": 0}, ValueError), ({1: "O", 2: "B"}, ValueError), ({"O", "B"}, TypeError)):
+        with pytest.raises(error):
+            RegCCRF(labels, "(O | B)*")
+    with pytest.raises(TypeError, match="CRF"):
+        RegCCRF(names, None)
+
+
+def test_what_is_no_mask_and_no_gold():
+    crf, emissions = module(), torch.randn(3, 2, 3, dtype=torch.double)
+    tags = torch.zeros(3, 2).long()
+    for mask in (torch.ones(3, 2), torch.zeros(3, 2).double()):
+        with pytest.raises(TypeError, match="mask == 0"):
+            crf.decode(emissions, mask)
+    for wrong in (tags.double(), tags.bool()):
+        with pytest.raises(TypeError, match="label ids"):
+            crf(emissions, wrong)
+    assert torch.equal(crf(emissions, tags.int()), crf(emissions, tags))
+
+
+def test_a_saved_layer_with_other_labels_or_rules():
+    crf, other = module("(O | B I*)*"), module("(O | B I*)* & at_most(1, B)")
+    with pytest.warns(UserWarning, match="takes the place"):
+        other.load_state_dict(crf.state_dict())
+    assert other.constraint.to_bytes() == crf.constraint.to_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other.load_state_dict(crf.state_dict())
+    renamed = RegCCRF(["O", "I", "B"], "(O | B I*)*").double()
+    with pytest.raises(Exception, match="labels"):
+        renamed.load_state_dict(crf.state_dict())
 
 
 def test_a_masked_position_is_absent():
@@ -171,7 +219,7 @@ def test_impossible_lengths():
 
 def test_empty_sequences_and_batches():
     crf = module()
-    assert crf.log_prob(torch.zeros(2, 1, 3), torch.zeros(2, 1, dtype=torch.long), torch.zeros(2, 1)).item() == 0
+    assert crf.log_prob(torch.zeros(2, 1, 3), torch.zeros(2, 1, dtype=torch.long), torch.zeros(2, 1, dtype=torch.bool)).item() == 0
     assert crf.decode(torch.zeros(0, 2, 3)) == [[], []]
     assert crf.decode(torch.zeros(4, 0, 3)) == []
     assert crf(torch.zeros(4, 0, 3), torch.zeros(4, 0, dtype=torch.long)).item() == 0
