@@ -1,11 +1,11 @@
 // regccrf accept: which sequences are in the language, and where and why the others are not.
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/language_options.h"
+#include "io/lines.h"
 #include "language/automaton.h"
 
 namespace regccrf::cli {
@@ -84,17 +84,12 @@ std::string as_json(const Answer& answer, const std::vector<std::string>& words,
 int accept_command(Options& options) {
   const Language language = options.language.language();
   const std::string path = options.language.input();
-  std::ifstream file;
-  if (path != "-") {
-    file.open(path);
-    if (!file) throw Error("cannot open '" + path + "'; sequences come from a file or from standard input");
-  }
-  std::istream& in = path == "-" ? std::cin : file;
+  LineReader lines(path);
   const Labels& labels = language.labels();
   Tracer tracer(language.automaton(options.language.limits));
   std::size_t sequences = 0, rejected = 0;
-  for (std::string line; std::getline(in, line); ++sequences) {
-    const std::vector<std::string> words = split(line);
+  for (Line line; lines.next(line); ++sequences) {
+    const std::vector<std::string> words = split(std::string(line.text));
     const Answer result = answer(words, labels, tracer);
     if (!result.membership) ++rejected;
     if (options.json) {
@@ -102,8 +97,8 @@ int accept_command(Options& options) {
     } else {
       std::cout << (result.membership ? "yes" : explain(result, words, labels)) << "\n";
     }
+    if (path == "-") std::cout.flush();  // somebody may wait for it
   }
-  if (in.bad()) throw Error("cannot read " + path);
   if (rejected > 0) {
     std::cout.flush();
     std::cerr << "regccrf: " << rejected << " of " << sequences << " sequences are not in the language\n";

@@ -33,6 +33,13 @@ std::string_view pick(const std::vector<std::string_view>& cells, int column, co
   throw Error(where + ": " + std::to_string(count) + (count == 1 ? " column, and " : " columns, and ") + asked);
 }
 
+// Rows of different width: a file that was cut off, or a line that is no row.
+void check_width(std::size_t count, std::size_t first, const std::string& where) {
+  if (count == first) return;
+  throw Error(where + ": " + std::to_string(count) + (count == 1 ? " column" : " columns") +
+              ", and the file's first row has " + std::to_string(first) + "; all rows must have as many");
+}
+
 bool has_all(const std::vector<std::string_view>& cells, const std::vector<int>& wanted) {
   return std::all_of(wanted.begin(), wanted.end(),
                      [&](int c) { return static_cast<int>(cells.size()) >= std::abs(c); });
@@ -51,6 +58,7 @@ Columns read_columns(const std::string& path, const std::vector<int>& wanted, Do
   result.columns.resize(wanted.size());
   std::vector<std::pair<std::size_t, std::size_t>> docstarts;  // sequence, number of columns
   bool in_sequence = false;
+  std::size_t width = 0;  // of the first row
   LineReader reader(path);
   for (Line line; reader.next(line);) {
     const std::vector<std::string_view> cells = split(line.text);
@@ -67,7 +75,12 @@ Columns read_columns(const std::string& path, const std::vector<int>& wanted, Do
     const std::string where = "'" + path + "', line " + std::to_string(reader.number());
     for (std::size_t i = 0; i < wanted.size(); ++i)
       result.columns[i].back().emplace_back(pick(cells, wanted[i], where));
-    if (is_docstart) docstarts.emplace_back(result.lines.size() - 1, cells.size());
+    if (is_docstart) {
+      docstarts.emplace_back(result.lines.size() - 1, cells.size());
+    } else {
+      if (width == 0) width = cells.size();
+      check_width(cells.size(), width, where);
+    }
     result.most_columns = std::max(result.most_columns, cells.size());
     in_sequence = !is_docstart;
   }

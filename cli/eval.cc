@@ -158,7 +158,7 @@ Run add_eval(CLI::App& app) {
       "bioes for two.\n"
       "Labels without prefixes make a span of every run of the same label (runs), or of every token (tokens, conlleval "
       "-r).\n"
-      "auto looks at the gold labels and takes prefixed or runs.");
+      "auto looks at the gold labels and takes bioes where there is an S-X, else prefixed or runs.");
   auto options = std::make_shared<Options>();
   command
       ->add_option("files", options->files,

@@ -84,6 +84,7 @@ std::string sizes(const Counts& total) {
 
 std::string spans_are(SpanScheme scheme) {
   if (scheme == SpanScheme::runs) return "spans are runs of the same label\n";
+  if (scheme == SpanScheme::bioes) return "spans are BIOES: S-X is one, E-X ends one\n";
   return scheme == SpanScheme::tokens ? "every token is a span\n" : "";
 }
 

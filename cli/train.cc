@@ -10,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/processes.h"
 #include "cli/progress_line.h"
+#include "io/lines.h"
 #include "io/safetensors.h"
 #include "regccrf/error.h"
 #include "regccrf/extract.h"
@@ -80,7 +81,7 @@ Extractor choose_extractor(const Options& options, Format format) {
   if (options.pattern_file.empty()) return Extractor::words(word_features(options));
   if (for_words)
     throw Error("--list, --embeddings and --columns belong to the built-in features; a template replaces these");
-  return Extractor::from_template(read_file(options.pattern_file), options.pattern_file);
+  return Extractor::from_template(std::string(without_mark(read_file(options.pattern_file))), options.pattern_file);
 }
 
 Dataset read(const Options& options, const std::vector<std::string>& paths, Input& input, bool grow) {
@@ -262,6 +263,24 @@ void report(const Options& options, const Trained& trained, const std::string& p
   std::cerr << "\n";
 }
 
+// What becomes of the work of a run that was cut off.
+void say_where_it_goes_on(const TrainOptions& options, bool interrupted) {
+  std::error_code code;
+  const bool there = std::filesystem::exists(options.checkpoint, code);
+  const int every = options.every > 0 ? options.every : options.optimizer == Optimizer::lbfgs ? 50 : 1;
+  if (!interrupted) {
+    std::cerr << (there ? "goes on from " + options.checkpoint
+                        : "there is no " + options.checkpoint + " yet: training begins at the start")
+              << "\n";
+    return;
+  }
+  std::cerr << (there ? options.checkpoint + " has the last multiple of " + plural(every, "iteration") +
+                            ": --resume goes on from there"
+                      : "no checkpoint was written, as the first one comes after " + plural(every, "iteration") +
+                            ": --every N for others")
+            << "\n";
+}
+
 int train_command(Options& options) {
   const ProcessGroup group;  // before anything is printed: only the first process speaks and writes
   const bool first = group.processes().rank == 0, speak = first && !options.quiet;
@@ -301,6 +320,7 @@ int train_command(Options& options) {
     training.score = DevelopmentScore(*input.development, training.labels);
   }
   if (speak) say_what(input, training);
+  if (speak && options.train.resume) say_where_it_goes_on(options.train, false);
 
   ProgressLine line(options.train, !speak);
   const Interrupt interrupt;
@@ -314,7 +334,9 @@ int train_command(Options& options) {
   line.finish();
   if (first) trained.model.save(options.model);
   if (first) report(options, trained, options.model);
-  return trained.stopped == "asked to" ? kInterrupted : 0;
+  if (trained.stopped != "asked to") return 0;
+  if (speak && !options.train.checkpoint.empty()) say_where_it_goes_on(options.train, true);
+  return kInterrupted;
 }
 
 }  // namespace

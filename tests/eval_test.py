@@ -151,6 +151,18 @@ def test_docstart_counts_as_for_conlleval_where_it_is_complete(files):
     assert evaluate(files, "document", "predicted")["systems"][0]["tokens"] == 6
 
 
+def test_rows_of_different_width_are_an_error(files):
+    (files / "cut").write_text("flu\tB-D\tB-D\nhe\tO\tO\nhas\tO\n")
+    assert "'cut', line 3: 2 columns, and the file's first row has 3" in refused(files, "cut")
+
+
+def test_bioes_is_noticed(files):
+    (files / "single").write_text("x S-A S-A\ny S-A O\n")
+    assert evaluate(files, "single")["systems"][0]["spans"]["gold"] == 2
+    assert "spans are BIOES" in run(files, "single").stdout
+    assert "FB1:   0.00" in run(files, "single", "--conlleval").stdout
+
+
 def test_nothing_to_evaluate_is_an_error(files):
     (files / "empty").write_text("\n\n")
     assert "'empty' holds no sequence" in refused(files, "empty", "empty")

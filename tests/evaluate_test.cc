@@ -221,6 +221,8 @@ TEST(Evaluate, GuessesTheScheme) {
   EXPECT_EQ(guess_scheme(Sequences{{"O", "O"}}), SpanScheme::prefixed);
   EXPECT_EQ(guess_scheme(Sequences{{"O"}, {"O", "I-PER"}}), SpanScheme::prefixed);
   EXPECT_EQ(guess_scheme(Sequences{{"O", "B", "I"}}), SpanScheme::prefixed);
+  EXPECT_EQ(guess_scheme(Sequences{{"O", "I-PER", "E-PER"}}), SpanScheme::prefixed);
+  EXPECT_EQ(guess_scheme(Sequences{{"O", "B-PER", "E-PER"}, {"S-PER"}}), SpanScheme::bioes);
   EXPECT_EQ(guess_scheme(Sequences{{"author", "container-title"}}), SpanScheme::runs);
   EXPECT_EQ(guess_scheme(Sequences{{"S", "1", "H", "2"}}), SpanScheme::runs);
   EXPECT_EQ(guess_scheme(Sequences{{"N", "I", "0"}}), SpanScheme::runs);

@@ -27,8 +27,8 @@ using LabelNames = std::vector<std::string>;  // of one sequence
 //   runs      X, O: neighbours with the same label are one span
 enum class SpanScheme { prefixed, bioes, tokens, runs };
 
-// What the labels look like: prefixed where one has a single character before its first hyphen, or where B, I or E
-// stands beside O; runs otherwise.
+// What the labels look like: bioes where there is an S-X; prefixed where one has a single character before its first
+// hyphen, or where B, I or E stands beside O; runs otherwise.
 SpanScheme guess_scheme(std::span<const LabelNames> gold);
 
 struct SpanCounts {

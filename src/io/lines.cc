@@ -181,7 +181,7 @@ struct LineReader::Impl {
       throw Error("[read] " + source.path() + " is UTF-16, and UTF-8 is needed; convert it: iconv -f UTF-16 -t UTF-8");
     }
     ended = end == 0;
-    if (starts_with("\xef\xbb\xbf")) begin = 3;
+    if (starts_with(kByteOrderMark)) begin = kByteOrderMark.size();
     return !ended;
   }
 

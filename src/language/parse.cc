@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <set>
 
+#include "io/lines.h"
 #include "io/safetensors.h"
 #include "language/syntax.h"
 #include "regccrf/error.h"
@@ -238,7 +239,7 @@ class Parser {
     auto source = std::make_shared<Source>();
     source->name = name;
     try {
-      source->text = read_file(name);
+      source->text = without_mark(read_file(name));
     } catch (const Error&) {
       fail_at(place, "cannot read " + name, "the path is relative to the file that includes it");
     }
@@ -651,7 +652,7 @@ class UnionsOfSets {
 Module parse_module(std::string_view text, const std::string& origin) {
   auto source = std::make_shared<Source>();
   source->name = origin;
-  source->text = std::string(text);
+  source->text = without_mark(text);
   check_text(source);
   Module module;
   Includes includes{{origin}};

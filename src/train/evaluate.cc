@@ -153,16 +153,17 @@ void count(const LabelNames& gold, const LabelNames& predicted, const EvaluateOp
 }  // namespace
 
 SpanScheme guess_scheme(std::span<const LabelNames> gold) {
-  bool has_outside = false, has_bare_tag = false, has_other = false;
+  bool has_prefix = false, has_outside = false, has_bare_tag = false, has_other = false;
   for (const LabelNames& sequence : gold) {
     for (const std::string& label : sequence) {
-      if (label.size() > 1 && label[1] == '-') return SpanScheme::prefixed;
+      if (label.starts_with("S-")) return SpanScheme::bioes;
+      has_prefix = has_prefix || (label.size() > 1 && label[1] == '-');
       has_outside = has_outside || label == "O";
       has_bare_tag = has_bare_tag || is_any_of(label, "BIE[]");
       has_other = has_other || label != "O";
     }
   }
-  return (has_outside && has_bare_tag) || !has_other ? SpanScheme::prefixed : SpanScheme::runs;
+  return has_prefix || (has_outside && has_bare_tag) || !has_other ? SpanScheme::prefixed : SpanScheme::runs;
 }
 
 double SpanCounts::precision() const { return percent(correct, predicted); }

@@ -82,9 +82,14 @@ void check_constraint(const Training& training) {
   if (training.constrain != Constrain::train) return;
   const std::vector<OutsideSequence> outside = find_outside(*training.constraint, *training.data);
   if (outside.empty()) return;
+  const OutsideSequence& first = outside[0];
+  std::string possible;
+  for (const Label a : first.possible) possible += (possible.empty() ? "" : ", ") + training.labels.name(a);
   fail(std::to_string(outside.size()) + " of " + std::to_string(training.data->sequences()) +
-       " sequences have gold outside the language, the first is " + training.data->origin(outside[0].sequence) +
-       ", at its position " + std::to_string(outside[0].position) + "; leave them out (without()) or repair() them");
+       " sequences have gold outside the language, the first is " + training.data->origin(first.sequence) +
+       ", which leaves it at token " + std::to_string(first.position + 1) +
+       " (possible there: " + (possible.empty() ? "nothing" : possible) +
+       "); leave such sequences out or repair them: without() or repair(), in Python outside=\"skip\" or \"repair\"");
 }
 
 Constraint training_constraint(const Training& training) {
