@@ -44,15 +44,17 @@ void print_facts(const Constraint& constraint, double seconds, bool as_json) {
     return;
   }
   const double unconstrained = static_cast<double>(constraint.labels().size()) * constraint.labels().size();
-  char ratio[64], time[64];
-  std::snprintf(ratio, sizeof ratio, "%.1f", static_cast<double>(size.products) / unconstrained);
+  char ratio[64] = "", time[64];
+  if (unconstrained > 0) {
+    std::snprintf(ratio, sizeof ratio, "; %.1f × that of no constraint",
+                  static_cast<double>(size.products) / unconstrained);
+  }
   std::snprintf(time, sizeof time, "%.3f s", seconds);
   std::cout << "labels         " << constraint.labels().size() << few(constraint.labels()) << "\n"
             << "states         " << size.states << "\n"
             << "arcs           " << size.arcs << "\n"
             << "nodes          " << size.nodes << "   (memory of a time step)\n"
-            << "products       " << size.products << "   (work of a time step; " << ratio
-            << " × that of no constraint)\n"
+            << "products       " << size.products << "   (work of a time step" << ratio << ")\n"
             << "deterministic  " << (constraint.deterministic() ? "yes" : "no") << "\n"
             << "method         " << constraint.method() << "\n"
             << "time           " << time << "\n";

@@ -24,8 +24,21 @@ void ConstraintOptions::add_to(CLI::App& command) {
       ->capture_default_str();
 }
 
+void refuse_file_as_pattern(const std::string& pattern, const char* advice) {
+  std::error_code code;
+  if (pattern.ends_with(".lang") && std::filesystem::exists(pattern, code))
+    throw Error("'" + pattern + "' is a file, and -e takes a pattern; " + advice);
+}
+
+std::vector<bool> labels_in_use(const Constraint& constraint) {
+  std::vector<bool> used(static_cast<std::size_t>(constraint.labels().size()), false);
+  for (const Arc& arc : constraint.automaton().arcs) used[arc.label] = true;
+  return used;
+}
+
 Constraint ConstraintOptions::constraint(const Labels& of_data) const {
   std::error_code code;
+  refuse_file_as_pattern(pattern, "give it with -c");
   if (!file.empty() && !std::filesystem::exists(file, code))
     throw Error("there is no file '" + file + "'; a pattern is given with -e");
   const auto language = [&](const std::optional<Labels>& labels) {

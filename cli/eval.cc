@@ -116,9 +116,21 @@ Report read(const Options& options) {
   return report;
 }
 
+// Gold with a label that the language has no place for is most likely evaluated under the wrong language.
+void say_what_has_no_place(const Report& report, const Constraint& constraint, const std::string& unknown) {
+  const std::vector<bool> used = labels_in_use(constraint);
+  std::string names;
+  for (const std::string& name : names_of(report.gold)) {
+    const auto label = constraint.labels().find(name);
+    if (name != unknown && (!label || !used[*label])) names += (names.empty() ? "" : ", ") + name;
+  }
+  if (!names.empty()) std::cerr << "regccrf: gold labels that no sequence of the language has: " << names << "\n";
+}
+
 int eval_command(const Options& options) {
   Report report = read(options);
   if (report.gold.empty() && !options.conlleval) throw Error("'" + options.files[0] + "' holds no sequence");
+  if (report.options.constraint) say_what_has_no_place(report, *report.options.constraint, options.unknown);
   report.resampling = options.resampling;
   report.options.scheme =
       options.conlleval && options.scheme == "auto" ? SpanScheme::prefixed : scheme_of(options.scheme, report.gold);

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "cli/constraint_options.h"
 #include "io/safetensors.h"
 
 namespace regccrf::cli {
@@ -53,9 +54,7 @@ void LanguageOptions::settle() {
   if (!rest.empty())
     throw Error("unexpected argument '" + rest[0] + "'" + (pattern.empty() ? "" : " (the language is given by -e)"));
   std::error_code code;  // a name that no file can have is just not there
-  const bool is_file =
-      pattern.size() > 5 && pattern.substr(pattern.size() - 5) == ".lang" && std::filesystem::exists(pattern, code);
-  if (is_file) throw Error("'" + pattern + "' is a file, and -e takes a pattern; leave -e out");
+  refuse_file_as_pattern(pattern, "leave -e out");
   const bool looks_like_pattern =
       pattern.empty() && !std::filesystem::exists(file, code) && file.find_first_of(" *|()[]") != std::string::npos;
   if (looks_like_pattern) throw Error("there is no file '" + file + "'; a pattern is given with -e");

@@ -134,8 +134,7 @@ void renumber(Dataset& data, const Names& names, const Labels& labels) {
 
 // A label of the data that has no place in the language is most likely a slip in one of them.
 void check_labels(const Constraint& constraint, const Names& of_data) {
-  std::vector<std::uint8_t> used(static_cast<std::size_t>(constraint.labels().size()), 0);
-  for (const Arc& arc : constraint.automaton().arcs) used[arc.label] = 1;
+  const std::vector<bool> used = labels_in_use(constraint);
   std::vector<std::string> known, strange;
   for (Label a = 0; a < constraint.labels().size(); ++a) {
     if (used[a]) known.push_back(constraint.labels().name(a));
@@ -287,6 +286,7 @@ int train_command(Options& options) {
   options.train.optimizer = options.optimizer == "lbfgs" ? Optimizer::lbfgs : Optimizer::adagrad;
   options.train.average = !options.no_average;
   if (options.word_column < 1) throw Error("--word-column is counted from 1");
+  if (options.label_column == 0) throw Error("--label-column is counted from 1; -1 is the last");
   if (options.train.patience > 0 && options.development.empty())
     throw Error("--patience needs a development set: --dev FILE");
   const Constrain constrain = constrain_of(options);

@@ -93,6 +93,7 @@ TEST(Curvature, OfWhatIsImpossibleIsAnErrorOrNothing) {
   EXPECT_THROW(curvature(x.constraint, x.scores(), x.direction(), all.wanted(x)), Error);
   Options options;
   options.impossible = Impossible::allow;
+  std::fill(all.h.begin(), all.h.end(), 7.0);
   EXPECT_EQ(curvature(x.constraint, x.scores(), x.direction(), all.wanted(x), options).values[2], 0);
   for (std::size_t i = 12; i < 24; ++i) EXPECT_EQ(all.h[i], 0);
 }

@@ -156,6 +156,12 @@ def test_rows_of_different_width_are_an_error(files):
     assert "'cut', line 3: 2 columns, and the file's first row has 3" in refused(files, "cut")
 
 
+def test_gold_that_the_language_has_no_place_for_is_told(files):
+    (files / "chem").write_text("flu\tB-D\tB-D\nhe\tO\tO\n")
+    assert "no sequence of the language has: B-D" in run(files, "chem", "-e", "bio({C})").stderr
+    assert run(files, "chem", "-e", "bio({C D})").stderr == ""
+
+
 def test_bioes_is_noticed(files):
     (files / "single").write_text("x S-A S-A\ny S-A O\n")
     assert evaluate(files, "single")["systems"][0]["spans"]["gold"] == 2

@@ -30,6 +30,11 @@ Language abc(const std::string& pattern) { return Language::parse(pattern, Label
 
 // --- patterns -------------------------------------------------------------------------------------------------------
 
+TEST(Language, MayHaveAByteOrderMark) {
+  const Language language = Language::parse("\xef\xbb\xbflanguage = A B\n");
+  EXPECT_TRUE(language.accepts(std::vector<std::string>{"A", "B"}));
+}
+
 TEST(Pattern, BindsRepetitionThenNotThenConcatenationThenAndThenOr) {
   EXPECT_TRUE(abc("A B*").equals(abc("A (B*)")));
   EXPECT_TRUE(abc("!A*").equals(abc("!(A*)")));

@@ -110,6 +110,7 @@ def test_refusals_say_what_to_do(folder):
     assert "--constraint FILE or -e PATTERN" in refused(folder, "train", "-m", "m", "--constrain", "train")
     assert "no sequence" in refused(folder, "/dev/null", "-m", "m")
     assert "cannot open" in refused(folder, "missing", "-m", "m")
+    assert "counted from 1" in refused(folder, "missing", "-m", "m", "--label-column", "0")
     assert "needs a development set" in refused(folder, "train", "-m", "m", "--patience", "3")
     assert "lbfgs does" in refused(folder, "train", "-m", "m", "--optimizer", "adagrad", "--l1", "1")
 

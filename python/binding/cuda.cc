@@ -97,8 +97,7 @@ void curvature(const Losses& losses, const cuda::DeviceConstraint& constraint, A
                Address along_transitions, Address along_start, Address along_end, Address kept, Address memory,
                std::size_t bytes, Address stream) {
   const cuda::Batch batch = losses.with(emissions, transitions, start, end, mask);
-  const cuda::Direction direction{at(along_emissions ? along_emissions : along_transitions), at(along_transitions),
-                                  at(along_start), at(along_end)};
+  const cuda::Direction direction{at(along_emissions), at(along_transitions), at(along_start), at(along_end)};
   cuda::curvature(constraint, batch, losses.curvature(kept, gold, direction), {at(memory), bytes}, at(stream));
 }
 

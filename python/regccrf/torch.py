@@ -572,7 +572,7 @@ class RegCCRF(CRF):
         saved = Constraint.from_bytes(bytes(state.cpu().tolist()))
         if saved.labels != self.labels:
             raise _core.Error(f"the saved layer has the labels {list(saved.labels)}, this one {list(self.labels)}: its weights belong to others")
-        if saved.to_bytes() != self.constraint.to_bytes():
+        if saved != self.constraint:
             warnings.warn("the saved layer's constraint takes the place of this layer's; with_constraint() puts another around the weights")
         self._set_constraint(saved)
 
@@ -584,7 +584,10 @@ class RegCCRF(CRF):
 
 
 def _held(module: nn.Module, name: str) -> Any:
-    """A module's attribute. Looked for among its parameters first: those are found last otherwise, after a long search."""
+    """A module's attribute. Looked for among its parameters first: those are found last otherwise, after a long search. (Where PyTorch 1.13
+    calls a module with other parameters, these are found by looking for attributes alone.)"""
+    if type(module).__getattribute__ is not object.__getattribute__:
+        return getattr(module, name)
     parameters = module._parameters
     return parameters[name] if name in parameters else getattr(module, name)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from devices import agree, device, to, transposed
+from devices import agree, answers, device, to, transposed
 from helpers import PATTERNS, functional, inputs, legal_tags, module, ragged
 from regccrf import _torch_cuda, _torch_ops
 from test_constraints import CHOICE
@@ -64,6 +64,7 @@ def test_gradients_of_marginals(device, dtype):
     emissions, mask = ragged([5, 1, 4], dtype=dtype)
     weights = torch.randn(5, 3, 3, dtype=dtype)
     agree(device, crf, lambda m, h, k: m.marginals(h, k), emissions, mask, weights=weights)
+    agree(device, crf, lambda m, h, k: m.marginals(h, k).transpose(0, 2), emissions, mask, weights=weights.transpose(0, 2).contiguous())
     agree(device, crf, lambda m, h, k: m.marginals(h.half(), k), emissions, mask, weights=weights, tolerance=0.01)
     forbidden = torch.zeros(5, 3, 3, dtype=torch.bool)
     forbidden[1, 0, 0] = True
@@ -95,11 +96,11 @@ def test_gold_outside_the_language_has_no_second_derivative(device):
     emissions, mask = (to(device, x) for x in ragged([4, 2, 3]))
     tags = to(device, legal_tags(crf, [4, 2, 3]))
     tags[0, 1] = 2  # I: nothing begins so
-    h = emissions.requires_grad_()
+    h, along = emissions.requires_grad_(), to(device, torch.randn(4, 3, 3, dtype=torch.double))
     with device.working():
         loss = crf.nll(h, tags, mask, "none", outside="skip")
         first, = torch.autograd.grad(loss.sum(), h, create_graph=True)
-        second, = torch.autograd.grad(first.pow(2).sum(), h)
+        second, = torch.autograd.grad((first * along).sum(), h)
     assert torch.isfinite(second).all() and second[:, 1].eq(0).all() and second[:, 0].ne(0).any() and second[:, 2].ne(0).any()
 
 
@@ -107,8 +108,12 @@ def test_a_direction_may_be_large(device):
     """It is no score, so nothing bounds it."""
     crf = module()
     emissions, mask = ragged([4, 2, 3])
-    agree(device, crf, lambda m, h, k: m.marginals(h, k) * 1e-12, emissions, mask, weights=1e24 * torch.randn(4, 3, 3, dtype=torch.double),
-          tolerance=1e6)
+    weights = torch.randn(4, 3, 3, dtype=torch.double)
+    expected = answers(crf, lambda m, h: m.marginals(h, mask), [emissions], weights)
+    with device.working():
+        found = answers(copy.deepcopy(crf).to(device.device), lambda m, h: m.marginals(h, to(device, mask)), [to(device, emissions)],
+                        to(device, 1e15 * weights))
+    assert all(torch.allclose(x.cpu() / 1e15, y, rtol=1e-9) for x, y in zip(found[1:], expected[1:]))
 
 
 def test_a_graph_keeps_its_constraint(device):

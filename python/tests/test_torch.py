@@ -74,6 +74,15 @@ def test_no_second_derivative_is_invented():
         torch.autograd.grad(crf.entropy(emissions).sum(), emissions, create_graph=True)
 
 
+def test_a_functional_call_has_its_own_parameters():
+    crf, emissions = module(), torch.randn(3, 2, 3, dtype=torch.double)
+    call = functional(crf, lambda m, h: m.log_partition(h).sum())
+    others = [torch.randn_like(p).requires_grad_() for p in crf.parameters()]
+    value = call(emissions, *others)
+    assert value != crf.log_partition(emissions).sum()
+    assert all(x is not None and x.ne(0).any() for x in torch.autograd.grad(value, others))
+
+
 def test_a_graph_keeps_its_constraint():
     """Of a layer that is gone when its gradients are asked for."""
     emissions = torch.randn(3, 2, 3, dtype=torch.double, requires_grad=True)
@@ -301,7 +310,8 @@ def test_the_constraint_travels_in_the_state():
     torch.save(crf.state_dict(), memory)
     memory.seek(0)
     other = module(".*")
-    other.load_state_dict(torch.load(memory))
+    with pytest.warns(UserWarning, match="takes the place"):
+        other.load_state_dict(torch.load(memory))
     assert other.constraint == crf.constraint and torch.equal(other.transitions, crf.transitions)
     plain = CRF(LABELS).double()
     crf.load_state_dict(plain.state_dict())
