@@ -99,7 +99,8 @@ TYPED_TEST(Cuda, CurvatureOfALoss) {
 // A device's covariances beside the CPU's, whose transitions' are sums over sequences.
 template <class Real>
 struct OfTheCpu {
-  explicit OfTheCpu(const Ragged<Real>& x) : x(x), emissions(x.emissions.size()), transitions(x.transitions.size()) {
+  explicit OfTheCpu(const Ragged<Real>& batch)
+      : x(batch), emissions(x.emissions.size()), transitions(x.transitions.size()) {
     wanted.emissions = emissions;
     wanted.transitions = transitions;
   }
@@ -226,15 +227,14 @@ void curvature_in_half(cuda::Type type) {
   };
   const auto in_float = [&](const Ragged<float>& from) {
     std::vector<float> rounded;
-    for (Half half : halves_of<Half>(from.emissions)) rounded.push_back(static_cast<float>(half));
+    for (Half number : halves_of<Half>(from.emissions)) rounded.push_back(static_cast<float>(number));
     return DeviceBatch<float>(2, 9, x.K, std::span<const float>(rounded), std::span<const float>(from.transitions), {},
                               {}, std::span<const std::uint8_t>(x.mask));
   };
   const cuda::DeviceConstraint there(srl());
-  const auto half = run_curvature(there, in_half(x), in_half(v)),
-             whole = run_curvature(there, in_float(x), in_float(v));
-  EXPECT_EQ(half.value, whole.value);
-  EXPECT_EQ(half.transitions, whole.transitions);
+  const auto one = run_curvature(there, in_half(x), in_half(v)), whole = run_curvature(there, in_float(x), in_float(v));
+  EXPECT_EQ(one.value, whole.value);
+  EXPECT_EQ(one.transitions, whole.transitions);
 }
 
 TEST(CudaTypes, DirectionsInHalfPrecisionAreReadAsTheyAre) {
