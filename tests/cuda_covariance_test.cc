@@ -189,12 +189,12 @@ TYPED_TEST(Cuda, CurvatureWhereScoresAreBadIsNothing) {
   const Ragged<TypeParam> v(srl(), 2, 5, 1.0, 42, false);
   std::fill(x.mask.begin(), x.mask.end(), 1);
   const cuda::DeviceConstraint there(srl());
-  const std::size_t half = x.emissions.size() / 2;
-  x.emissions[half + 2] = std::numeric_limits<TypeParam>::quiet_NaN();
+  const std::size_t middle = x.emissions.size() / 2;
+  x.emissions[middle + 2] = std::numeric_limits<TypeParam>::quiet_NaN();
   const auto got = run_curvature(there, x.there(), v.there());
   EXPECT_TRUE(std::isfinite(got.value[0]) && got.value[0] != 0 && got.value[1] == 0);
-  for (std::size_t i = half; i < 2 * half; ++i) ASSERT_EQ(got.emissions[i], 0);
-  x.emissions[half + 2] = 0;
+  for (std::size_t i = middle; i < 2 * middle; ++i) ASSERT_EQ(got.emissions[i], 0);
+  x.emissions[middle + 2] = 0;
   x.transitions[3] = std::numeric_limits<TypeParam>::infinity();
   expect_zeros(run_curvature(there, x.there(), v.there()));
 }
