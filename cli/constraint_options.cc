@@ -4,15 +4,7 @@
 
 namespace regccrf::cli {
 
-void ConstraintOptions::add_to(CLI::App& command) {
-  CLI::Option* from_file =
-      command
-          .add_option("-c,--constraint", file,
-                      "the language: .lang, OpenFst binary, AT&T text (.att), or a compiled constraint")
-          ->type_name("FILE");
-  command.add_option("-e,--expression", pattern, "the language as a pattern: -e '(O | B-PER I-PER*)*'")
-      ->type_name("PATTERN")
-      ->excludes(from_file);
+void add_limits(CLI::App& command, Limits& limits) {
   command.add_option("--max-states", limits.states, "stop a construction that grows past this many states")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -22,6 +14,18 @@ void ConstraintOptions::add_to(CLI::App& command) {
   command.add_option("--max-seconds", limits.seconds, "… or takes longer than this")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+}
+
+void ConstraintOptions::add_to(CLI::App& command) {
+  CLI::Option* from_file =
+      command
+          .add_option("-c,--constraint", file,
+                      "the language: .lang, OpenFst binary, AT&T text (.att), or a compiled constraint")
+          ->type_name("FILE");
+  command.add_option("-e,--expression", pattern, "the language as a pattern: -e '(O | B-PER I-PER*)*'")
+      ->type_name("PATTERN")
+      ->excludes(from_file);
+  add_limits(command, limits);
 }
 
 void refuse_file_as_pattern(const std::string& pattern, const char* advice) {

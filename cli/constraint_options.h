@@ -10,6 +10,9 @@
 
 namespace regccrf::cli {
 
+// How large a construction may become.
+void add_limits(CLI::App& command, Limits& limits);
+
 // Error where -e was given a file's name.
 void refuse_file_as_pattern(const std::string& pattern, const char* advice);
 

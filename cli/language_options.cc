@@ -27,15 +27,7 @@ void LanguageOptions::add_to(CLI::App& command, bool takes_input) {
       ->type_name("A,B");
   command.add_option("--symbols", symbols, "OpenFst symbol table (text) for an automaton that carries none")
       ->type_name("FILE");
-  command.add_option("--max-states", limits.states, "stop a construction that grows past this many states")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--max-arcs", limits.arcs, "… or this many arcs")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--max-seconds", limits.seconds, "… or takes longer than this")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+  add_limits(command, limits);
 }
 
 void LanguageOptions::settle() {

@@ -207,18 +207,21 @@ Sequence<Real> Batch<Real>::sequence(std::int64_t i, Arena& arena) const {
 
 template <class Real>
 bool Batch<Real>::check(const Sequence<Real>& sequence) const {
-  int large = 0;
+  constexpr Real most = static_cast<Real>(kLargestScore);
+  bool large = false;
   for (std::int64_t t = 0; t < sequence.T; ++t) {
     const Real* h = sequence.at(t);
-    int bad = 0;
-    for (int a = 0; a < sequence.K; ++a) bad += !acceptable(h[a]), large |= too_large(h[a]);
-    if (bad == 0) continue;
+    int unusual = 0;
+    for (int a = 0; a < sequence.K; ++a) unusual += !(std::abs(h[a]) <= most);
+    if (unusual == 0) continue;
+    large = large || std::any_of(h, h + sequence.K, too_large<Real>);
     const int a = static_cast<int>(std::find_if_not(h, h + sequence.K, acceptable<Real>) - h);
+    if (a == sequence.K) continue;
     fail(operation_, "sequence " + std::to_string(sequence.index) + ", position " + std::to_string(t) +
                          ": emission score of label " + constraint(sequence.index).labels().name(a) + " is " +
                          spell(h[a]) + "; scores must be finite or -inf");
   }
-  return large == 0;
+  return !large;
 }
 
 template <class Real>
