@@ -218,6 +218,32 @@ Nodes nodes_by_label(const Topology& t) {
   return nodes;
 }
 
+struct Pairs {
+  std::vector<std::int32_t> begin;
+  std::vector<PairRun> run;
+};
+Pairs runs_by_pair(const Topology& t) {
+  std::vector<std::vector<PairRun>> of(static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K));
+  for (std::int32_t k = 0; k < t.blocks; ++k) {
+    const Block& block = t.block[k];
+    for (std::int32_t i = 0; i < block.in; ++i) {
+      for (std::int32_t o = 0; o < block.out; ++o) {
+        const std::int32_t before = t.block_in_labels[block.first_in + i],
+                           label = t.block_out_labels[block.first_out + o];
+        of[static_cast<std::size_t>(before) * static_cast<std::size_t>(t.K) + static_cast<std::size_t>(label)]
+            .push_back({t.arrival_begin[block.first_state] + i, t.node_begin[block.first_state] + o, block.in,
+                        block.out, block.states});
+      }
+    }
+  }
+  Pairs pairs{{0}, {}};
+  for (const std::vector<PairRun>& runs : of) {
+    pairs.run.insert(pairs.run.end(), runs.begin(), runs.end());
+    pairs.begin.push_back(static_cast<std::int32_t>(pairs.run.size()));
+  }
+  return pairs;
+}
+
 }  // namespace
 
 void check_batch(const char* operation, const Batch& batch) {
@@ -242,6 +268,7 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   const Join join = make_join(t, forward, backward);
   const Arcs arcs = arcs_by_label(t);
   const Nodes nodes = nodes_by_label(t);
+  const Pairs pairs = runs_by_pair(t);
   impl->products = t.products;
 
   Packer p;
@@ -348,6 +375,8 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   }
   place(d.label_begin, p.add(nodes.begin));
   place(d.label_node, p.add(nodes.node));
+  place(d.pair_begin, p.add(pairs.begin));
+  place(d.pair_run, p.add(pairs.run));
 
   int device = 0;
   check(cudaGetDevice(&device), "no device");

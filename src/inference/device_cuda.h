@@ -150,6 +150,11 @@ struct Starts {
 };
 
 // The plain topology, for what goes step by step along one path or in wide numbers.
+// Arrivals and nodes of the states of a block (topology.h) that have one pair of labels.
+struct PairRun {
+  std::int32_t arrival, node, in, out, states;  // of the first state; from one to the next; how many
+};
+
 struct DeviceTopology {
   std::int32_t K, Q, arcs, nodes, arrivals, start, empty;  // empty: the empty sequence is legal
   const std::int32_t *node_begin, *node_label, *node_state, *arrival_begin, *arrival_label, *arrival_state;
@@ -159,6 +164,8 @@ struct DeviceTopology {
   const std::int32_t *node_cell, *arrival_cell;       // → forward cell, backward cell
   Starts starts[2];                                   // at backward cells, and at the join's outs
   const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
+  const std::int32_t* pair_begin;                     // bigrams by pair of labels: [K · K + 1] …
+  const PairRun* pair_run;                            // … what each is made of
 };
 
 constexpr int kDeclared = 2048;  // bytes on chip, at most, that a kernel declares itself if it may have all the others
