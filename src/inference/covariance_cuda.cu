@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) curvature_kernel(const __grid_consta
 
 Work cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Args& args) {
   const std::int64_t T = std::max<std::int64_t>(args.batch.length, 1), K = c.topology.K, N = c.topology.nodes,
-                     M = c.topology.arrivals, unit = sizeof(Averaged);
+                     M = c.topology.arrivals, C = c.topology.bigrams.columns, unit = sizeof(Averaged);
   Work w{};
   w.scores = cut_prepared<double>(cutter, c, args.batch, false);
   w.segment = 2;
@@ -105,7 +105,7 @@ Work cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Args& args)
   w.scaled_bytes = bytes <= c.shared_bytes + kDeclared - kDeclaredHere ? 0 : (bytes + 15) / 16 * 16;
   const std::int64_t numbers = (w.segment + w.segments + 2) * N + 2 * M, wides = K * K + 4 * K + 2;
   const std::int64_t most =
-      std::max<std::int64_t>(kMostBytes / (numbers * unit + wides * 16 + (K * K + T) * 8 + w.scaled_bytes), 1);
+      std::max<std::int64_t>(kMostBytes / (numbers * unit + wides * 16 + (C + T) * 8 + w.scaled_bytes), 1);
   w.slots = static_cast<std::int32_t>(std::min<std::int64_t>({most, args.batch.size, c.processors}));
   const auto take = [&]<class Number>(Number*& to, std::int64_t count) {
     to = cutter.take<Number>(static_cast<std::size_t>(w.slots * count));
@@ -116,7 +116,7 @@ Work cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Args& args)
   take(w.firsts, even(w.segments * N));
   take(w.arrivals, 2 * M);
   take(w.nodes, 2 * N);
-  take(w.bigrams, K * K);
+  take(w.bigrams, C);
   take(w.exponents, T);
   take(w.scaled, w.scaled_bytes);
   return w;

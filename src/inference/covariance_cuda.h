@@ -26,7 +26,7 @@ struct Work {
   Averaged* firsts;           // [slots, even(segments · nodes)]
   Averaged* arrivals;         // [slots, 2, arrivals] forward and backward
   Averaged* nodes;            // [slots, 2, nodes] backward: of what comes after; with its own emission
-  double* bigrams;            // [slots, K, K]
+  double* bigrams;            // [slots, columns of bigrams]
   std::int64_t* exponents;    // [slots, T]
   char* scaled;               // [slots, scaled_bytes]
 };
@@ -68,7 +68,7 @@ struct Slot {
     firsts = a.work.firsts + slot * even(a.work.segments * N);
     arrival = a.work.arrivals + slot * 2 * M, arrival_back = arrival + M;
     beta = a.work.nodes + slot * 2 * N, after = beta + N;
-    bigrams = a.work.bigrams + slot * K * K;
+    bigrams = a.work.bigrams + slot * a.topology.bigrams.columns;
     exponents = a.work.exponents + slot * a.batch.length;
     scaled = a.work.scaled + slot * a.work.scaled_bytes;
   }
@@ -132,17 +132,29 @@ __device__ auto sum_label(const DeviceTopology& d, std::int32_t label, std::int3
                    [&](std::int32_t j) { return term(d.label_node[j]); });
 }
 
-// Σ term(m, n) over the arrivals m and nodes n of the same state whose labels are the pair.
-template <class Term>
-__device__ auto sum_pair(const DeviceTopology& d, std::int32_t pair, std::int32_t lane, std::int32_t lanes,
-                         const Term& term) {
-  decltype(term(0, 0)) sum{};
-  for (std::int32_t i = d.pair_begin[pair]; i < d.pair_begin[pair + 1]; ++i) {
-    const PairRun run = d.pair_run[i];
-    sum = sum + sum_range(0, run.states, lane, lanes,
-                          [&](std::int32_t s) { return term(run.arrival + s * run.in, run.node + s * run.out); });
+// Calls result(column, pair, Σ term(m, n)) for the columns of bigrams, arrivals m and nodes n, of a pair of labels. A
+// column has the same thread every time.
+template <class Term, class Result>
+__device__ void sum_columns(const DeviceBigrams& bigrams, const Term& term, const Result& result) {
+  for (std::int32_t c = threadIdx.x; c < bigrams.columns; c += kThreads) {
+    decltype(term(0, 0)) sum{};
+#pragma unroll 4
+    for (std::int32_t k = bigrams.round_begin[c / 32]; k < bigrams.round_begin[c / 32 + 1]; ++k) {
+      const Bigram at = bigrams.bigram[k * std::int64_t{32} + c % 32];
+      if (at.arrival >= 0) sum = sum + term(at.arrival, at.node);
+    }
+    result(c, bigrams.pair[c], sum);
   }
-  return sum;
+}
+
+// The covariances with bigrams of sequence b, from those of columns.
+__device__ inline void write_bigrams(const Args& a, std::int64_t b, const double* columns) {
+  const std::int32_t pairs = a.topology.K * a.topology.K, *begin = a.topology.bigrams.pair_begin;
+  for (std::int32_t pair = threadIdx.x; pair < pairs; pair += kThreads) {
+    double sum = 0;
+    for (std::int32_t c = begin[pair]; c < begin[pair + 1]; ++c) sum += columns[c];
+    write_score(a.transitions, a.batch.type, b * pairs + pair, sum);
+  }
 }
 
 }  // namespace regccrf::cuda::covariance

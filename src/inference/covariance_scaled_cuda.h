@@ -34,11 +34,11 @@ constexpr double kMostMean = 1e4;            // of scores, from which an entropy
 // A block's arrays, in one piece.
 struct Scaled {
   Dual *g, *arrival, *back, *now, *after[2];  // [K, K], [arrivals], [arrivals], [nodes], [nodes]
-  double *share, *bigrams;                    // [nodes], [K, K]
+  double *share, *bigrams;                    // [nodes], [columns of bigrams]
 
   __host__ __device__ static std::int64_t bytes(const DeviceTopology& d) {
     const std::int64_t K = d.K;
-    return 16 * (K * K + 2 * d.arrivals + 3 * d.nodes) + 8 * (K * K + d.nodes);
+    return 16 * (K * K + 2 * d.arrivals + 3 * d.nodes) + 8 * (d.nodes + std::int64_t{d.bigrams.columns});
   }
   __device__ Scaled(const DeviceTopology& d, char* room) {
     const std::int64_t K = d.K;
@@ -227,15 +227,13 @@ class ScaledPass {
     return Gains<Quantity>::kScores ? -covariance : covariance;
   }
 
-  // Bigrams of positions t and t + 1: arrivals of t, and `after` of t + 1. Each thread has pairs of its own.
+  // Bigrams of positions t and t + 1: arrivals of t, and `after` of t + 1.
   __device__ void add_bigrams(const Dual* after, double factor) {
-    sum_each(
-        d_.K * d_.K,
-        [&](std::int32_t pair, std::int32_t lane, std::int32_t lanes) {
-          return sum_pair(d_, pair, lane, lanes,
-                          [&](std::int32_t m, std::int32_t n) { return x_.arrival[m] * after[n]; });
-        },
-        [&](std::int32_t pair, Dual sum) { x_.bigrams[pair] += share(sum * x_.g[pair]) * factor; });
+    sum_columns(
+        d_.bigrams, [&](std::int32_t m, std::int32_t n) { return x_.arrival[m] * after[n]; },
+        [&](std::int32_t column, std::int32_t pair, Dual sum) {
+          x_.bigrams[column] += share(sum * x_.g[pair]) * factor;
+        });
   }
 
   __device__ void go_back(const Dual* after) {
@@ -283,7 +281,7 @@ class ScaledPass {
   }
 
   __device__ void backward(std::int64_t b) {
-    for (std::int32_t i = threadIdx.x; i < d_.K * d_.K; i += kThreads) x_.bigrams[i] = 0;
+    for (std::int32_t i = threadIdx.x; i < d_.bigrams.columns; i += kThreads) x_.bigrams[i] = 0;
     std::int64_t total = 0;  // exponent of beta
     __syncthreads();
     for (std::int32_t t = s_.T - 1; t >= 0; --t) {
@@ -302,8 +300,7 @@ class ScaledPass {
       __syncthreads();
       if (a_.emissions) write_labels(t, over_z(s_.exponents[t] + total - z_exponent_));
     }
-    for (std::int32_t i = threadIdx.x; a_.transitions && i < d_.K * d_.K; i += kThreads)
-      write_score(a_.transitions, a_.batch.type, b * d_.K * d_.K + i, x_.bigrams[i]);
+    if (a_.transitions) write_bigrams(a_, b, x_.bigrams);
   }
 
   const Args& a_;

@@ -122,15 +122,14 @@ __device__ void go_back(const Args& a, const Slot& s) {
 template <class Quantity>
 __device__ void add_bigrams(const Args& a, const Slot& s, Averaged whole) {
   const DeviceTopology& d = a.topology;
-  sum_each(
-      d.K * d.K,
-      [&](std::int32_t pair, std::int32_t lane, std::int32_t lanes) {
-        return sum_pair(d, pair, lane, lanes, [&](std::int32_t m, std::int32_t n) {
-          return covariance_share<Quantity>(s.arrival[m].weight * s.g[pair] * s.after[n].weight,
-                                            s.arrival[m].mean + transition_gain(a, pair) + s.after[n].mean, whole);
-        });
+  sum_columns(
+      d.bigrams,
+      [&](std::int32_t m, std::int32_t n) {
+        const std::int32_t pair = d.arrival_label[m] * d.K + d.node_label[n];
+        return covariance_share<Quantity>(s.arrival[m].weight * s.g[pair] * s.after[n].weight,
+                                          s.arrival[m].mean + transition_gain(a, pair) + s.after[n].mean, whole);
       },
-      [&](std::int32_t pair, double sum) { s.bigrams[pair] += sum; });
+      [&](std::int32_t column, std::int32_t, double sum) { s.bigrams[column] += sum; });
 }
 
 template <class Quantity>
@@ -149,7 +148,7 @@ __device__ void write_labels(const Args& a, const Slot& s, const Averaged* v, st
 template <class Quantity>
 __device__ void backward(const Args& a, const Slot& s, std::int64_t b, Averaged whole) {
   const DeviceTopology& d = a.topology;
-  for (std::int32_t i = threadIdx.x; i < d.K * d.K; i += kThreads) s.bigrams[i] = 0;
+  for (std::int32_t i = threadIdx.x; i < d.bigrams.columns; i += kThreads) s.bigrams[i] = 0;
   __syncthreads();
   for (std::int32_t t = s.T - 1; t >= 0; --t) {
     if (t + 1 < s.T && (t + 1) % a.work.segment == 0) recall<Quantity>(a, s, t);
@@ -172,8 +171,7 @@ __device__ void backward(const Args& a, const Slot& s, std::int64_t b, Averaged 
                     s.beta[n].mean + emission_gain(a, s.row[t], d.node_label[n])};
     __syncthreads();
   }
-  for (std::int32_t i = threadIdx.x; a.transitions && i < d.K * d.K; i += kThreads)
-    write_score(a.transitions, a.batch.type, b * d.K * d.K + i, s.bigrams[i]);
+  if (a.transitions) write_bigrams(a, b, s.bigrams);
 }
 
 // The whole, without a weight where nothing is possible; covariances too where wanted, and something is possible.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "inference/batch.h"
@@ -218,30 +219,37 @@ Nodes nodes_by_label(const Topology& t) {
   return nodes;
 }
 
-struct Pairs {
-  std::vector<std::int32_t> begin;
-  std::vector<PairRun> run;
+struct Bigrams {
+  std::vector<std::int32_t> pair, pair_begin, round_begin;
+  std::vector<Bigram> bigram;
 };
-Pairs runs_by_pair(const Topology& t) {
-  std::vector<std::vector<PairRun>> of(static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K));
-  for (std::int32_t k = 0; k < t.blocks; ++k) {
-    const Block& block = t.block[k];
-    for (std::int32_t i = 0; i < block.in; ++i) {
-      for (std::int32_t o = 0; o < block.out; ++o) {
-        const std::int32_t before = t.block_in_labels[block.first_in + i],
-                           label = t.block_out_labels[block.first_out + o];
-        of[static_cast<std::size_t>(before) * static_cast<std::size_t>(t.K) + static_cast<std::size_t>(label)]
-            .push_back({t.arrival_begin[block.first_state] + i, t.node_begin[block.first_state] + o, block.in,
-                        block.out, block.states});
-      }
+Bigrams bigrams_by_pair(const Topology& t) {
+  std::vector<std::vector<Bigram>> of(static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K));
+  for (std::int32_t m = 0; m < t.arrivals; ++m) {
+    for (std::int32_t n = t.node_begin[t.arrival_state[m]]; n < t.node_begin[t.arrival_state[m] + 1]; ++n)
+      of[static_cast<std::size_t>(t.arrival_label[m] * t.K + t.node_label[n])].push_back({m, n});
+  }
+  Bigrams bigrams{{}, {0}, {0}, {}};
+  std::vector<std::span<const Bigram>> column;
+  for (std::size_t pair = 0; pair < of.size(); ++pair) {
+    for (std::span<const Bigram> rest = of[pair]; !rest.empty();) {
+      column.push_back(rest.first(std::min<std::size_t>(rest.size(), kColumn)));
+      rest = rest.subspan(column.back().size());
+      bigrams.pair.push_back(static_cast<std::int32_t>(pair));
     }
+    bigrams.pair_begin.push_back(static_cast<std::int32_t>(column.size()));
   }
-  Pairs pairs{{0}, {}};
-  for (const std::vector<PairRun>& runs : of) {
-    pairs.run.insert(pairs.run.end(), runs.begin(), runs.end());
-    pairs.begin.push_back(static_cast<std::int32_t>(pairs.run.size()));
+  for (std::size_t first = 0; first < column.size(); first += 32) {
+    const std::size_t here = std::min<std::size_t>(32, column.size() - first);
+    std::size_t height = 0;
+    for (std::size_t c = 0; c < here; ++c) height = std::max(height, column[first + c].size());
+    for (std::size_t k = 0; k < height; ++k) {
+      for (std::size_t c = 0; c < 32; ++c)
+        bigrams.bigram.push_back(c < here && k < column[first + c].size() ? column[first + c][k] : Bigram{-1, -1});
+    }
+    bigrams.round_begin.push_back(static_cast<std::int32_t>(bigrams.bigram.size() / 32));
   }
-  return pairs;
+  return bigrams;
 }
 
 }  // namespace
@@ -268,7 +276,7 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   const Join join = make_join(t, forward, backward);
   const Arcs arcs = arcs_by_label(t);
   const Nodes nodes = nodes_by_label(t);
-  const Pairs pairs = runs_by_pair(t);
+  const Bigrams bigrams = bigrams_by_pair(t);
   impl->products = t.products;
 
   Packer p;
@@ -375,8 +383,11 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   }
   place(d.label_begin, p.add(nodes.begin));
   place(d.label_node, p.add(nodes.node));
-  place(d.pair_begin, p.add(pairs.begin));
-  place(d.pair_run, p.add(pairs.run));
+  d.bigrams.columns = static_cast<std::int32_t>(bigrams.pair.size());
+  place(d.bigrams.pair, p.add(bigrams.pair));
+  place(d.bigrams.pair_begin, p.add(bigrams.pair_begin));
+  place(d.bigrams.round_begin, p.add(bigrams.round_begin));
+  place(d.bigrams.bigram, p.add(bigrams.bigram));
 
   int device = 0;
   check(cudaGetDevice(&device), "no device");

@@ -150,9 +150,18 @@ struct Starts {
 };
 
 // The plain topology, for what goes step by step along one path or in wide numbers.
-// Arrivals and nodes of the states of a block (topology.h) that have one pair of labels.
-struct PairRun {
-  std::int32_t arrival, node, in, out, states;  // of the first state; from one to the next; how many
+// Bigrams: an arrival and a node of the same state. Those with the same two labels stand in columns of at most
+// kColumn; 32 columns are a round, as high as its highest, in which 32 neighbouring threads have one each.
+struct Bigram {
+  std::int32_t arrival, node;  // -1: none
+};
+constexpr std::int32_t kColumn = 32;
+struct DeviceBigrams {
+  std::int32_t columns;
+  const std::int32_t* pair;         // [columns] a · K + b
+  const std::int32_t* pair_begin;   // [K · K + 1] columns by pair
+  const std::int32_t* round_begin;  // [rounds + 1]
+  const Bigram* bigram;             // [round_begin[rounds], 32]
 };
 
 struct DeviceTopology {
@@ -164,8 +173,7 @@ struct DeviceTopology {
   const std::int32_t *node_cell, *arrival_cell;       // → forward cell, backward cell
   Starts starts[2];                                   // at backward cells, and at the join's outs
   const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
-  const std::int32_t* pair_begin;                     // bigrams by pair of labels: [K · K + 1] …
-  const PairRun* pair_run;                            // … what each is made of
+  DeviceBigrams bigrams;
 };
 
 constexpr int kDeclared = 2048;  // bytes on chip, at most, that a kernel declares itself if it may have all the others
