@@ -178,6 +178,34 @@ TYPED_TEST(Cuda, CovariancesOfLongSequences) {
   expect_both_like_cpu(counts, x);
 }
 
+// Scores that mean "never" and are finite.
+TYPED_TEST(Cuda, CovariancesWhereScoresMask) {
+  Ragged<TypeParam> x(srl(), 4, 20, 1.0, 28);
+  for (std::size_t i = 0; i < x.emissions.size(); i += 3) x.emissions[i] = -1e4;
+  expect_both_like_cpu(srl(), x);
+  for (std::size_t i = 0; i < x.transitions.size(); i += 7) x.transitions[i] = -1e4;
+  expect_both_like_cpu(srl(), x);
+}
+
+// Two tracks that never meet. The first outweighs the second by more than a double holds, until it comes to nothing.
+TYPED_TEST(Cuda, CovariancesOfATrackThatWasLost) {
+  const Constraint tracks = compile(Language::parse("labels = {A B C D E}\nlanguage = A (A | B)* E | C (C | D)*\n"));
+  for (double more : {10.0, 40.0, 200.0}) {
+    for (bool dead : {false, true}) {
+      SCOPED_TRACE(std::to_string(more) + (dead ? ", dead" : ""));
+      Ragged<TypeParam> x(tracks, 2, 30, 1.0, 29, false);
+      std::fill(x.mask.begin(), x.mask.end(), 1);
+      for (std::size_t i = 0; i < x.emissions.size(); ++i) {
+        const std::size_t t = i / 5 % 30, label = i % 5;
+        if (label < 2) x.emissions[i] += static_cast<TypeParam>(more);
+        if (label == 4 && t == 29 && dead) x.emissions[i] = -std::numeric_limits<TypeParam>::infinity();
+        if (label == 4 && t == 29 && !dead) x.emissions[i] -= static_cast<TypeParam>(29 * more);
+      }
+      expect_both_like_cpu(tracks, x);
+    }
+  }
+}
+
 TYPED_TEST(Cuda, CovariancesUnderLargeAutomata) {
   const Constraint large = counting(50, 1050, true);
   ASSERT_GT(large.size().nodes, 100000);

@@ -19,8 +19,9 @@ struct Answer {
   double value;
 };
 
-// A block's way through its sequences: the tables of a call are made once, when first wanted.
-template <class Quantity>
+// A block's way through its sequences: the tables of a call are made once, when first wanted. `kOnChip`: the scaled
+// arrays are in shared memory, known when compiling, since addresses there take less work.
+template <class Quantity, bool kOnChip>
 class Worker {
  public:
   __device__ explicit Worker(const Args& a) : a_(a) {}
@@ -45,7 +46,7 @@ class Worker {
 
  private:
   __device__ Found scaled(const Slot& s, std::int64_t b) {
-    ScaledPass<Quantity> pass(a_, s, a_.work.scaled_bytes > 0 ? s.scaled : shared_memory());
+    ScaledPass<Quantity> pass(a_, s, kOnChip ? shared_memory() : s.scaled);
     if (!has_transitions_) pass.load_transitions();
     has_transitions_ = true;
     return pass.run(b);
@@ -61,8 +62,9 @@ class Worker {
   bool has_transitions_ = false, has_model_ = false;
 };
 
-__global__ void __launch_bounds__(kThreads) entropy_kernel(const __grid_constant__ Args a) {
-  Worker<Surprise> worker(a);
+template <bool kOnChip>
+__global__ void __launch_bounds__(kThreads, 1) entropy_kernel(const __grid_constant__ Args a) {
+  Worker<Surprise, kOnChip> worker(a);
   for (std::int64_t b = blockIdx.x; b < a.batch.size; b += gridDim.x) {
     const Slot s(a, b);
     Status& status = a.status[b];
@@ -76,8 +78,9 @@ __global__ void __launch_bounds__(kThreads) entropy_kernel(const __grid_constant
   }
 }
 
-__global__ void __launch_bounds__(kThreads) curvature_kernel(const __grid_constant__ Args a) {
-  Worker<Gain> worker(a);
+template <bool kOnChip>
+__global__ void __launch_bounds__(kThreads, 1) curvature_kernel(const __grid_constant__ Args a) {
+  Worker<Gain, kOnChip> worker(a);
   for (std::int64_t b = blockIdx.x; b < a.batch.size; b += gridDim.x) {
     const Slot s(a, b);
     const bool fine = a.known[b].outcome == static_cast<std::int32_t>(Outcome::fine);
@@ -151,8 +154,10 @@ std::size_t bytes_for(const DeviceConstraint& constraint, const Args& args) {
   return cutter.used();
 }
 
-void run(void (*kernel)(Args), const char* what, const DeviceConstraint& constraint, Args args, Memory memory,
-         void* stream) {
+using Kernel = void (*)(Args);
+
+void run(Kernel on_chip, Kernel in_memory, const char* what, const DeviceConstraint& constraint, Args args,
+         Memory memory, void* stream) {
   check_batch(what, args.batch);
   if (args.batch.size == 0) return;
   Cutter cutter(memory);
@@ -161,8 +166,9 @@ void run(void (*kernel)(Args), const char* what, const DeviceConstraint& constra
   args.work = cut_work(cutter, c, args);
   const auto s = static_cast<cudaStream_t>(stream);
   prepare<double>(c, args.batch, args.work.scores, Scale::probability, false, args.status, nullptr, s);
-  const std::int64_t on_chip = args.work.scaled_bytes > 0 ? 0 : Scaled::bytes(c.topology);
-  launch_kernel(kernel, static_cast<unsigned>(args.work.slots), kThreads, on_chip, s, args, what);
+  const bool room = args.work.scaled_bytes == 0;
+  launch_kernel(room ? on_chip : in_memory, static_cast<unsigned>(args.work.slots), kThreads,
+                room ? Scaled::bytes(c.topology) : 0, s, args, what);
 }
 
 }  // namespace
@@ -173,8 +179,8 @@ std::size_t entropy_bytes(const DeviceConstraint& constraint, const Batch& batch
 }
 void entropy(const DeviceConstraint& constraint, const Batch& batch, const Entropy& wanted, Memory memory,
              void* stream) {
-  covariance::run(covariance::entropy_kernel, "entropy", constraint, covariance::args_of(batch, wanted), memory,
-                  stream);
+  covariance::run(covariance::entropy_kernel<true>, covariance::entropy_kernel<false>, "entropy", constraint,
+                  covariance::args_of(batch, wanted), memory, stream);
 }
 
 std::size_t curvature_bytes(const DeviceConstraint& constraint, const Batch& batch, const Curvature& wanted) {
@@ -182,8 +188,8 @@ std::size_t curvature_bytes(const DeviceConstraint& constraint, const Batch& bat
 }
 void curvature(const DeviceConstraint& constraint, const Batch& batch, const Curvature& wanted, Memory memory,
                void* stream) {
-  covariance::run(covariance::curvature_kernel, "curvature", constraint, covariance::args_of(batch, wanted), memory,
-                  stream);
+  covariance::run(covariance::curvature_kernel<true>, covariance::curvature_kernel<false>, "curvature", constraint,
+                  covariance::args_of(batch, wanted), memory, stream);
 }
 
 }  // namespace regccrf::cuda

@@ -5,11 +5,14 @@
 // it is log Z minus the mean gain, and its gradient minus the covariance of gain and counts.
 //
 // A position's weights are those of the truth over a power of two, chosen by the largest of the position before. Scores
-// have the largest of their row taken off. Nothing vanishes: a finite weight that falls below kLeast is noticed, and
-// then the answer does not count. Sums of what is above that are normal numbers, so that a sum is 0 only where nothing
-// leads. What a product of alpha and beta can lose by being small is nothing beside 1.
+// have the largest of their row taken off. As in bounds_cuda.h, what would grow too small is kLeast on the way there
+// and nothing on the way back, so that alpha is no less than the truth and beta no more; where both find the same Z,
+// both are right, and if not, the answer does not count. Sums of weights that are kLeast or more are normal numbers, so
+// that a sum is 0 only where nothing leads. What a product of alpha and beta can lose by being small is nothing
+// beside 1.
 #pragma once
 
+#include "inference/bounds_cuda.h"
 #include "inference/covariance_cuda.h"
 #include "inference/team_cuda.h"
 
@@ -29,23 +32,26 @@ __device__ inline Dual from_lane(Dual x, std::int32_t bit) {
 
 constexpr double kLeast = 0x1p-900, kLeastTransition = 0x1p-120;
 constexpr std::int64_t kMostExponent = 900;  // of a factor for products
-constexpr double kMostMean = 1e4;            // of scores, from which an entropy is still found to 1e-11
+constexpr double kMostMean = 1e4;            // of scores, beside an entropy of 1 or more: it is right to 1e-11
 
 // A block's arrays, in one piece.
 struct Scaled {
-  Dual *g, *arrival, *back, *now, *after[2];  // [K, K], [arrivals], [arrivals], [nodes], [nodes]
-  double *share, *bigrams;                    // [nodes], [columns of bigrams]
+  Dual *g, *arrival, *back, *now;  // [K, K], [arrivals], [arrivals], [nodes]
+  Dual *after, *after_next;        // [nodes] of a position and the one behind it
+  Dual* row;                       // [K] emissions of a position
+  double *share, *bigrams;         // [nodes], [columns of bigrams]
 
   __host__ __device__ static std::int64_t bytes(const DeviceTopology& d) {
     const std::int64_t K = d.K;
-    return 16 * (K * K + 2 * d.arrivals + 3 * d.nodes) + 8 * (d.nodes + std::int64_t{d.bigrams.columns});
+    return 16 * (K * K + K + 2 * d.arrivals + 3 * d.nodes) + 8 * (d.nodes + std::int64_t{d.bigrams.columns});
   }
   __device__ Scaled(const DeviceTopology& d, char* room) {
     const std::int64_t K = d.K;
     g = reinterpret_cast<Dual*>(room);
     arrival = g + K * K, back = arrival + d.arrivals;
-    now = back + d.arrivals, after[0] = now + d.nodes, after[1] = after[0] + d.nodes;
-    share = reinterpret_cast<double*>(after[1] + d.nodes), bigrams = share + d.nodes;
+    now = back + d.arrivals, after = now + d.nodes, after_next = after + d.nodes;
+    row = after_next + d.nodes;
+    share = reinterpret_cast<double*>(row + K), bigrams = share + d.nodes;
   }
 };
 
@@ -110,17 +116,19 @@ class ScaledPass {
     if (found.possible) {
       mean_ = z_.gained / z_.weight;
       const double log_z = std::log(z_.weight) + static_cast<double>(z_exponent_) * kLn2;
-      found.value = Gains<Quantity>::kScores ? log_z - mean_ : mean_;
-      lost_ |= Gains<Quantity>::kScores && fabs(mean_) > kMostMean;
+      found.value = kScores ? fmax(log_z - mean_, 0.0) : mean_;
+      lost_ |= kScores && fabs(mean_) > kMostMean * fmax(found.value, 1.0);
     }
-    found.sure = !__syncthreads_or(lost_);
-    if (!found.sure || !found.possible || !a_.both_ways()) return found;
-    backward(b);
-    found.covariances_sure = !__syncthreads_or(lost_);
+    const bool lost = __syncthreads_or(lost_), rounded_up = __syncthreads_or(rounded_up_);
+    found.sure = !lost;
+    if (lost || !found.possible) return found;
+    if (rounded_up || a_.both_ways()) found.covariances_sure = backward(b);
+    if (rounded_up) found.sure = found.covariances_sure;
     return found;
   }
 
  private:
+  static constexpr bool kScores = Gains<Quantity>::kScores;
   static constexpr std::int32_t kNoPeak = -1023;  // the exponent of 0
   static __device__ std::int32_t* peaks() {
     __shared__ std::int32_t room[64];
@@ -134,11 +142,17 @@ class ScaledPass {
     return std::bit_cast<double>(static_cast<std::uint64_t>(1023 + within) << 52);
   }
 
-  // x ⊗ y · scale, of which nothing may be lost.
-  __device__ Dual product(Dual x, Dual y, double scale) {
+  // x ⊗ y · scale, no less than the truth.
+  __device__ Dual upwards(Dual x, Dual y, double scale) {
     const Dual result = (x * scale) * y;
-    lost_ |= x.weight > 0 && y.weight > 0 && !(result.weight >= kLeast);
-    return result;
+    if (result.weight >= kLeast || !(x.weight > 0 && y.weight > 0)) return result;
+    rounded_up_ = true;
+    return Dual{1, x.gained / x.weight + y.gained / y.weight} * kLeast;
+  }
+  // The same, no more than the truth.
+  static __device__ Dual downwards(Dual x, Dual y, double scale) {
+    const Dual result = (x * scale) * y;
+    return result.weight >= kLeast ? result : Dual{};
   }
   // By how much to scale the next position: the largest exponent of this one.
   __device__ std::int64_t peak(std::int32_t step) const {
@@ -151,6 +165,10 @@ class ScaledPass {
   }
   __device__ Dual* first_row(std::int32_t t) const {
     return reinterpret_cast<Dual*>(s_.firsts) + std::int64_t{t / a_.work.segment} * d_.nodes;
+  }
+
+  __device__ void load_row(std::int32_t t) {
+    for (std::int32_t k = threadIdx.x; k < d_.K; k += kThreads) x_.row[k] = gains_.emission(t, k);
   }
 
   // Arrivals of the position that is present.
@@ -169,11 +187,12 @@ class ScaledPass {
     std::int64_t total = 0;
     for (std::int32_t t = from; t < to; ++t) {
       std::int64_t shift = 0;
+      load_row(t);
       if (t > 0) {
         shift = again ? s_.exponents[t] - s_.exponents[t - 1] : peak(t - 1);
         arrive();
-        __syncthreads();
       }
+      __syncthreads();
       total += shift;
       if (!again && threadIdx.x == 0) s_.exponents[t] = total;
       const double scale = power(-shift);
@@ -188,7 +207,7 @@ class ScaledPass {
                              [&](std::int32_t m) { return x_.arrival[m] * x_.g[d_.arrival_label[m] * d_.K + label]; });
           },
           [&](std::int32_t n, Dual sum) {
-            const Dual v = product(sum, gains_.emission(t, d_.node_label[n]), scale);
+            const Dual v = upwards(sum, x_.row[d_.node_label[n]], scale);
             x_.now[n] = v;
             if (a_.both_ways()) kept_row(t)[n] = v;
             if (save) first_row(t)[n] = v;
@@ -212,7 +231,7 @@ class ScaledPass {
   __device__ void turn() {
     Dual mine{};
     for (std::int32_t n = threadIdx.x; n < d_.nodes; n += kThreads)
-      if (d_.node_accepts[n]) mine = mine + product(x_.now[n], gains_.end(d_.node_label[n]), 1);
+      if (d_.node_accepts[n]) mine = mine + upwards(x_.now[n], gains_.end(d_.node_label[n]), 1);
     z_ = block_total<kThreads>(mine);
   }
 
@@ -224,33 +243,33 @@ class ScaledPass {
   // Of paths with this weight and gain.
   __device__ double share(Dual x) const {
     const double covariance = x.gained - mean_ * x.weight;
-    return Gains<Quantity>::kScores ? -covariance : covariance;
+    return kScores ? -covariance : covariance;
   }
 
   // Bigrams of positions t and t + 1: arrivals of t, and `after` of t + 1.
-  __device__ void add_bigrams(const Dual* after, double factor) {
+  __device__ void add_bigrams(double factor) {
     sum_columns(
-        d_.bigrams, [&](std::int32_t m, std::int32_t n) { return x_.arrival[m] * after[n]; },
+        d_.bigrams, [&](std::int32_t m, std::int32_t n) { return x_.arrival[m] * x_.after_next[n]; },
         [&](std::int32_t column, std::int32_t pair, Dual sum) {
           x_.bigrams[column] += share(sum * x_.g[pair]) * factor;
         });
   }
 
-  __device__ void go_back(const Dual* after) {
+  __device__ void go_back() {
     sum_each(
         d_.arrivals,
         [&](std::int32_t m, std::int32_t lane, std::int32_t lanes) {
           const std::int32_t r = d_.arrival_state[m], before = d_.arrival_label[m] * d_.K;
           return sum_range(d_.node_begin[r], d_.node_begin[r + 1], lane, lanes,
-                           [&](std::int32_t n) { return x_.g[before + d_.node_label[n]] * after[n]; });
+                           [&](std::int32_t n) { return x_.g[before + d_.node_label[n]] * x_.after_next[n]; });
         },
         [&](std::int32_t m, Dual sum) { x_.back[m] = sum; });
   }
 
   // beta of position t, and what depends on it. The position before becomes present, if it is kept.
-  __device__ void visit(std::int32_t t, double scale, Dual* after) {
+  __device__ void visit(std::int32_t t, double scale) {
     const bool last = t + 1 == s_.T;
-    const Dual* before = t % a_.work.segment > 0 ? kept_row(t - 1) : nullptr;
+    const Dual* before = a_.both_ways() && t % a_.work.segment > 0 ? kept_row(t - 1) : nullptr;
     std::int32_t most = kNoPeak;
     sum_each(
         d_.nodes,
@@ -263,8 +282,9 @@ class ScaledPass {
           const Dual beta = sum * scale;
           x_.share[n] = share(x_.now[n] * beta);
           if (before) x_.now[n] = before[n];
-          after[n] = product(sum, gains_.emission(t, d_.node_label[n]), scale);
-          most = max(most, exponent(after[n].weight));
+          const Dual after = downwards(sum, x_.row[d_.node_label[n]], scale);
+          most = max(most, exponent(after.weight));
+          x_.after[n] = after;
         });
     peak_.leave(t, most);
   }
@@ -280,27 +300,37 @@ class ScaledPass {
         });
   }
 
-  __device__ void backward(std::int64_t b) {
+  // Whether it finds the same Z.
+  __device__ bool backward(std::int64_t b) {
     for (std::int32_t i = threadIdx.x; i < d_.bigrams.columns; i += kThreads) x_.bigrams[i] = 0;
     std::int64_t total = 0;  // exponent of beta
-    __syncthreads();
     for (std::int32_t t = s_.T - 1; t >= 0; --t) {
-      Dual *after = x_.after[t % 2], *after_next = x_.after[(t + 1) % 2];
       std::int64_t shift = 0;
       if (t + 1 < s_.T) {
-        if ((t + 1) % a_.work.segment == 0) recall(t);
+        if (a_.both_ways() && (t + 1) % a_.work.segment == 0) recall(t);
         shift = peak(t + 1);
         if (a_.transitions) arrive();
-        go_back(after_next);
-        __syncthreads();
-        if (a_.transitions) add_bigrams(after_next, over_z(s_.exponents[t] + total - z_exponent_));
+        go_back();
       }
-      total += shift;
-      visit(t, power(-shift), after);
+      load_row(t);
       __syncthreads();
-      if (a_.emissions) write_labels(t, over_z(s_.exponents[t] + total - z_exponent_));
+      const double of_bigrams = over_z(s_.exponents[t] + total - z_exponent_);
+      if (a_.transitions && t + 1 < s_.T) add_bigrams(of_bigrams);
+      total += shift;
+      visit(t, power(-shift));
+      __syncthreads();
+      const double of_labels = over_z(s_.exponents[t] + total - z_exponent_);
+      if (a_.emissions) write_labels(t, of_labels);
+      Dual* const next = x_.after;
+      x_.after = x_.after_next;
+      x_.after_next = next;
     }
     if (a_.transitions) write_bigrams(a_, b, x_.bigrams);
+    double z = 0;
+    for (std::int32_t n = d_.node_begin[d_.start] + threadIdx.x; n < d_.node_begin[d_.start + 1]; n += kThreads)
+      z += gains_.start(d_.node_label[n]).weight * x_.after_next[n].weight;
+    z = block_total<kThreads>(z) * over_z(total - z_exponent_);
+    return !__syncthreads_or(lost_) && fabs(z - 1) <= Bounds<double>::agree;
   }
 
   const Args& a_;
@@ -309,7 +339,7 @@ class ScaledPass {
   Gains<Quantity> gains_;
   Scaled x_;
   Peak<std::int32_t> peak_;
-  bool lost_ = false;
+  bool lost_ = false, rounded_up_ = false;
   Dual z_{};
   std::int64_t z_exponent_ = 0;
   double mean_ = 0;
