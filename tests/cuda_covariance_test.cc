@@ -187,6 +187,21 @@ TYPED_TEST(Cuda, CovariancesWhereScoresMask) {
   expect_both_like_cpu(srl(), x);
 }
 
+// A score that no path has is far above all others, so that what paths have adds up to millions, and entropy to little.
+TYPED_TEST(Cuda, CovariancesBesideALargeScore) {
+  const Constraint two = compile(Language::parse("labels = {A B C}\nlanguage = (A | B)*\n"));
+  for (std::int64_t T : {20, cases(8000, 1000)}) {
+    Ragged<TypeParam> x(two, 1, T, 1.0, 30, false);
+    std::fill(x.mask.begin(), x.mask.end(), 1);
+    for (std::size_t i = 0; i < x.emissions.size(); i += 3) {
+      x.emissions[i] += 20;
+      x.emissions[i + 2] = 600;
+    }
+    expect_entropy_like_cpu(two, x);
+    if (T < 100) expect_curvature_like_cpu(two, x);
+  }
+}
+
 // Two tracks that never meet. The first outweighs the second by more than a double holds, until it comes to nothing.
 TYPED_TEST(Cuda, CovariancesOfATrackThatWasLost) {
   const Constraint tracks = compile(Language::parse("labels = {A B C D E}\nlanguage = A (A | B)* E | C (C | D)*\n"));

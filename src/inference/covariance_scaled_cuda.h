@@ -31,8 +31,8 @@ __device__ inline Dual from_lane(Dual x, std::int32_t bit) {
 }
 
 constexpr double kLeast = 0x1p-900, kLeastTransition = 0x1p-120;
-constexpr std::int64_t kMostExponent = 900;  // of a factor for products
-constexpr double kMostMean = 1e4;            // of scores, beside an entropy of 1 or more: it is right to 1e-11
+constexpr double kMostFactor = 0x1p900;  // for products of alpha and beta, which may have lost 2^-1074
+constexpr double kMostMean = 1e4;        // of scores, beside an entropy of 1 or more: it is right to 1e-11
 
 // A block's arrays, in one piece.
 struct Scaled {
@@ -237,8 +237,9 @@ class ScaledPass {
 
   // A factor 2^e / Z for products of alpha and beta.
   __device__ double over_z(std::int64_t e) {
-    lost_ |= e > kMostExponent;
-    return power(e) / z_.weight;
+    const double factor = power(e) / z_.weight;
+    lost_ |= e > 1000 || !(factor <= kMostFactor);
+    return factor;
   }
   // Of paths with this weight and gain.
   __device__ double share(Dual x) const {
