@@ -202,6 +202,33 @@ TYPED_TEST(Cuda, CovariancesBesideALargeScore) {
   }
 }
 
+// Gains of paths add up to much more than their spread.
+TYPED_TEST(Cuda, CovariancesAroundALargeMean) {
+  const Constraint two = compile(Language::parse("labels = {A B C}\nlanguage = (A | B)*\n"));
+  for (double spread : {1.0, 5.0}) {
+    Ragged<TypeParam> x(two, 1, cases(1000, 500), spread, 31, false);
+    std::fill(x.mask.begin(), x.mask.end(), 1);
+    for (std::size_t i = 2; i < x.emissions.size(); i += 3) x.emissions[i] = 100;
+    for (TypeParam& score : x.emissions) score *= static_cast<TypeParam>(1 + 1e-9);  // not only whole floats
+    expect_both_like_cpu(two, x);
+  }
+}
+
+// Of two tracks that never meet, one is masked, and the other has a weight that is near the least.
+TYPED_TEST(Cuda, CovariancesBesideAMaskedTrack) {
+  const Constraint tracks = compile(Language::parse("labels = {A B C D E}\nlanguage = A (A | B)* E | C (C | D)*\n"));
+  for (double mask : {-1e30, -1e4, -1e3}) {
+    for (double low : {570.0, 580.0, 590.0, 598.5, 599.0, 601.0, 700.0}) {
+      SCOPED_TRACE(std::to_string(mask) + ", " + std::to_string(low));
+      Ragged<TypeParam> x(tracks, 1, 12, 0.0, 32, false);
+      std::fill(x.mask.begin(), x.mask.end(), 1);
+      x.emissions[2] = static_cast<TypeParam>(mask);
+      x.emissions[5 * 11 + 4] = static_cast<TypeParam>(-low);
+      expect_both_like_cpu(tracks, x);
+    }
+  }
+}
+
 // Two tracks that never meet. The first outweighs the second by more than a double holds, until it comes to nothing.
 TYPED_TEST(Cuda, CovariancesOfATrackThatWasLost) {
   const Constraint tracks = compile(Language::parse("labels = {A B C D E}\nlanguage = A (A | B)* E | C (C | D)*\n"));

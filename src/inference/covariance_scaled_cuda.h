@@ -6,10 +6,13 @@
 //
 // A position's weights are those of the truth over a power of two, chosen by the largest of the position before. Scores
 // have the largest of their row taken off. As in bounds_cuda.h, what would grow too small is kLeast on the way there
-// and nothing on the way back, so that alpha is no less than the truth and beta no more; where both find the same Z,
-// both are right, and if not, the answer does not count. Sums of weights that are kLeast or more are normal numbers, so
-// that a sum is 0 only where nothing leads. What a product of alpha and beta can lose by being small is nothing
-// beside 1.
+// and nothing on the way back, so that alpha is no less than the truth and beta no more; where both find the same Z and
+// the same mean, both are right, and if not, the answer does not count. Sums of weights that are kLeast or more are
+// normal numbers, so that a sum is 0 only where nothing leads. What a product of alpha and beta can lose by being small
+// is nothing beside a position's sum of them, which is looked at.
+//
+// Covariances are taken around the mean that a position's own products have, not around the whole's: over many
+// positions the two drift apart by rounding, as much for one term as for all others.
 #pragma once
 
 #include "inference/bounds_cuda.h"
@@ -31,19 +34,19 @@ __device__ inline Dual from_lane(Dual x, std::int32_t bit) {
 }
 
 constexpr double kLeast = 0x1p-900, kLeastTransition = 0x1p-120;
-constexpr double kMostFactor = 0x1p900;  // for products of alpha and beta, which may have lost 2^-1074
-constexpr double kMostMean = 1e4;        // of scores, beside an entropy of 1 or more: it is right to 1e-11
+constexpr double kMostMean = 1e4;  // of scores, beside an entropy of 1 or more: it is right to 1e-11
+constexpr double kRounding = 4e-15, kRoundingOfMean = 4e-16;  // by how much a position, or a root of it, is off at most
 
 // A block's arrays, in one piece.
 struct Scaled {
   Dual *g, *arrival, *back, *now;  // [K, K], [arrivals], [arrivals], [nodes]
   Dual *after, *after_next;        // [nodes] of a position and the one behind it
   Dual* row;                       // [K] emissions of a position
-  double *share, *bigrams;         // [nodes], [columns of bigrams]
+  Dual *both, *warps;              // [nodes] alpha · beta, and its sums by warp
 
   __host__ __device__ static std::int64_t bytes(const DeviceTopology& d) {
     const std::int64_t K = d.K;
-    return 16 * (K * K + K + 2 * d.arrivals + 3 * d.nodes) + 8 * (d.nodes + std::int64_t{d.bigrams.columns});
+    return 16 * (K * K + K + 2 * d.arrivals + 4 * d.nodes + kThreads / 32);
   }
   __device__ Scaled(const DeviceTopology& d, char* room) {
     const std::int64_t K = d.K;
@@ -51,7 +54,7 @@ struct Scaled {
     arrival = g + K * K, back = arrival + d.arrivals;
     now = back + d.arrivals, after = now + d.nodes, after_next = after + d.nodes;
     row = after_next + d.nodes;
-    share = reinterpret_cast<double*>(row + K), bigrams = share + d.nodes;
+    both = row + K, warps = both + d.nodes;
   }
 };
 
@@ -108,7 +111,9 @@ class ScaledPass {
     for (std::int32_t i = threadIdx.x; i < d_.K * d_.K; i += kThreads) {
       const bool tiny = x_.g[i].weight < kLeastTransition;
       lost_ |= tiny && score_at(a_.batch.transitions, a_.batch.type, i) > -INFINITY;
+      look_at(x_.g[i]);
     }
+    for (std::int32_t k = threadIdx.x; k < d_.K; k += kThreads) look_at(gains_.start(k)), look_at(gains_.end(k));
     __syncthreads();
     forward(0, s_.T, false);
     turn();
@@ -117,13 +122,18 @@ class ScaledPass {
       mean_ = z_.gained / z_.weight;
       const double log_z = std::log(z_.weight) + static_cast<double>(z_exponent_) * kLn2;
       found.value = kScores ? fmax(log_z - mean_, 0.0) : mean_;
-      lost_ |= kScores && fabs(mean_) > kMostMean * fmax(found.value, 1.0);
+      lost_ |= kScores && !(fabs(mean_) <= kMostMean * fmax(found.value, 1.0));
     }
     const bool lost = __syncthreads_or(lost_), rounded_up = __syncthreads_or(rounded_up_);
     found.sure = !lost;
-    if (lost || !found.possible) return found;
-    if (rounded_up || a_.both_ways()) found.covariances_sure = backward(b);
-    if (rounded_up) found.sure = found.covariances_sure;
+    if (lost || !found.possible || !(rounded_up || a_.both_ways())) return found;
+    backward(b);
+    const double unit = kScores ? 1 : largest(), T = s_.T;
+    const bool same = same_whole(T, kScores ? fmax(found.value, unit) : unit);
+    found.sure = same || !rounded_up;
+    if (!a_.both_ways()) return found;
+    lost_ |= !(kRoundingOfMean * sqrt(T) * fabs(mean_) <= unit * (a_.batch.type == Type::f64 ? 5e-11 : 1e-6));
+    found.covariances_sure = same && !__syncthreads_or(lost_);
     return found;
   }
 
@@ -154,6 +164,10 @@ class ScaledPass {
     const Dual result = (x * scale) * y;
     return result.weight >= kLeast ? result : Dual{};
   }
+  // Remembers the largest gain.
+  __device__ void look_at(Dual x) {
+    if (!kScores && x.weight > 0) largest_ = fmax(largest_, fabs(x.gained / x.weight));
+  }
   // By how much to scale the next position: the largest exponent of this one.
   __device__ std::int64_t peak(std::int32_t step) const {
     const std::int32_t most = peak_.of_all(peak_.of_a_warp(step));
@@ -168,7 +182,10 @@ class ScaledPass {
   }
 
   __device__ void load_row(std::int32_t t) {
-    for (std::int32_t k = threadIdx.x; k < d_.K; k += kThreads) x_.row[k] = gains_.emission(t, k);
+    for (std::int32_t k = threadIdx.x; k < d_.K; k += kThreads) {
+      x_.row[k] = gains_.emission(t, k);
+      look_at(x_.row[k]);
+    }
   }
 
   // Arrivals of the position that is present.
@@ -235,24 +252,21 @@ class ScaledPass {
     z_ = block_total<kThreads>(mine);
   }
 
-  // A factor 2^e / Z for products of alpha and beta.
-  __device__ double over_z(std::int64_t e) {
-    const double factor = power(e) / z_.weight;
-    lost_ |= e > 1000 || !(factor <= kMostFactor);
-    return factor;
-  }
-  // Of paths with this weight and gain.
-  __device__ double share(Dual x) const {
-    const double covariance = x.gained - mean_ * x.weight;
+  // What paths with this weight and gain add to a covariance around this mean.
+  static __device__ double share(Dual x, double mean) {
+    const double covariance = x.gained - mean * x.weight;
     return kScores ? -covariance : covariance;
   }
 
-  // Bigrams of positions t and t + 1: arrivals of t, and `after` of t + 1.
-  __device__ void add_bigrams(double factor) {
+  // Bigrams of positions t and t + 1: arrivals of t, and `after` of t + 1. `around`: alpha · beta of t + 1, all of it.
+  __device__ void add_bigrams(std::int32_t t, Dual around) {
+    const std::int64_t e = s_.exponents[t + 1] - s_.exponents[t];
+    lost_ |= !(around.weight * power(e) >= kLeast);
+    const double mean = around.gained / around.weight, factor = power(-e) / around.weight;
     sum_columns(
         d_.bigrams, [&](std::int32_t m, std::int32_t n) { return x_.arrival[m] * x_.after_next[n]; },
         [&](std::int32_t column, std::int32_t pair, Dual sum) {
-          x_.bigrams[column] += share(sum * x_.g[pair]) * factor;
+          s_.bigrams[column] += share(sum * x_.g[pair], mean) * factor;
         });
   }
 
@@ -272,6 +286,7 @@ class ScaledPass {
     const bool last = t + 1 == s_.T;
     const Dual* before = a_.both_ways() && t % a_.work.segment > 0 ? kept_row(t - 1) : nullptr;
     std::int32_t most = kNoPeak;
+    Dual mine{};
     sum_each(
         d_.nodes,
         [&](std::int32_t n, std::int32_t lane, std::int32_t lanes) {
@@ -280,31 +295,41 @@ class ScaledPass {
                            [&](std::int32_t i) { return x_.back[d_.from_arrival[i]]; });
         },
         [&](std::int32_t n, Dual sum) {
-          const Dual beta = sum * scale;
-          x_.share[n] = share(x_.now[n] * beta);
+          const Dual both = x_.now[n] * (sum * scale);
+          x_.both[n] = both;
+          mine = mine + both;
           if (before) x_.now[n] = before[n];
           const Dual after = downwards(sum, x_.row[d_.node_label[n]], scale);
           most = max(most, exponent(after.weight));
           x_.after[n] = after;
         });
     peak_.leave(t, most);
+    mine = sum_of_lanes(mine, 32);
+    if (threadIdx.x % 32 == 0) x_.warps[threadIdx.x / 32] = mine;
+  }
+  // alpha · beta of the position that was visited, once the block has met.
+  __device__ Dual visited() {
+    Dual sum{};
+    for (std::int32_t w = 0; w < kThreads / 32; ++w) sum = sum + x_.warps[w];
+    lost_ |= !(sum.weight >= kLeast);
+    return sum;
   }
 
-  __device__ void write_labels(std::int32_t t, double factor) {
+  __device__ void write_labels(std::int32_t t, Dual around) {
+    const double mean = around.gained / around.weight;
     sum_each(
         d_.K,
         [&](std::int32_t label, std::int32_t lane, std::int32_t lanes) {
-          return sum_label(d_, label, lane, lanes, [&](std::int32_t n) { return x_.share[n]; });
+          return sum_label(d_, label, lane, lanes, [&](std::int32_t n) { return x_.both[n]; });
         },
-        [&](std::int32_t label, double sum) {
-          write_score(a_.emissions, a_.batch.type, s_.row[t] * d_.K + label, sum * factor);
+        [&](std::int32_t label, Dual sum) {
+          write_score(a_.emissions, a_.batch.type, s_.row[t] * d_.K + label, share(sum, mean) / around.weight);
         });
   }
 
-  // Whether it finds the same Z.
-  __device__ bool backward(std::int64_t b) {
-    for (std::int32_t i = threadIdx.x; i < d_.bigrams.columns; i += kThreads) x_.bigrams[i] = 0;
-    std::int64_t total = 0;  // exponent of beta
+  __device__ void backward(std::int64_t b) {
+    for (std::int32_t i = threadIdx.x; i < d_.bigrams.columns; i += kThreads) s_.bigrams[i] = 0;
+    Dual around{};
     for (std::int32_t t = s_.T - 1; t >= 0; --t) {
       std::int64_t shift = 0;
       if (t + 1 < s_.T) {
@@ -315,23 +340,33 @@ class ScaledPass {
       }
       load_row(t);
       __syncthreads();
-      const double of_bigrams = over_z(s_.exponents[t] + total - z_exponent_);
-      if (a_.transitions && t + 1 < s_.T) add_bigrams(of_bigrams);
-      total += shift;
+      if (a_.transitions && t + 1 < s_.T) add_bigrams(t, around);
+      beta_exponent_ += shift;
       visit(t, power(-shift));
       __syncthreads();
-      const double of_labels = over_z(s_.exponents[t] + total - z_exponent_);
-      if (a_.emissions) write_labels(t, of_labels);
+      around = visited();
+      if (a_.emissions) write_labels(t, around);
       Dual* const next = x_.after;
       x_.after = x_.after_next;
       x_.after_next = next;
     }
-    if (a_.transitions) write_bigrams(a_, b, x_.bigrams);
-    double z = 0;
+    if (a_.transitions) write_bigrams(a_, b, s_.bigrams);
+  }
+
+  // Whether the way back has found the same Z, and the same mean in units of `size`.
+  __device__ bool same_whole(double T, double size) {
+    Dual mine{};
     for (std::int32_t n = d_.node_begin[d_.start] + threadIdx.x; n < d_.node_begin[d_.start + 1]; n += kThreads)
-      z += gains_.start(d_.node_label[n]).weight * x_.after_next[n].weight;
-    z = block_total<kThreads>(z) * over_z(total - z_exponent_);
-    return !__syncthreads_or(lost_) && fabs(z - 1) <= Bounds<double>::agree;
+      mine = mine + gains_.start(d_.node_label[n]) * x_.after_next[n];
+    const Dual z = block_total<kThreads>(mine);
+    return fabs(z.weight * power(beta_exponent_ - z_exponent_) / z_.weight - 1) <= kRounding * (T + 64) &&
+           fabs(z.gained / z.weight - mean_) <= Bounds<double>::agree * size;
+  }
+  // The power of two above the largest gain.
+  __device__ double largest() {
+    peak_.leave(0, exponent(largest_));
+    __syncthreads();
+    return 2 * power(peak_.of_all(peak_.of_a_warp(0)));
   }
 
   const Args& a_;
@@ -342,8 +377,8 @@ class ScaledPass {
   Peak<std::int32_t> peak_;
   bool lost_ = false, rounded_up_ = false;
   Dual z_{};
-  std::int64_t z_exponent_ = 0;
-  double mean_ = 0;
+  std::int64_t z_exponent_ = 0, beta_exponent_ = 0;
+  double mean_ = 0, largest_ = 0;
 };
 
 }  // namespace regccrf::cuda::covariance

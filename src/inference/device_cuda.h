@@ -149,7 +149,6 @@ struct Starts {
   const std::int32_t *place, *label;
 };
 
-// The plain topology, for what goes step by step along one path or in wide numbers.
 // Bigrams: an arrival and a node of the same state. Those with the same two labels stand in columns of at most
 // kColumn; 32 columns are a round, as high as its highest, in which 32 neighbouring threads have one each.
 struct Bigram {
@@ -164,6 +163,7 @@ struct DeviceBigrams {
   const Bigram* bigram;             // [round_begin[rounds], 32]
 };
 
+// The plain topology, for what goes step by step along one path or in wide numbers.
 struct DeviceTopology {
   std::int32_t K, Q, arcs, nodes, arrivals, start, empty;  // empty: the empty sequence is legal
   const std::int32_t *node_begin, *node_label, *node_state, *arrival_begin, *arrival_label, *arrival_state;
