@@ -34,8 +34,9 @@ __device__ inline Dual from_lane(Dual x, std::int32_t bit) {
 }
 
 constexpr double kLeast = 0x1p-900, kLeastTransition = 0x1p-120;
-constexpr double kMostMean = 1e4;  // of scores, beside an entropy of 1 or more: it is right to 1e-11
-constexpr double kRounding = 4e-15, kRoundingOfMean = 4e-16;  // by how much a position, or a root of it, is off at most
+constexpr double kMostMean = 1e4;          // of scores, beside an entropy of 1 or more: it is right to 1e-11
+constexpr double kRounding = 4e-15;        // what a position adds, at most, to the relative error of Z
+constexpr double kRoundingOfMean = 4e-16;  // … of a mean, which grows with the root of T
 
 // A block's arrays, in one piece.
 struct Scaled {
