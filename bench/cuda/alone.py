@@ -3,16 +3,16 @@
 Ours: device time by replays of a captured CUDA graph, and time by the clock, from the call to the end of the device's work, with
 autograd and the lists, in rounds over all sizes. Others: by the clock, once. Our loss is timed as PyTorch comes, where autograd's own
 thread runs the backward pass; under `torch.autograd.set_multithreading_enabled(False)`, where the caller's does; and that way with its
-kernels captured by `torch.cuda.make_graphed_callables`. Beside it a plain autograd function that only allocates its answer and its
-gradients, for what PyTorch itself takes on this host at this time.
+kernels captured by `torch.cuda.make_graphed_callables`. At one size beside it: a plain autograd function that only allocates its answer and
+its gradients, for what PyTorch itself takes on this host at this time, and ours without the node in C++ (regccrf/node.py).
 """
 
 import torch
 
 from clock import attempt, middle
-from layers import Graphed, Layers, NoLayer, check, gradient_call, in_the_callers_thread
+from layers import Graphed, InPython, Layers, NoLayer, check, gradient_call, in_the_callers_thread
 
-NOTHING = "an autograd function that does nothing"
+BESIDE = {"an autograd function that does nothing": NoLayer, "ours, autograd in Python": InPython}
 SIZES = [(2, 32), (8, 64), (8, 128), (64, 64), (256, 128), (1, 10000)]
 
 
@@ -26,8 +26,8 @@ def table(options, clock):
     languages, sizes = [Layers(name, options.device) for name in ("srl", "47", "bio")], [(2, 8), (3, 5)] if options.quick else SIZES
     agreed = {layers.name: check(layers) for layers in languages}
     rows = {(layers.name, B, T, label): {"language": layers.name, "B": B, "T": T, "layer": label}
-            for layers in languages for B, T in sizes for label in (NOTHING, *layers.all)
-            if label != NOTHING or (layers is languages[0] and (B, T) == sizes[1])}
+            for layers in languages for B, T in sizes
+            for label in (*(BESIDE if layers is languages[0] and (B, T) == sizes[1] else ()), *layers.all)}
     calls = {}  # by row and column
     for layers in languages:
         for B, T in sizes:
@@ -38,9 +38,10 @@ def table(options, clock):
                     calls[key, column] = call
                 else:
                     rows[key][column] = call
-    nothing = next(key for key in rows if key[-1] == NOTHING)
     h, tags = languages[0].batch(*sizes[1])
-    calls.update({(nothing, column): call for column, call in both_threads(gradient_call(NoLayer(languages[0].crf), h.requires_grad_(), tags)).items()})
+    for label, layer in BESIDE.items():
+        both = both_threads(gradient_call(layer(languages[0].crf), h.requires_grad_(), tags))
+        calls.update({((languages[0].name, *sizes[1], label), column): call for column, call in both.items()})
     for (key, column), times in clock.rounds(calls, **(dict(count=2, each=3) if options.quick else {})).items():
         rows[key].update(middle(column, times))
     for layers in languages:

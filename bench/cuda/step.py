@@ -17,7 +17,7 @@ import time
 import torch
 
 import regccrf
-from alone import NOTHING, memory, table
+from alone import BESIDE, memory, table
 from clock import Clock
 from encoder import decode, step
 from second import second
@@ -40,7 +40,7 @@ def markdown(report):
             lines.extend(["", f"## {title}", "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)])
             lines.extend("| " + " | ".join(line(row)) + " |" for row in report[part])
     where_ours = lambda r, key: cell(r, key, "{:,.1f}") if key in r else ""
-    by_clock = lambda r, key: cell(r, key, of="quartiles" if r["layer"] in ("ours", NOTHING) else None)
+    by_clock = lambda r, key: cell(r, key, of="quartiles" if r["layer"] in ("ours", *BESIDE) else None)
     section("The layer alone, µs", "table", ["language", "B×T", "layer", "NLL+gradient, device", "… by the clock (quartiles)",
                                             "… backward in the caller's thread", "… and captured", "Viterbi, device", "… by the clock (quartiles)"],
             lambda r: [r["language"], f"{r['B']}×{r['T']}", r["layer"], where_ours(r, "nll_device_us"), by_clock(r, "nll_us"),

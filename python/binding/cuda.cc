@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "../regccrf/_node.h"
 #include "bind.h"
 
 namespace py = pybind11;
@@ -13,7 +14,6 @@ namespace py = pybind11;
 namespace regccrf::python {
 namespace {
 
-using Address = std::uintptr_t;  // 0: not there
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 
 template <class T = void>
@@ -26,99 +26,109 @@ cuda::Samples samples(std::int32_t count, std::uint64_t seed, double temperature
   return {count, seed, temperature, at<const std::uint64_t>(ids), at<std::int32_t>(labels), at<cuda::Status>(status)};
 }
 
-// Losses of batches of one shape: the batch without addresses, and how what a loss leaves for its gradients lies in one
-// piece of memory, as _torch_cuda.py says.
-struct Losses {
-  cuda::Batch batch;
-  std::int32_t labels;
-  std::size_t status_at, value_at, counts_at, bigrams_at;  // scale is at 0; of counts and bigrams 0: not wanted
+cuda::Expectation expectation(const Losses& losses, Address kept, Address gold) {
+  return {at<double>(kept + losses.value), at(losses.counts ? kept + losses.counts : 0),
+          at(losses.bigrams ? kept + losses.bigrams : 0), at<cuda::Status>(kept + losses.status),
+          at<const std::int64_t>(gold)};
+}
 
-  cuda::Expectation expectation(Address kept, Address gold) const {
-    return {at<double>(kept + value_at), at(counts_at ? kept + counts_at : 0), at(bigrams_at ? kept + bigrams_at : 0),
-            at<cuda::Status>(kept + status_at), at<const std::int64_t>(gold)};
-  }
-  cuda::Entropy entropy(Address kept) const {
-    const cuda::Expectation e = expectation(kept, 0);
-    return {e.value, e.emissions, e.transitions, e.status};
-  }
-  cuda::Curvature curvature(Address kept, Address gold, const cuda::Direction& direction) const {
-    const cuda::Expectation e = expectation(kept, gold);
-    return {direction, e.status, e.gold, e.value, e.emissions, e.transitions};
-  }
-  cuda::Batch with(Address emissions, Address transitions, Address start, Address end, Address mask) const {
-    cuda::Batch whole = batch;
-    whole.emissions = at(emissions ? emissions : transitions);  // without positions, something that is never read
-    whole.transitions = at(transitions);
-    whole.start = at(start), whole.end = at(end), whole.mask = at<const std::uint8_t>(mask);
-    return whole;
-  }
-};
+cuda::Entropy entropy(const Losses& losses, Address kept) {
+  const cuda::Expectation e = expectation(losses, kept, 0);
+  return {e.value, e.emissions, e.transitions, e.status};
+}
+
+cuda::Curvature curvature(const Losses& losses, Address kept, Address gold, const cuda::Direction& direction) {
+  const cuda::Expectation e = expectation(losses, kept, gold);
+  return {direction, e.status, e.gold, e.value, e.emissions, e.transitions};
+}
+
+// Without scores.
+cuda::Batch batch_of(const Losses& losses, Address mask = 0) {
+  cuda::Batch batch{losses.size, losses.length, losses.batch_stride, losses.time_stride};
+  batch.emissions_type = static_cast<cuda::Type>(losses.emissions_type);
+  batch.type = static_cast<cuda::Type>(losses.type);
+  batch.mask = at<const std::uint8_t>(mask);
+  return batch;
+}
+
+cuda::Batch batch_of(const Losses& losses, Address emissions, Address transitions, Address start, Address end,
+                     Address mask) {
+  cuda::Batch batch = batch_of(losses, mask);
+  batch.emissions = at(emissions ? emissions : transitions);  // without positions, something that is never read
+  batch.transitions = at(transitions);
+  batch.start = at(start), batch.end = at(end);
+  return batch;
+}
 
 constexpr Address kSomewhere = 256;
 
-std::size_t loss_bytes(const Losses& losses, const cuda::DeviceConstraint& constraint, bool entropy, bool gold) {
-  if (losses.batch.size == 0) return 0;
-  return entropy
-             ? cuda::entropy_bytes(constraint, losses.batch, losses.entropy(kSomewhere))
-             : cuda::expectation_bytes(constraint, losses.batch, losses.expectation(kSomewhere, gold ? kSomewhere : 0));
+std::size_t loss_bytes(const Losses& losses, const cuda::DeviceConstraint& constraint, bool of_entropy, bool gold) {
+  if (losses.size == 0) return 0;
+  if (of_entropy) return cuda::entropy_bytes(constraint, batch_of(losses), entropy(losses, kSomewhere));
+  return cuda::expectation_bytes(constraint, batch_of(losses), expectation(losses, kSomewhere, gold ? kSomewhere : 0));
 }
 
-void compute(const Losses& losses, const cuda::DeviceConstraint& constraint, Address emissions, Address transitions,
-             Address start, Address end, Address mask, Address gold, bool entropy, double sign, int reduction,
-             int left_out, int type, int errors, std::int32_t operation, Address failure, Address numbers, Address out,
-             Address kept, Address memory, std::size_t bytes, Address stream) {
-  const cuda::Batch batch = losses.with(emissions, transitions, start, end, mask);
-  const cuda::Loss loss{at<const double>(kept + losses.value_at),
-                        at<const cuda::Status>(kept + losses.status_at),
-                        sign,
-                        static_cast<cuda::Reduction>(reduction),
-                        static_cast<cuda::LeftOut>(left_out),
-                        static_cast<cuda::Type>(type),
-                        at(out),
-                        at<double>(kept),
-                        static_cast<cuda::Errors>(errors),
-                        operation,
-                        at<cuda::Failure>(failure),
-                        at<const std::int64_t>(numbers)};
-  const cuda::Memory there{at(memory), bytes};
-  if (!entropy) return cuda::expectation(constraint, batch, losses.expectation(kept, gold), there, at(stream), &loss);
-  cuda::entropy(constraint, batch, losses.entropy(kept), there, at(stream));
-  cuda::reduce(batch.size, loss, at(stream));
+void compute(const Losses& losses, const cuda::DeviceConstraint& constraint, const LossCall& call) {
+  const cuda::Batch batch = batch_of(losses, call.emissions, call.transitions, call.start, call.end, call.mask);
+  const cuda::Loss loss{at<const double>(call.kept + losses.value),
+                        at<const cuda::Status>(call.kept + losses.status),
+                        call.sign,
+                        static_cast<cuda::Reduction>(call.reduction),
+                        static_cast<cuda::LeftOut>(call.left_out),
+                        static_cast<cuda::Type>(call.type),
+                        at(call.out),
+                        at<double>(call.kept),
+                        static_cast<cuda::Errors>(call.errors),
+                        call.operation,
+                        at<cuda::Failure>(call.failure),
+                        at<const std::int64_t>(call.numbers)};
+  const cuda::Memory memory{at(call.memory), call.bytes};
+  if (!call.entropy) {
+    cuda::expectation(constraint, batch, expectation(losses, call.kept, call.gold), memory, at(call.stream), &loss);
+    return;
+  }
+  cuda::entropy(constraint, batch, entropy(losses, call.kept), memory, at(call.stream));
+  cuda::reduce(batch.size, loss, at(call.stream));
 }
 
 std::size_t curvature_bytes(const Losses& losses, const cuda::DeviceConstraint& constraint) {
-  if (losses.batch.size == 0) return 0;
-  return cuda::curvature_bytes(constraint, losses.batch, losses.curvature(kSomewhere, 0, {}));
+  if (losses.size == 0) return 0;
+  return cuda::curvature_bytes(constraint, batch_of(losses), curvature(losses, kSomewhere, 0, {}));
 }
 
 // `kept` holds scale and status already.
-void curvature(const Losses& losses, const cuda::DeviceConstraint& constraint, Address emissions, Address transitions,
-               Address start, Address end, Address mask, Address gold, Address along_emissions,
-               Address along_transitions, Address along_start, Address along_end, Address kept, Address memory,
-               std::size_t bytes, Address stream) {
-  const cuda::Batch batch = losses.with(emissions, transitions, start, end, mask);
+void compute_curvature(const Losses& losses, const cuda::DeviceConstraint& constraint, Address emissions,
+                       Address transitions, Address start, Address end, Address mask, Address gold,
+                       Address along_emissions, Address along_transitions, Address along_start, Address along_end,
+                       Address kept, Address memory, std::size_t bytes, Address stream) {
+  const cuda::Batch batch = batch_of(losses, emissions, transitions, start, end, mask);
   const cuda::Direction direction{at(along_emissions), at(along_transitions), at(along_start), at(along_end)};
-  cuda::curvature(constraint, batch, losses.curvature(kept, gold, direction), {at(memory), bytes}, at(stream));
+  cuda::curvature(constraint, batch, curvature(losses, kept, gold, direction), {at(memory), bytes}, at(stream));
 }
 
-void weigh(const Losses& losses, Address weights, std::int64_t stride, int weights_type, Address kept, Address mask,
-           Address emissions, Address transitions, Address start, Address end, Address stream) {
-  cuda::Batch batch = losses.batch;
-  batch.mask = at<const std::uint8_t>(mask);
-  const cuda::Expectation found = losses.expectation(kept, 0);
-  const cuda::Weighing weighing{at(weights),
-                                stride,
-                                static_cast<cuda::Type>(weights_type),
-                                at<const double>(kept),
+void weigh(const Losses& losses, const WeighCall& call) {
+  const cuda::Expectation found = expectation(losses, call.kept, 0);
+  const cuda::Weighing weighing{at(call.weights),
+                                call.stride,
+                                static_cast<cuda::Type>(call.weights_type),
+                                at<const double>(call.kept),
                                 found.status,
                                 found.emissions,
                                 found.transitions,
-                                at(emissions),
-                                at(transitions),
-                                at(start),
-                                at(end)};
-  cuda::weigh(batch, losses.labels, weighing, at(stream));
+                                at(call.emissions),
+                                at(call.transitions),
+                                at(call.start),
+                                at(call.end)};
+  cuda::weigh(batch_of(losses, call.mask), losses.labels, weighing, at(call.stream));
 }
+
+const LossCalls kCalls{[](const Losses& losses, Address constraint, bool entropy, bool gold) {
+                         return loss_bytes(losses, *at<const cuda::DeviceConstraint>(constraint), entropy, gold);
+                       },
+                       [](const Losses& losses, Address constraint, const LossCall& call) {
+                         compute(losses, *at<const cuda::DeviceConstraint>(constraint), call);
+                       },
+                       &weigh};
 
 // Host memory [rows, width] as lists; a row ends at its first negative number.
 py::list label_lists(Address address, std::int64_t rows, std::int64_t width) {
@@ -157,23 +167,38 @@ void bind_batch(py::module_& module) {
                            at(end),
                            at<const std::uint8_t>(mask)};
       }));
-  py::class_<cuda::DeviceConstraint>(module, "DeviceConstraint").def(py::init<const Constraint&>(), Unlocked());
+  py::class_<cuda::DeviceConstraint>(module, "DeviceConstraint")
+      .def(py::init<const Constraint&>(), Unlocked())
+      .def_property_readonly("address",
+                             [](const cuda::DeviceConstraint& there) { return reinterpret_cast<Address>(&there); });
 }
 
 void bind_losses(py::module_& module) {
   py::class_<Losses>(module, "CudaLosses")
-      .def(py::init([](std::int64_t size, std::int64_t length, std::int64_t batch_stride, std::int64_t time_stride,
-                       std::int32_t labels, int emissions_type, int type, std::size_t status, std::size_t value,
-                       std::size_t counts, std::size_t bigrams) {
-        cuda::Batch batch{size, length, batch_stride, time_stride};
-        batch.emissions_type = static_cast<cuda::Type>(emissions_type), batch.type = static_cast<cuda::Type>(type);
-        return Losses{batch, labels, status, value, counts, bigrams};
-      }))
+      .def(py::init<std::int64_t, std::int64_t, std::int64_t, int, int, bool, bool, bool>())
+      .def_readonly("value", &Losses::value)
+      .def_readonly("counts", &Losses::counts)
+      .def_readonly("end", &Losses::end)
       .def("bytes", &loss_bytes)
-      .def("compute", &compute, Unlocked())
+      .def(
+          "compute",
+          [](const Losses& losses, const cuda::DeviceConstraint& constraint, Address emissions, Address transitions,
+             Address start, Address end, Address mask, Address gold, bool entropy, double sign, int reduction,
+             int left_out, int type, int errors, std::int32_t operation, Address failure, Address numbers, Address out,
+             Address kept, Address memory, std::size_t bytes, Address stream) {
+            compute(losses, constraint,
+                    {emissions, transitions, start,     end,     mask,    gold, entropy, sign,   reduction, left_out,
+                     type,      errors,      operation, failure, numbers, out,  kept,    memory, bytes,     stream});
+          },
+          Unlocked())
       .def("curvature_bytes", &curvature_bytes)
-      .def("curvature", &curvature, Unlocked())
-      .def("weigh", &weigh);
+      .def("curvature", &compute_curvature, Unlocked())
+      .def("weigh",
+           [](const Losses& losses, Address weights, std::int64_t stride, int weights_type, Address kept, Address mask,
+              Address emissions, Address transitions, Address start, Address end, Address stream) {
+             weigh(losses, {weights, stride, weights_type, kept, mask, emissions, transitions, start, end, stream});
+           });
+  module.def("cuda_loss_calls", [] { return reinterpret_cast<Address>(&kCalls); });
 }
 
 }  // namespace

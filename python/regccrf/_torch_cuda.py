@@ -15,7 +15,7 @@ import contextlib
 import functools
 import math
 import weakref
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -44,6 +44,7 @@ class There:
 
     def __init__(self, constraint: _core.Constraint, device: torch.device) -> None:
         self.copy = _core.DeviceConstraint(constraint)
+        self.address = self.copy.address
         self.failure = torch.zeros(6, dtype=torch.int32).to(device)  # from the host, so that it is there for every stream
         self.unseen = False  # calls that may have failed since somebody looked
 
@@ -77,24 +78,25 @@ def unconstrained(handle: int) -> int:
     return place.unconstrained_handle
 
 
-def _there(device: torch.device, handle: int) -> There:
-    """The constraint on a device, which is current."""
+def there(device: torch.device, handle: int) -> There:
+    """The constraint on a device."""
     devices = _place(handle).devices
-    there = devices.get(device.index)
-    if there is None:
-        there = devices[device.index] = There(constraint_of(handle), device)
-    return there
+    found = devices.get(device.index)
+    if found is None:
+        with _current(device):
+            found = devices[device.index] = There(constraint_of(handle), device)
+    return found
 
 
-def _failure(there: There, errors: int) -> int:
+def failure(here: There, errors: int) -> int:
     """Where a call leaves an error; 0: nowhere."""
     if errors == NOTHING or torch.cuda.is_current_stream_capturing():
         return 0
-    there.unseen = True
-    return there.failure.data_ptr()
+    here.unseen = True
+    return here.failure.data_ptr()
 
 
-def _places_of(handle: int) -> int:
+def places_of(handle: int) -> int:
     """Where the sequences' numbers are; 0: they are 0, 1, …"""
     return handle.places.data_ptr() if isinstance(handle, Part) and handle.places is not None else 0
 
@@ -102,13 +104,13 @@ def _places_of(handle: int) -> int:
 def raise_pending(handle: int) -> None:
     """Raise the first error that a device has kept for this constraint. Waits for the device where there may be one."""
     place = _places.get(handle)
-    for there in place.devices.values() if place else ():
-        if not there.unseen:
+    for here in place.devices.values() if place else ():
+        if not here.unseen:
             continue
-        there.unseen = False
-        *status, sequence, operation = there.failure.tolist()
+        here.unseen = False
+        *status, sequence, operation = here.failure.tolist()
         if status[0]:
-            there.failure.zero_()
+            here.failure.zero_()
             raise _core.Error(_core.status_message(OPERATIONS[operation], constraint_of(handle), sequence, *status))
 
 
@@ -116,7 +118,7 @@ def _current(device: torch.device) -> Any:
     return _AS_IT_IS if device.index == _raw_device() else torch.cuda.device(device)
 
 
-def _stream(device: torch.device) -> int:
+def stream(device: torch.device) -> int:
     return _raw_stream(device.index) if _raw_stream else torch.cuda.current_stream(device).cuda_stream
 
 
@@ -141,25 +143,6 @@ class DeviceMemory:
                                      s.data_ptr(), e.data_ptr(), mask.data_ptr())
 
 
-class Kept(NamedTuple):
-    """What a loss leaves for its gradients, in one piece of memory, and where it begins, in bytes. At 0 scale [1] float64: how much each
-    sequence counts. Counts are of g's type."""
-    status: int   # [B, 4] int32: outcome, position, label, length
-    value: int    # [B] float64
-    counts: int   # of labels, where wanted; shaped as h
-    bigrams: int  # where wanted; [B, K, K]
-    end: int
-
-    @staticmethod
-    def of(shape: Sequence[int], width: int, batch_first: bool, want_h: bool, want_g: bool) -> "Kept":
-        """Where h has this shape, and a number of g's this width."""
-        first, second, K = shape
-        B = first if batch_first else second
-        counts = _aligned(16 + 24 * B)
-        bigrams = counts + (_aligned(first * second * K * width) if want_h else 0)
-        return Kept(16, 16 + 16 * B, counts, bigrams, bigrams + (B * K * K * width if want_g else 0))
-
-
 def _aligned(bytes: int) -> int:
     return (bytes + 255) // 256 * 256
 
@@ -171,19 +154,22 @@ def scale_of(kept: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=4096)
 def _losses(shape: torch.Size, emissions_type: torch.dtype, type: torch.dtype, batch_first: bool, want_h: bool,
-            want_g: bool) -> Tuple[_core.CudaLosses, int]:
-    """The losses of batches whose h has this shape, and how much memory each keeps. Worked out once: in Python it takes as long as a kernel."""
-    B, T, strides = _dimensions(shape, batch_first)
-    kept = Kept.of(shape, 8 if type == torch.float64 else 4, batch_first, want_h, want_g)
-    return _core.CudaLosses(B, T, *strides, shape[2], _TYPES[emissions_type], _TYPES[type], kept.status, kept.value,
-                            kept.counts if want_h and T else 0, kept.bigrams if want_g else 0), kept.end
+            want_g: bool) -> _core.CudaLosses:
+    """The losses of batches whose h has this shape, and where things are in the memory that each keeps for its gradients."""
+    return _core.CudaLosses(*shape, _TYPES[emissions_type], _TYPES[type], batch_first, want_h, want_g)
+
+
+def kept_bytes(shape: Sequence[int], width: int, batch_first: bool, want_h: bool, want_g: bool) -> int:
+    """`_losses(…).end`, for sizes that are not known yet. width: of a number of g's."""
+    first, second, K = shape
+    B = first if batch_first else second
+    return (_aligned(16 + 24 * B) + (_aligned(first * second * K * width) if want_h else 0) + (B * K * K * width if want_g else 0))
 
 
 def _fake_loss(h, g, s, e, mask, gold, operation, batch_first, handle, errors, sign,  # type: ignore[no-untyped-def]
                reduction, left_out, exact, want_h, want_g):
-    size = Kept.of(h.shape, g.element_size(), batch_first, want_h, want_g).end
     return (g.new_empty(() if reduction else (batch_size(h, batch_first),), dtype=torch.float64 if exact else g.dtype),
-            g.new_empty(size, dtype=torch.uint8))
+            g.new_empty(kept_bytes(h.shape, g.element_size(), batch_first, want_h, want_g), dtype=torch.uint8))
 
 
 @operator(_fake_loss)
@@ -198,17 +184,17 @@ def device_loss(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: 
     """
     h, g, s, e, mask, gold = h.contiguous(), g.contiguous(), s.contiguous(), e.contiguous(), mask.contiguous(), gold.contiguous()
     device, type, transitions, entropy = h.device, torch.float64 if exact else g.dtype, g.data_ptr(), operation == "entropy"
-    losses, size = _losses(h.shape, h.dtype, g.dtype, batch_first, want_h, want_g)
+    losses = _losses(h.shape, h.dtype, g.dtype, batch_first, want_h, want_g)
     out = torch.empty(() if reduction else (batch_size(h, batch_first),), dtype=type, device=device)
-    kept = torch.empty(size, dtype=torch.uint8, device=device)
+    kept = torch.empty(losses.end, dtype=torch.uint8, device=device)
     gold_at = gold.data_ptr() or (transitions if gold.dim() == 2 else 0)  # T = 0: there, and never read
     with _current(device):
-        there = _there(device, handle)
-        bytes = losses.bytes(there.copy, entropy, gold_at != 0)
+        here = there(device, handle)
+        bytes = losses.bytes(here.copy, entropy, gold_at != 0)
         memory = room(bytes, device)
-        losses.compute(there.copy, h.data_ptr(), transitions, s.data_ptr(), e.data_ptr(), mask.data_ptr(), gold_at, entropy, sign,
-                       reduction, left_out, _TYPES[type], errors, OPERATIONS.index(operation), _failure(there, errors), _places_of(handle),
-                       out.data_ptr(), kept.data_ptr(), memory.data_ptr(), bytes, _stream(device))
+        losses.compute(here.copy, h.data_ptr(), transitions, s.data_ptr(), e.data_ptr(), mask.data_ptr(), gold_at, entropy, sign,
+                       reduction, left_out, _TYPES[type], errors, OPERATIONS.index(operation), failure(here, errors), places_of(handle),
+                       out.data_ptr(), kept.data_ptr(), memory.data_ptr(), bytes, stream(device))
     return out, kept
 
 
@@ -237,12 +223,12 @@ def room_for_gradients(h: Tensor, g: Tensor, s: Tensor, e: Tensor, need_h: bool,
 def weigh_into(gradients: Tuple[Tensor, Tensor, Tensor, Tensor], weights: Tensor, kept: Tensor, h: Tensor, g: Tensor, mask: Tensor,
                batch_first: bool, want_h: bool, want_g: bool) -> None:
     """`weigh`, into the memory of `room_for_gradients`."""
-    losses, _ = _losses(h.shape, h.dtype, g.dtype, batch_first, want_h, want_g)
+    losses = _losses(h.shape, h.dtype, g.dtype, batch_first, want_h, want_g)
     dh, dg, ds, de = gradients
     mask, device, stride = mask.contiguous(), h.device, weights.stride(0) if weights.dim() else 0
     with _current(device):
         losses.weigh(weights.data_ptr(), stride, _TYPES[weights.dtype], kept.data_ptr(), mask.data_ptr(), dh.data_ptr(), dg.data_ptr(),
-                     ds.data_ptr(), de.data_ptr(), _stream(device))
+                     ds.data_ptr(), de.data_ptr(), stream(device))
 
 
 def _fake_curvature(vh, vg, vs, ve, weights, kept, h, g, s, e, mask, gold, batch_first, handle,  # type: ignore[no-untyped-def]
@@ -260,19 +246,19 @@ def device_curvature(vh: Tensor, vg: Tensor, vs: Tensor, ve: Tensor, weights: Te
     h, g, s, e, mask, gold = h.contiguous(), g.contiguous(), s.contiguous(), e.contiguous(), mask.contiguous(), gold.contiguous()
     vh, vg, vs, ve = vh.contiguous(), vg.contiguous(), vs.contiguous(), ve.contiguous()
     device, B, want_h = h.device, batch_size(h, batch_first), need_h or need_s or need_e
-    losses, size = _losses(h.shape, h.dtype, g.dtype, batch_first, want_h, need_g)
-    known, found = Kept.of(h.shape, 0, batch_first, False, False), torch.empty(size, dtype=torch.uint8, device=device)
-    found[:known.value].copy_(kept[:known.value])  # scale and status, which come first
+    losses = _losses(h.shape, h.dtype, g.dtype, batch_first, want_h, need_g)
+    found = torch.empty(losses.end, dtype=torch.uint8, device=device)
+    found[:losses.value].copy_(kept[:losses.value])  # scale and status, which come first
     gold_at = gold.data_ptr() or (g.data_ptr() if gold.dim() == 2 else 0)
     with _current(device):
-        copy = _there(device, handle).copy
+        copy = there(device, handle).copy
         bytes = losses.curvature_bytes(copy)
         memory = room(bytes, device)
         losses.curvature(copy, h.data_ptr(), g.data_ptr(), s.data_ptr(), e.data_ptr(), mask.data_ptr(), gold_at, vh.data_ptr(),
-                         vg.data_ptr(), vs.data_ptr(), ve.data_ptr(), found.data_ptr(), memory.data_ptr(), bytes, _stream(device))
+                         vg.data_ptr(), vs.data_ptr(), ve.data_ptr(), found.data_ptr(), memory.data_ptr(), bytes, stream(device))
     gradients = room_for_gradients(h, g, s, e, need_h, need_g, need_s, need_e)
     weigh_into(gradients, weights, found, h, g, mask, batch_first, want_h, need_g)
-    each = found[known.value:known.value + 8 * B].view(torch.float64) * scale_of(kept)
+    each = found[losses.value:losses.value + 8 * B].view(torch.float64) * scale_of(kept)
     return ((each if weights.dim() else each.sum()).to(weights.dtype), *gradients)
 
 
@@ -314,11 +300,11 @@ def enqueue_viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, ba
     if memory.B == 0:
         return lists
     with _current(h.device):
-        copy = _there(h.device, handle).copy
+        copy = there(h.device, handle).copy
         bytes = _core.cuda_viterbi_bytes(copy, memory.batch)
         scratch = room(_aligned(bytes) + 8 * memory.B, h.device)  # scores behind it
         at = scratch.data_ptr()
-        _core.cuda_viterbi(copy, memory.batch, lists.labels, at + _aligned(bytes), lists.status, at, bytes, _stream(h.device))
+        _core.cuda_viterbi(copy, memory.batch, lists.labels, at + _aligned(bytes), lists.status, at, bytes, stream(h.device))
     return lists
 
 
@@ -335,10 +321,10 @@ def k_best(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
     if memory.B == 0:
         return []
     with _current(h.device):
-        copy, lists = _there(h.device, handle).copy, Lists(memory, memory.B * k, scores=True)
+        copy, lists = there(h.device, handle).copy, Lists(memory, memory.B * k, scores=True)
         bytes = _core.cuda_k_best_bytes(copy, memory.batch, k)
         scratch = room(bytes, h.device)
-        _core.cuda_k_best(copy, memory.batch, k, lists.labels, lists.scores, lists.status, scratch.data_ptr(), bytes, _stream(h.device))
+        _core.cuda_k_best(copy, memory.batch, k, lists.labels, lists.scores, lists.status, scratch.data_ptr(), bytes, stream(h.device))
         labels, scores = lists.host_with_scores("k_best", handle)
     paths = list(zip(labels, scores))
     return [[path for path in paths[i * k:(i + 1) * k] if path[1] > -math.inf] for i in range(memory.B)]
@@ -354,11 +340,11 @@ def sample(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
     if memory.B == 0 or count == 0:
         return [[] for _ in range(memory.B)]
     with _current(h.device):
-        copy, lists = _there(h.device, handle).copy, Lists(memory, memory.B * count)
+        copy, lists = there(h.device, handle).copy, Lists(memory, memory.B * count)
         bytes = _core.cuda_sample_bytes(copy, memory.batch, count)
         scratch = room(bytes, h.device)
-        _core.cuda_sample(copy, memory.batch, count, seed, temperature, _places_of(handle), lists.labels, lists.status,
-                          scratch.data_ptr(), bytes, _stream(h.device))
+        _core.cuda_sample(copy, memory.batch, count, seed, temperature, places_of(handle), lists.labels, lists.status,
+                          scratch.data_ptr(), bytes, stream(h.device))
         all = lists.host("sample", handle)
     return [all[i * count:(i + 1) * count] for i in range(memory.B)]
 
@@ -368,7 +354,7 @@ def posterior_decode(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, b
     none = nothing(h.device, torch.int64)
     _, kept = device_loss(h, g, s, e, mask, none, "posterior_decode", batch_first, handle, EVERYTHING, 1, 0, 0, False, True,
                           False)
-    begin = Kept.of(h.shape, g.element_size(), batch_first, True, False).counts
+    begin = _losses(h.shape, h.dtype, g.dtype, batch_first, True, False).counts
     marginals = kept[begin:begin + h.numel() * g.element_size()].view(g.dtype).view(h.shape)
     g, s, e = (torch.where(torch.isneginf(x), x, torch.zeros_like(x)) for x in (g, s, e))
     return viterbi(marginals.masked_fill(torch.isneginf(h), -math.inf), g, s, e, mask, batch_first, handle, "posterior_decode")

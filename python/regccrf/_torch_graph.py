@@ -117,8 +117,9 @@ def outside_of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compiler.disable(function) if hasattr(torch, "compiler") else function
 
 
-_transforming: Optional[Callable[[], bool]] = getattr(torch._C, "_are_functorch_transforms_active", None)
 _wrapped: Optional[Callable[[Tensor], bool]] = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
+# Whether functorch may be at work. Some versions of PyTorch have it and cannot tell.
+transforming: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: _wrapped is not None)
 
 
 def applied(function: Any) -> Callable[..., Any]:
@@ -127,7 +128,7 @@ def applied(function: Any) -> Callable[..., Any]:
     plain = super(torch.autograd.Function, function).apply
 
     def apply(*args: Any) -> Any:
-        if _transforming is None or _wrapped is None or compiling() or _transforming() or any(map(_wrapped, args[:4])):
+        if _wrapped is None or compiling() or transforming() or any(map(_wrapped, args[:4])):
             return function.apply(*args)
         return plain(*args)
     return apply

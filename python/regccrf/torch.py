@@ -28,7 +28,7 @@ from . import LanguageLike, _core, compile
 from ._core import Constraint, Labels
 from . import _torch_cuda as cuda
 from ._torch_graph import Part, Several, batch_size, compiling, handle_of, nothing, outside_of_graphs, parts_of, send
-from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss
+from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, node_nll
 from .inference import Constraints, Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
@@ -459,7 +459,7 @@ class CRF(nn.Module):
             values, left_out = self._log_prob(self._scores(emissions, mask, forbidden, tags), tags, outside)
             value = self._reduce(values, left_out, mask, emissions, reduction)
         elif tags.dim() == 2:
-            return self._checked(self._device_nll(sign, self._scores(emissions, mask, forbidden, tags, half=True), tags, outside, reduction))
+            return self._checked(self._device_nll(sign, emissions, tags, mask, forbidden, outside, reduction))
         else:
             values, left_out = self._device_partial_nll(self._scores(emissions, mask, forbidden, tags, half=True), tags, outside)
             value = self._checked(self._reduce(values, left_out, mask, emissions, reduction))
@@ -491,8 +491,18 @@ class CRF(nn.Module):
             values = values.masked_fill(left_out, float("-inf"))
         return values, left_out if outside == "skip" else None
 
-    def _device_nll(self, sign: int, scores: _Scores, tags: Tensor, outside: str, reduction: str) -> Tensor:
+    def _device_nll(self, sign: int, emissions: Tensor, tags: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], outside: str,
+                    reduction: str) -> Tensor:
         errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
+        if forbidden is None and (mask is None or isinstance(mask, Tensor)):
+            g, s, e = _held(self, "transitions"), _held(self, "start_transitions"), _held(self, "end_transitions")
+            if s is None or e is None:
+                s = e = nothing(g.device, g.dtype)
+            answer = node_nll(emissions, g, s, e, mask, tags, self.batch_first, self._handle, errors, sign,
+                              cuda.REDUCTIONS.index(reduction), cuda.OUTSIDE.index(outside))
+            if answer is not None:
+                return answer
+        scores = self._scores(emissions, mask, forbidden, tags, half=True)
         gold = tags if tags.dtype == torch.int64 else _ids(tags).long()
         return self._device_loss("nll", scores, errors, gold, sign, reduction, outside)
 

@@ -31,7 +31,7 @@ class Emulated:
         self.active = False
         patch.setattr(_torch_cuda, "on_device", lambda x: self.active)
         patch.setattr(_torch_cuda, "_current", lambda device: contextlib.nullcontext())
-        patch.setattr(_torch_cuda, "_stream", lambda device: 0)
+        patch.setattr(_torch_cuda, "stream", lambda device: 0)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
     @contextlib.contextmanager

@@ -1,0 +1,121 @@
+"""The training loss on a CUDA device as an autograd node in C++: less for the host to do in every step. Optional. It is built for the
+PyTorch that is there, so on the machine where it is used, once:
+
+    python -m regccrf.node
+
+This takes half a minute and a compiler for C++20 ($CXX, else c++), and leaves a file beside the package. From then on `regccrf.torch`
+uses it; REGCCRF_NODE=0 in the environment keeps it from that. What was built for another PyTorch, Python or regccrf is not used, and
+not in the way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+import warnings
+import zlib
+from pathlib import Path
+from typing import Any, Callable, List, Optional
+
+import torch
+
+from . import _core
+
+PACKAGE, PYTORCH = Path(__file__).parent, Path(torch.__file__).parent
+SOURCES = [PACKAGE / "_node.cc", PACKAGE / "_node.h"]
+
+
+class CannotBuild(Exception):
+    """Why, and what to do."""
+
+
+def _name() -> str:
+    """The module's, which tells what it was built of and for. The file's ending tells for which Python."""
+    version = f"{torch.__version__} {torch.version.git_version}"
+    return f"_node_{zlib.crc32(b''.join([*(source.read_bytes() for source in SOURCES), version.encode()])):08x}"
+
+
+def path() -> Path:
+    """Where the node of this PyTorch is, or would be."""
+    return PACKAGE / f"{_name()}{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
+def _module(where: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(_name(), where)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def load(differentiable_gradients: Callable[..., Any]) -> Optional[Any]:
+    """The node, where it was built. The function finds gradients that can themselves be differentiated."""
+    where = path()
+    if os.environ.get("REGCCRF_NODE") == "0" or not where.exists():
+        return None
+    try:
+        module = _module(where)
+    except ImportError as error:
+        warnings.warn(f"{where} cannot be loaded ({error}), so that losses on a device take longer on the host: python -m regccrf.node builds it anew")
+        return None
+    module.use(_core.cuda_loss_calls(), differentiable_gradients)
+    return module
+
+
+def command(output: Path) -> List[str]:
+    """How the node is built."""
+    headers = [PYTORCH / "include", PYTORCH / "include/torch/csrc/api/include", sysconfig.get_paths()["include"]]
+    return [*shlex.split(os.environ.get("CXX", "c++")), "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
+            f"-DTORCH_EXTENSION_NAME={_name()}", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+            *(f"-isystem{folder}" for folder in headers), str(SOURCES[0]), "-o", str(output),
+            f"-L{PYTORCH / 'lib'}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"]
+
+
+def _check() -> None:
+    """That there is what it takes."""
+    if not _core.cuda_built():
+        raise CannotBuild("this build of regccrf has no CUDA in it, and the node nothing to do: build regccrf where nvcc is on the PATH")
+    compiler = command(PACKAGE)[0]
+    if shutil.which(compiler) is None:
+        raise CannotBuild(f"there is no compiler {compiler!r}: install g++ (10 or later), or name another in CXX")
+    for header, package in ((Path(sysconfig.get_paths()["include"]) / "Python.h", "python3-dev"),
+                            (PYTORCH / "include/torch/csrc/autograd/custom_function.h", "libtorch-dev")):
+        if not header.exists():
+            raise CannotBuild(f"{header} is not there: on Debian it is in the package {package}")
+    if not os.access(PACKAGE, os.W_OK):
+        raise CannotBuild(f"{PACKAGE} cannot be written to: run this as somebody who can")
+
+
+def build() -> Path:
+    """Build the node, in the place of one that is there."""
+    _check()
+    where = path()
+    made = where.with_name(f".{os.getpid()}{where.name}")
+    try:
+        if subprocess.run(command(made)).returncode != 0:
+            raise CannotBuild(f"{command(made)[0]} failed, as it says above; it has to know C++20 (g++ 10 or later)")
+        _module(made)
+        made.replace(where)
+    finally:
+        if made.exists():
+            made.unlink()
+    return where
+
+
+def main() -> None:
+    argparse.ArgumentParser(prog="python -m regccrf.node", description=__doc__,
+                            formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    print(f"regccrf.node: for PyTorch {torch.__version__}, half a minute", flush=True)
+    try:
+        print(f"regccrf.node: {build()} is there, and will be used")
+    except (CannotBuild, ImportError, OSError) as error:
+        raise SystemExit(f"regccrf.node: {error}")
+
+
+if __name__ == "__main__":
+    main()
