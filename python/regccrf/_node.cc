@@ -16,6 +16,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 namespace py = pybind11;
@@ -27,7 +28,22 @@ namespace regccrf::python {
 namespace {
 
 const LossCalls* core = nullptr;
-PyObject* twice = nullptr;  // (what Python gave, weights, saved tensors …) → gradients that can be differentiated
+PyObject* twice = nullptr;    // (what Python gave, weights, saved tensors …) → gradients that can be differentiated
+PyObject* refused = nullptr;  // regccrf.Error
+
+struct Refused : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The core's answer, and what it throws as Refused.
+template <class Call>
+auto of_core(const Call& call) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    throw Refused(error.what());
+  }
+}
 
 Address address(const Tensor& x) { return x.defined() ? reinterpret_cast<Address>(x.data_ptr()) : 0; }
 
@@ -44,6 +60,10 @@ class Held {
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
   ~Held() {
+    if (!Py_IsInitialized()) {  // a graph that outlives the interpreter
+      object_.release();
+      return;
+    }
     const py::gil_scoped_acquire lock;
     object_ = py::object();
   }
@@ -99,13 +119,14 @@ class DeviceLoss : public torch::autograd::Function<DeviceLoss> {
     call.emissions = address(emissions), call.transitions = address(transitions), call.start = address(start);
     call.end = address(end), call.mask = address(mask), call.gold = address(gold);
     if (call.gold == 0) call.gold = call.transitions;  // T = 0: there, and never read
-    call.bytes = core->bytes(asked->losses, asked->constraint, false, true);
+    call.bytes = of_core([&] { return core->bytes(asked->losses, asked->constraint, false, true); });
+    call.type = number_of(g.scalar_type());
     const auto bytes = h.options().dtype(at::kByte), numbers = h.options().dtype(g.scalar_type());
     const Tensor memory = at::empty({static_cast<std::int64_t>(call.bytes)}, bytes),
                  kept = at::empty({static_cast<std::int64_t>(asked->losses.end)}, bytes);
     Tensor out = call.reduction == 0 ? at::empty({asked->losses.size}, numbers) : at::empty({}, numbers);
     call.memory = address(memory), call.kept = address(kept), call.out = address(out);
-    core->compute(asked->losses, asked->constraint, call);
+    of_core([&] { core->compute(asked->losses, asked->constraint, call); });
     if (asked->differentiate) {
       asked->room = room_for_gradients({h, g, s, e});
       ctx->save_for_backward({h, g, s, e, asked->mask, asked->gold, kept});
@@ -171,19 +192,24 @@ std::optional<Tensor> nll(const Tensor& h, const Tensor& g, const Tensor& s, con
   LossCall& call = asked->call;
   call.sign = sign, call.reduction = reduction, call.left_out = left_out, call.errors = errors;
   call.operation = operation, call.failure = failure, call.numbers = numbers, call.stream = stream;
-  call.type = number_of(g.scalar_type());
   asked->constraint = constraint, asked->differentiate = want_h || want_g;
   if (mask) asked->mask = *mask;
   asked->gold = gold;
-  const py::gil_scoped_release unlocked;
-  const c10::DeviceGuard there(h.device());
-  return DeviceLoss::apply(h, g, s, e, asked);
+  try {
+    const py::gil_scoped_release unlocked;
+    const c10::DeviceGuard there(h.device());
+    return DeviceLoss::apply(h, g, s, e, asked);
+  } catch (const Refused& error) {
+    PyErr_SetString(refused, error.what());
+    throw py::error_already_set();
+  }
 }
 
 // What the node needs of the core and of Python. These live as long as the process.
-void use(Address calls, const py::object& differentiable) {
+void use(Address calls, py::object differentiable, py::object error) {
   core = reinterpret_cast<const LossCalls*>(calls);
-  twice = py::object(differentiable).release().ptr();
+  twice = differentiable.release().ptr();
+  refused = error.release().ptr();
 }
 
 }  // namespace

@@ -4,8 +4,7 @@ PyTorch that is there, so on the machine where it is used, once:
     python -m regccrf.node
 
 This takes half a minute and a compiler for C++20 ($CXX, else c++), and leaves a file beside the package. From then on `regccrf.torch`
-uses it; REGCCRF_NODE=0 in the environment keeps it from that. What was built for another PyTorch, Python or regccrf is not used, and
-not in the way.
+uses it. What was built for another PyTorch, Python or regccrf is not used, and not in the way.
 """
 
 from __future__ import annotations
@@ -56,14 +55,14 @@ def _module(where: Path) -> Any:
 def load(differentiable_gradients: Callable[..., Any]) -> Optional[Any]:
     """The node, where it was built. The function finds gradients that can themselves be differentiated."""
     where = path()
-    if os.environ.get("REGCCRF_NODE") == "0" or not where.exists():
+    if not where.exists():
         return None
     try:
         module = _module(where)
     except ImportError as error:
         warnings.warn(f"{where} cannot be loaded ({error}), so that losses on a device take longer on the host: python -m regccrf.node builds it anew")
         return None
-    module.use(_core.cuda_loss_calls(), differentiable_gradients)
+    module.use(_core.cuda_loss_calls(), differentiable_gradients, _core.Error)
     return module
 
 

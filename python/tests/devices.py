@@ -1,6 +1,8 @@
 """Devices for tests: a real one, or an emulator on which CPU tensors take the same way; and the layer there beside the layer on the CPU.
 
     REGCCRF_EMULATED=1 PYTHONPATH=build/tests/python python3 -m pytest python/tests/test_cuda*.py
+
+With REGCCRF_NODE=0, training losses are Python's also where autograd's node in C++ was built (regccrf/node.py).
 """
 
 import contextlib
@@ -10,9 +12,11 @@ import os
 import pytest
 import torch
 
-from regccrf import _core, _torch_cuda
+from regccrf import _core, _torch_cuda, _torch_ops
 
 EMULATED = "REGCCRF_EMULATED" in os.environ
+if os.environ.get("REGCCRF_NODE") == "0":
+    _torch_ops._node = None
 HERE = torch.cuda.is_available() and _core.cuda_built() and not EMULATED
 
 

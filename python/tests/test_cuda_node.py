@@ -12,6 +12,7 @@ import weakref
 import pytest
 import torch
 
+import regccrf
 from devices import answers, device, to
 from helpers import PATTERNS, legal_tags, module, ragged
 from regccrf import _core, _torch_cuda, _torch_ops, node
@@ -158,6 +159,19 @@ def test_errors_in_python_come_back_as_they_are(device, counted, monkeypatch):
         torch.autograd.grad(crf.nll(h, tags, mask), h, create_graph=True)
 
 
+def test_what_the_core_refuses_is_an_error_of_ours(device, counted, monkeypatch):
+    crf = module(dtype=torch.float, batch_first=True).to(device.device)
+    h, tags = to(device, torch.zeros(70000, 1, 3)), to(device, torch.zeros(70000, 1, dtype=torch.long))
+
+    def run():
+        with device.working(), pytest.raises(regccrf.Error) as error:
+            crf.nll(h, tags)
+        return str(error.value)
+
+    found, expected = both(counted, monkeypatch, run)
+    assert found == expected and "70000 sequences" in found
+
+
 def test_hooks_on_what_is_saved(device, counted):
     """As torch.autograd.graph.save_on_cpu has them."""
     crf, (h, mask) = module().to(device.device), (to(device, x) for x in ragged(LENGTHS))
@@ -230,7 +244,6 @@ def buildable(tmp_path, monkeypatch):
     monkeypatch.setattr(node, "PACKAGE", tmp_path)
     monkeypatch.setattr(node, "SOURCES", [tmp_path / source.name for source in node.SOURCES])
     monkeypatch.setattr(_core, "cuda_built", lambda: True)
-    monkeypatch.delenv("REGCCRF_NODE", raising=False)
     return tmp_path
 
 
