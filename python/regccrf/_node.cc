@@ -10,6 +10,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -28,7 +29,8 @@ namespace regccrf::python {
 namespace {
 
 const LossCalls* core = nullptr;
-PyObject* twice = nullptr;    // (what Python gave, weights, saved tensors …) → gradients that can be differentiated
+PyObject* twice =
+    nullptr;  // (what Python gave, which gradients, weights, saved tensors …) → gradients that can be differentiated
 PyObject* refused = nullptr;  // regccrf.Error
 
 struct Refused : std::runtime_error {
@@ -75,37 +77,43 @@ class Held {
 
 using Gradients = std::array<Tensor, 4>;  // of h, g, s, e; undefined where not wanted
 
-Gradients room_for_gradients(const std::array<Tensor, 4>& scores) {
+Gradients room_for_gradients(const std::array<Tensor, 4>& scores, const std::array<bool, 4>& needed) {
   Gradients room;
   for (std::size_t i = 0; i < room.size(); ++i) {
-    if (scores[i].requires_grad()) room[i] = at::empty(scores[i].sizes(), scores[i].options());
+    if (needed[i]) room[i] = at::empty(scores[i].sizes(), scores[i].options());
   }
   return room;
 }
 
 struct Asked : torch::CustomClassHolder {
   Asked(const Losses& losses, py::object given) : losses(losses), python(std::move(given)) {}
+  bool differentiate() const { return needed[0] || needed[1] || needed[2] || needed[3]; }
   Losses losses;
   LossCall call;
   Address constraint = 0;
-  bool differentiate = false;
+  std::array<bool, 4> needed{};  // of the gradients of h, g, s, e, as it was at first
   Tensor mask, gold;
   Gradients room;  // for the first backward pass: in autograd's thread it takes twice as long to make
   Held python;     // what `twice` needs, and what has to live until then
 };
 
+// Python's current error, as autograd carries one from thread to thread.
+[[noreturn]] void throw_python_error() {
+  python_error carried;
+  carried.persist();
+  throw carried;
+}
+
 variable_list differentiable_gradients(const Asked& asked, const Tensor& weights, const variable_list& saved) {
   const py::gil_scoped_acquire lock;
   try {
-    const py::tuple found = py::handle(twice)(*asked.python, weights, *py::cast(saved));
+    const py::tuple found = py::handle(twice)(*asked.python, asked.needed, weights, *py::cast(saved));
     variable_list gradients;
     for (const py::handle& one : found) gradients.push_back(one.is_none() ? Tensor() : one.cast<Tensor>());
     return gradients;
-  } catch (py::error_already_set& error) {  // as autograd carries one from thread to thread
+  } catch (py::error_already_set& error) {
     error.restore();
-    python_error carried;
-    carried.persist();
-    throw carried;
+    throw_python_error();
   }
 }
 
@@ -127,8 +135,8 @@ class DeviceLoss : public torch::autograd::Function<DeviceLoss> {
     Tensor out = call.reduction == 0 ? at::empty({asked->losses.size}, numbers) : at::empty({}, numbers);
     call.memory = address(memory), call.kept = address(kept), call.out = address(out);
     of_core([&] { core->compute(asked->losses, asked->constraint, call); });
-    if (asked->differentiate) {
-      asked->room = room_for_gradients({h, g, s, e});
+    if (asked->differentiate()) {
+      asked->room = room_for_gradients({h, g, s, e}, asked->needed);
       ctx->save_for_backward({h, g, s, e, asked->mask, asked->gold, kept});
       ctx->saved_data["asked"] = c10::IValue::make_capsule(asked);
       asked->mask = asked->gold = Tensor();
@@ -148,14 +156,27 @@ class DeviceLoss : public torch::autograd::Function<DeviceLoss> {
     }
     const auto is_there = [](const Tensor& x) { return x.defined(); };
     if (std::none_of(gradients.begin(), gradients.end(), is_there)) {  // a second pass
-      gradients = room_for_gradients({saved[0], saved[1], saved[2], saved[3]});
+      gradients = room_for_gradients({saved[0], saved[1], saved[2], saved[3]}, asked->needed);
     }
     const c10::DeviceGuard there(kept.device());
     const Tensor mask = saved[4].defined() ? saved[4].contiguous() : Tensor();
-    core->weigh(asked->losses,
-                {address(weights), weights.dim() > 0 ? weights.stride(0) : 0, number_of(weights.scalar_type()),
-                 address(kept), address(mask), address(gradients[0]), address(gradients[1]), address(gradients[2]),
-                 address(gradients[3]), asked->call.stream});
+    const WeighCall call{address(weights),
+                         weights.dim() > 0 ? weights.stride(0) : 0,
+                         number_of(weights.scalar_type()),
+                         address(kept),
+                         address(mask),
+                         address(gradients[0]),
+                         address(gradients[1]),
+                         address(gradients[2]),
+                         address(gradients[3]),
+                         asked->call.stream};
+    try {
+      of_core([&] { core->weigh(asked->losses, call); });
+    } catch (const Refused& error) {
+      const py::gil_scoped_acquire lock;
+      PyErr_SetString(refused, error.what());
+      throw_python_error();
+    }
     variable_list found(gradients.size() + 1);
     std::move(gradients.begin(), gradients.end(), found.begin());
     return found;
@@ -165,12 +186,16 @@ class DeviceLoss : public torch::autograd::Function<DeviceLoss> {
 // Whether the arguments are such as they are in most calls. What is wrong, is to be converted, or is a tensor of
 // another kind than PyTorch's own, is Python's.
 bool is_common(const Tensor& h, const Tensor& g, const Tensor& s, const Tensor& e, const std::optional<Tensor>& mask,
-               const Tensor& gold) {
+               const Tensor& gold, std::int64_t K) {
   constexpr c10::DispatchKeySet others(
       {c10::DispatchKey::Python, c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchBatched});
-  const auto is_plain = [&](const Tensor& x) { return !x.key_set().has_any(others) && x.device() == h.device(); };
+  const auto is_plain = [&](const Tensor& x) {
+    return !x.key_set().has_any(others) && x.device() == h.device() && !x._fw_grad(0).defined();
+  };
   const auto has_type = [&](const Tensor& x) { return x.scalar_type() == g.scalar_type(); };
-  if (h.dim() != 3 || g.dim() != 2 || h.size(2) != g.size(0) || !is_full(g) || !has_type(s) || !has_type(e))
+  if (torch::jit::tracer::isTracing()) return false;
+  if (h.dim() != 3 || h.size(2) != K || g.dim() != 2 || g.size(0) != K || g.size(1) != K || !is_full(g) ||
+      !has_type(s) || !has_type(e))
     return false;
   if (!has_type(h) && !(is_half(h) && g.scalar_type() == at::kFloat)) return false;
   if (gold.scalar_type() != at::kLong || gold.sizes() != h.sizes().slice(0, 2)) return false;
@@ -180,19 +205,19 @@ bool is_common(const Tensor& h, const Tensor& g, const Tensor& s, const Tensor& 
 
 // The loss of `device_loss` with gold. None: see is_common.
 std::optional<Tensor> nll(const Tensor& h, const Tensor& g, const Tensor& s, const Tensor& e,
-                          const std::optional<Tensor>& mask, const Tensor& gold, bool batch_first, double sign,
-                          int reduction, int left_out, int errors, std::int32_t operation, Address constraint,
-                          Address failure, Address numbers, Address stream, py::object given) {
-  if (!is_common(h, g, s, e, mask, gold)) return std::nullopt;
-  const bool differentiate = at::GradMode::is_enabled(), want_g = differentiate && g.requires_grad(),
-             want_h = differentiate && (h.requires_grad() || s.requires_grad() || e.requires_grad());
-  const Losses losses(h.size(0), h.size(1), h.size(2), number_of(h.scalar_type()), number_of(g.scalar_type()),
-                      batch_first, want_h, want_g);
+                          const std::optional<Tensor>& mask, const Tensor& gold, std::int64_t K, bool batch_first,
+                          double sign, int reduction, int left_out, int errors, std::int32_t operation,
+                          Address constraint, Address failure, Address numbers, Address stream, py::object given) {
+  if (!is_common(h, g, s, e, mask, gold, K)) return std::nullopt;
+  std::array<bool, 4> needed{h.requires_grad(), g.requires_grad(), s.requires_grad(), e.requires_grad()};
+  if (!at::GradMode::is_enabled()) needed = {};
+  const Losses losses(h.size(0), h.size(1), K, number_of(h.scalar_type()), number_of(g.scalar_type()), batch_first,
+                      needed[0] || needed[2] || needed[3], needed[1]);
   auto asked = c10::make_intrusive<Asked>(losses, std::move(given));
   LossCall& call = asked->call;
   call.sign = sign, call.reduction = reduction, call.left_out = left_out, call.errors = errors;
   call.operation = operation, call.failure = failure, call.numbers = numbers, call.stream = stream;
-  asked->constraint = constraint, asked->differentiate = want_h || want_g;
+  asked->constraint = constraint, asked->needed = needed;
   if (mask) asked->mask = *mask;
   asked->gold = gold;
   try {
@@ -216,7 +241,7 @@ void use(Address calls, py::object differentiable, py::object error) {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("use", &use);
-  module.def("nll", &nll);
+  module.def("nll", torch::wrap_pybind_function(nll));
 }
 
 }  // namespace regccrf::python

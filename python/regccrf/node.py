@@ -4,7 +4,8 @@ PyTorch that is there, so on the machine where it is used, once:
     python -m regccrf.node
 
 This takes half a minute and a compiler for C++20 ($CXX, else c++), and leaves a file beside the package. From then on `regccrf.torch`
-uses it. What was built for another PyTorch, Python or regccrf is not used, and not in the way.
+uses it. What was built for another PyTorch, Python or regccrf is not used, and not in the way. PyTorch's compiled autograd, an experiment
+of its own, cannot look into a node like this: where that is switched on, delete the file.
 """
 
 from __future__ import annotations

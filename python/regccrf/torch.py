@@ -496,9 +496,8 @@ class CRF(nn.Module):
         errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
         if forbidden is None and (mask is None or isinstance(mask, Tensor)):
             g, s, e = _held(self, "transitions"), _held(self, "start_transitions"), _held(self, "end_transitions")
-            if s is None or e is None:
-                s = e = nothing(g.device, g.dtype)
-            answer = node_nll(emissions, g, s, e, mask, tags, self.batch_first, self._handle, errors, sign,
+            s, e = nothing(g.device, g.dtype) if s is None else s, nothing(g.device, g.dtype) if e is None else e
+            answer = node_nll(emissions, g, s, e, mask, tags, self.num_tags, self.batch_first, self._handle, errors, sign,
                               cuda.REDUCTIONS.index(reduction), cuda.OUTSIDE.index(outside))
             if answer is not None:
                 return answer

@@ -3,6 +3,7 @@
 Where there is a node, the other test_cuda*.py are about it too; with REGCCRF_NODE=0 in the environment they are about Python alone.
 """
 
+import contextlib
 import gc
 import itertools
 import random
@@ -11,6 +12,7 @@ import weakref
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import regccrf
 from devices import answers, device, to
@@ -115,10 +117,67 @@ def test_what_is_not_common_is_pythons(device, counted, monkeypatch):
                                (dict(mask=mask[:2]), "first two dimensions"), (dict(reduction="all"), "reduction")):
             with pytest.raises(ValueError, match=message):
                 crf.nll(**{"emissions": h, "tags": tags, "mask": mask, **wrong})
+        wide = module(dtype=torch.float).to(device.device)
+        wide.transitions = torch.nn.Parameter(torch.zeros(5, 5, device=device.device))
+        with pytest.raises(ValueError, match="last dimension"):
+            wide.nll(torch.zeros(4, 2, 5, device=device.device), torch.zeros(4, 2, dtype=torch.long, device=device.device))
         with pytest.raises(TypeError, match="label ids"):
             crf.nll(h, tags.float(), mask)
         with pytest.raises(TypeError, match="mask is"):
             crf.nll(h, tags, mask.float())
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("again", [lambda loss, h: torch.autograd.grad(loss, h), lambda loss, h: torch.autograd.grad(loss, h, create_graph=True)])
+def test_which_gradients_there_are_is_settled_by_the_loss(device, counted, monkeypatch, first, again):
+    """Parameters that are frozen or unfrozen before its backward pass change nothing."""
+    (h, mask), tags = (to(device, x) for x in ragged(LENGTHS)), to(device, legal_tags(module(), LENGTHS))
+
+    def run():
+        crf, x = module().to(device.device), h.clone().requires_grad_()
+        crf.transitions.requires_grad_(first)
+        with device.working():
+            loss = crf.nll(x, tags, mask)
+            found = torch.autograd.grad(loss, x, retain_graph=True)
+            crf.transitions.requires_grad_(not first)
+            return [*found, *again(loss, x)]
+
+    found, expected = both(counted, monkeypatch, run)
+    assert counted.taken == [True] and all(torch.equal(x, y) for x, y in zip(found, expected))
+
+
+@pytest.mark.parametrize("without", ["start_transitions", "end_transitions"])
+def test_start_without_end(device, counted, monkeypatch, without):
+    crf, (h, mask) = module().to(device.device), (to(device, x) for x in ragged(LENGTHS))
+    tags = to(device, legal_tags(crf, LENGTHS))
+    setattr(crf, without, None)
+
+    def run():
+        with device.working():
+            return answers(crf, lambda m, x: m.nll(x, tags, mask), [h])
+
+    found, expected = both(counted, monkeypatch, run)
+    assert counted.taken == [True] and len(found) == 4 and all(torch.equal(x, y) for x, y in zip(found, expected))
+
+
+def test_checkpoints(device, counted, monkeypatch):
+    crf, (h, mask) = module().to(device.device), (to(device, x) for x in ragged(LENGTHS))
+    tags = to(device, legal_tags(crf, LENGTHS))
+
+    def run():
+        with device.working():
+            return answers(crf, lambda m, x: checkpoint(lambda y: m.nll(2 * y, tags, mask), x, use_reentrant=False), [h])
+
+    found, expected = both(counted, monkeypatch, run)
+    assert any(counted.taken) and all(torch.equal(x, y) for x, y in zip(found, expected))
+
+
+def test_a_trace_is_pythons(device, counted):
+    crf, h = module().to(device.device), to(device, torch.randn(3, 2, 3, dtype=torch.double))
+    tags = torch.zeros(3, 2, dtype=torch.long, device=device.device)
+    with device.working(), contextlib.suppress(RuntimeError):
+        torch.jit.trace(lambda x: crf.nll(x, tags), h, check_trace=False)
+    assert counted.taken and not any(counted.taken)
 
 
 def test_without_gradients_nothing_is_kept(device, counted):
