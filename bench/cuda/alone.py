@@ -10,7 +10,7 @@ its gradients, for what PyTorch itself takes on this host at this time, and ours
 import torch
 
 from clock import attempt, middle
-from layers import Graphed, InPython, Layers, NoLayer, check, gradient_call, in_the_callers_thread
+from layers import Graphed, InPython, Layers, NoLayer, Ours, check, gradient_call, in_the_callers_thread
 
 BESIDE = {"an autograd function that does nothing": NoLayer, "ours, autograd in Python": InPython}
 SIZES = [(2, 32), (8, 64), (8, 128), (64, 64), (256, 128), (1, 10000)]
@@ -50,6 +50,19 @@ def table(options, clock):
             for label, layer in layers.all.items():
                 if label != "ours":
                     rows[layers.name, B, T, label].update(of_another(clock, layer, h.requires_grad_(), tags, hopeless(label, B, T, options.quick)))
+    return list(rows.values())
+
+
+def host(options, clock):
+    """Ours and what stands beside it at 8×64, by the clock, in rounds: what the host takes in this process, within seconds."""
+    layers = Layers("srl", options.device)
+    check(layers)
+    h, tags = layers.batch(*SIZES[1])
+    rows = {label: {"layer": label} for label in (*BESIDE, "ours")}
+    calls = {(label, column): call for label in rows for column, call in
+             both_threads(gradient_call(BESIDE.get(label, Ours)(layers.crf), h.requires_grad_(), tags)).items()}
+    for (label, column), times in clock.rounds(calls).items():
+        rows[label].update(middle(column, times))
     return list(rows.values())
 
 

@@ -1,6 +1,6 @@
 """The layer on a GPU beside others: alone, in a training step of RoBERTa-base's shape, in decoding, and in memory; and second derivatives.
 
-    PYTHONPATH=build/python python bench/cuda/step.py --output DIR [--parts table,step,memory,decode,second] [--competitors DIR]   # PyTorch 2
+    PYTHONPATH=build/python python bench/cuda/step.py --output DIR [--parts table,host,step,memory,decode,second] [--competitors DIR]   # PyTorch 2
 
 What is measured, and how: alone.py, encoder.py, second.py. Other packages: those that can be imported (a folder for them: --competitors). Answers
 must agree before anything is timed. Writes step.json and step.md. What does not fit into memory or into --seconds is left out and said
@@ -17,7 +17,7 @@ import time
 import torch
 
 import regccrf
-from alone import BESIDE, memory, table
+from alone import BESIDE, host, memory, table
 from clock import Clock
 from encoder import decode, step
 from second import second
@@ -45,6 +45,8 @@ def markdown(report):
                                             "… backward in the caller's thread", "… and captured", "Viterbi, device", "… by the clock (quartiles)"],
             lambda r: [r["language"], f"{r['B']}×{r['T']}", r["layer"], where_ours(r, "nll_device_us"), by_clock(r, "nll_us"),
                        *(by_clock(r, key) if key in r else "" for key in ("nll_caller_us", "nll_graphed_us")), where_ours(r, "viterbi_device_us"), by_clock(r, "viterbi_us")])
+    section("The loss at 8×64, srl, by the clock, µs", "host", ["layer", "by the clock (quartiles)", "… backward in the caller's thread"],
+            lambda r: [r["layer"], by_clock(r, "nll_us"), by_clock(r, "nll_caller_us")])
     section("A training step with an encoder", "step", ["B×T", "precision", "layer", "turns", "step, µs", "over cross-entropy, % (95 %)", "device, µs",
                                                         "… over cross-entropy, %"],
             lambda r: [f"{r['B']}×{r['T']}", r["precision"], r["layer"], cell(r, "turns"), cell(r, "step_us"),
@@ -81,7 +83,7 @@ def main():
         begin = time.perf_counter()
         gc.collect()
         gc.freeze()
-        report[part] = {"table": table, "step": step, "decode": decode, "memory": memory, "second": second}[part](options, clock)
+        report[part] = {"table": table, "host": host, "step": step, "decode": decode, "memory": memory, "second": second}[part](options, clock)
         print(f"{part}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
         (options.output / "step.json").write_text(json.dumps(report, indent=1) + "\n")
         (options.output / "step.md").write_text(markdown(report))
