@@ -12,8 +12,8 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-NAMES = {"ours": "ours, constrained", "pytorch-crf": "pytorch-crf, no constraint", "torch-struct": "torch-struct, no constraint",
-         "original": "the original, constrained"}
+NAMES = {"ours": "ours, constrained", "pytorch-crf, no constraint": "pytorch-crf, no constraint",
+         "torch-struct, no constraint": "torch-struct, no constraint", "original": "the original, constrained"}
 SIZES = ["2×32", "8×64", "8×128", "64×64", "256×128"]
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     for n, (key, name) in enumerate(NAMES.items()):
         points = []
         for i, size in enumerate(SIZES):
-            found = [r for r in rows if f"{r['B']}×{r['T']}" == size and r["layer"].startswith(key)]
+            found = [r for r in rows if f"{r['B']}×{r['T']}" == size and r["layer"] == key]
             clock = found[0].get("nll_us") if found else None
             if isinstance(clock, (int, float)):
                 points.append((i + (n - 1.5) * width, clock / 1000))

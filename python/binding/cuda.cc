@@ -198,6 +198,7 @@ void bind_losses(py::module_& module) {
               Address emissions, Address transitions, Address start, Address end, Address stream) {
              weigh(losses, {weights, stride, weights_type, kept, mask, emissions, transitions, start, end, stream});
            });
+  module.def("node_header", [] { return REGCCRF_NODE_HEADER; });
   module.def("cuda_loss_calls", [] { return reinterpret_cast<Address>(&kCalls); });
 }
 

@@ -83,7 +83,7 @@ def there(device: torch.device, handle: int) -> There:
     devices = _place(handle).devices
     found = devices.get(device.index)
     if found is None:
-        with _current(device):
+        with current(device):
             found = devices[device.index] = There(constraint_of(handle), device)
     return found
 
@@ -114,7 +114,7 @@ def raise_pending(handle: int) -> None:
             raise _core.Error(_core.status_message(OPERATIONS[operation], constraint_of(handle), sequence, *status))
 
 
-def _current(device: torch.device) -> Any:
+def current(device: torch.device) -> Any:
     return _AS_IT_IS if device.index == _raw_device() else torch.cuda.device(device)
 
 
@@ -188,7 +188,7 @@ def device_loss(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: 
     out = torch.empty(() if reduction else (batch_size(h, batch_first),), dtype=type, device=device)
     kept = torch.empty(losses.end, dtype=torch.uint8, device=device)
     gold_at = gold.data_ptr() or (transitions if gold.dim() == 2 else 0)  # T = 0: there, and never read
-    with _current(device):
+    with current(device):
         here = there(device, handle)
         bytes = losses.bytes(here.copy, entropy, gold_at != 0)
         memory = room(bytes, device)
@@ -226,7 +226,7 @@ def weigh_into(gradients: Tuple[Tensor, Tensor, Tensor, Tensor], weights: Tensor
     losses = _losses(h.shape, h.dtype, g.dtype, batch_first, want_h, want_g)
     dh, dg, ds, de = gradients
     mask, device, stride = mask.contiguous(), h.device, weights.stride(0) if weights.dim() else 0
-    with _current(device):
+    with current(device):
         losses.weigh(weights.data_ptr(), stride, _TYPES[weights.dtype], kept.data_ptr(), mask.data_ptr(), dh.data_ptr(), dg.data_ptr(),
                      ds.data_ptr(), de.data_ptr(), stream(device))
 
@@ -250,7 +250,7 @@ def device_curvature(vh: Tensor, vg: Tensor, vs: Tensor, ve: Tensor, weights: Te
     found = torch.empty(losses.end, dtype=torch.uint8, device=device)
     found[:losses.value].copy_(kept[:losses.value])  # scale and status, which come first
     gold_at = gold.data_ptr() or (g.data_ptr() if gold.dim() == 2 else 0)
-    with _current(device):
+    with current(device):
         copy = there(device, handle).copy
         bytes = losses.curvature_bytes(copy)
         memory = room(bytes, device)
@@ -299,7 +299,7 @@ def enqueue_viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, ba
     lists = Lists(memory, memory.B)
     if memory.B == 0:
         return lists
-    with _current(h.device):
+    with current(h.device):
         copy = there(h.device, handle).copy
         bytes = _core.cuda_viterbi_bytes(copy, memory.batch)
         scratch = room(_aligned(bytes) + 8 * memory.B, h.device)  # scores behind it
@@ -320,7 +320,7 @@ def k_best(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
     memory = DeviceMemory(h, g, s, e, mask, batch_first)
     if memory.B == 0:
         return []
-    with _current(h.device):
+    with current(h.device):
         copy, lists = there(h.device, handle).copy, Lists(memory, memory.B * k, scores=True)
         bytes = _core.cuda_k_best_bytes(copy, memory.batch, k)
         scratch = room(bytes, h.device)
@@ -339,7 +339,7 @@ def sample(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
     memory = DeviceMemory(h, g, s, e, mask, batch_first)
     if memory.B == 0 or count == 0:
         return [[] for _ in range(memory.B)]
-    with _current(h.device):
+    with current(h.device):
         copy, lists = there(h.device, handle).copy, Lists(memory, memory.B * count)
         bytes = _core.cuda_sample_bytes(copy, memory.batch, count)
         scratch = room(bytes, h.device)

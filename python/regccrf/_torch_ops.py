@@ -286,6 +286,7 @@ def _differentiable_gradients(given, needed, weights, h, g, s, e, mask, gold, ke
 
 
 _node = node.load(_differentiable_gradients) if cuda.BUILT else None
+_NLL = cuda.OPERATIONS.index("nll")
 
 
 def node_nll(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Optional[Tensor], gold: Tensor, K: int, batch_first: bool, handle: int,
@@ -294,9 +295,7 @@ def node_nll(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Optional[Tensor],
     if _node is None or compiling() or transforming():
         return None
     here, asked = cuda.there(h.device, handle), ("nll", batch_first, handle, errors, sign, reduction, left_out, False)
-    answer: Optional[Tensor] = _node.nll(h, g, s, e, mask, gold, K, batch_first, sign, reduction, left_out, errors, _NLL, here.address,
-                                         cuda.failure(here, errors), cuda.places_of(handle), cuda.stream(h.device), (asked, alive(handle)))
+    with cuda.current(h.device):
+        answer: Optional[Tensor] = _node.nll(h, g, s, e, mask, gold, K, batch_first, sign, reduction, left_out, errors, _NLL, here.address,
+                                             cuda.failure(here, errors), cuda.places_of(handle), cuda.stream(h.device), (asked, alive(handle)))
     return answer
-
-
-_NLL = cuda.OPERATIONS.index("nll")

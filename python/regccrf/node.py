@@ -4,13 +4,14 @@ PyTorch that is there, so on the machine where it is used, once:
     python -m regccrf.node
 
 This takes half a minute and a compiler for C++20 ($CXX, else c++), and leaves a file beside the package. From then on `regccrf.torch`
-uses it. What was built for another PyTorch, Python or regccrf is not used, and not in the way. PyTorch's compiled autograd, an experiment
-of its own, cannot look into a node like this: where that is switched on, delete the file.
+uses it, unless REGCCRF_NODE=0 is in the environment. (PyTorch's compiled autograd wants that: it cannot look into a node like this.) What
+was built for another PyTorch, Python or regccrf is not used, and not in the way.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
 import os
 import shlex
@@ -34,10 +35,22 @@ class CannotBuild(Exception):
     """Why, and what to do."""
 
 
+def _interface() -> List[str]:
+    """What PyTorch was compiled with, and what calls it has to be compiled with too."""
+    names = [name for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI") if getattr(torch._C, f"_PYBIND11_{name}", None)]
+    return [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+            *(f'-DPYBIND11_{name}="{getattr(torch._C, f"_PYBIND11_{name}")}"' for name in names)]
+
+
 def _name() -> str:
     """The module's, which tells what it was built of and for. The file's ending tells for which Python."""
-    version = f"{torch.__version__} {torch.version.git_version}"
-    return f"_node_{zlib.crc32(b''.join([*(source.read_bytes() for source in SOURCES), version.encode()])):08x}"
+    made_for = " ".join([torch.__version__, str(torch.version.git_version), *_interface()])
+    return f"_node_{zlib.crc32(b''.join([*(source.read_bytes() for source in SOURCES), made_for.encode()])):08x}"
+
+
+def _fits_the_core() -> bool:
+    """Whether the core was compiled with the header that is here."""
+    return hashlib.md5(SOURCES[1].read_bytes()).hexdigest() == _core.node_header()
 
 
 def path() -> Path:
@@ -55,8 +68,11 @@ def _module(where: Path) -> Any:
 
 def load(differentiable_gradients: Callable[..., Any]) -> Optional[Any]:
     """The node, where it was built. The function finds gradients that can themselves be differentiated."""
-    where = path()
-    if not where.exists():
+    try:
+        where = path()
+        if os.environ.get("REGCCRF_NODE") == "0" or not where.exists() or not _fits_the_core():
+            return None
+    except OSError:  # without the sources
         return None
     try:
         module = _module(where)
@@ -70,9 +86,9 @@ def load(differentiable_gradients: Callable[..., Any]) -> Optional[Any]:
 def command(output: Path) -> List[str]:
     """How the node is built."""
     headers = [PYTORCH / "include", PYTORCH / "include/torch/csrc/api/include", sysconfig.get_paths()["include"]]
-    return [*shlex.split(os.environ.get("CXX", "c++")), "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
-            f"-DTORCH_EXTENSION_NAME={_name()}", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-            *(f"-isystem{folder}" for folder in headers), str(SOURCES[0]), "-o", str(output),
+    compiler = shlex.split(os.environ.get("CXX", "")) or ["c++"]
+    return [*compiler, "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
+            f"-DTORCH_EXTENSION_NAME={_name()}", *_interface(), *(f"-isystem{folder}" for folder in headers), str(SOURCES[0]), "-o", str(output),
             f"-L{PYTORCH / 'lib'}", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"]
 
 
@@ -80,6 +96,11 @@ def _check() -> None:
     """That there is what it takes."""
     if not _core.cuda_built():
         raise CannotBuild("this build of regccrf has no CUDA in it, and the node nothing to do: build regccrf where nvcc is on the PATH")
+    for source in SOURCES:
+        if not source.exists():
+            raise CannotBuild(f"{source} is not there, which the package brings: install it again")
+    if not _fits_the_core():
+        raise CannotBuild(f"the package was compiled with another {SOURCES[1]}: build it again")
     compiler = command(PACKAGE)[0]
     if shutil.which(compiler) is None:
         raise CannotBuild(f"there is no compiler {compiler!r}: install g++ (10 or later), or name another in CXX")

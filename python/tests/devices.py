@@ -12,11 +12,9 @@ import os
 import pytest
 import torch
 
-from regccrf import _core, _torch_cuda, _torch_ops
+from regccrf import _core, _torch_cuda
 
 EMULATED = "REGCCRF_EMULATED" in os.environ
-if os.environ.get("REGCCRF_NODE") == "0":
-    _torch_ops._node = None
 HERE = torch.cuda.is_available() and _core.cuda_built() and not EMULATED
 
 
@@ -34,7 +32,7 @@ class Emulated:
     def __init__(self, patch):
         self.active = False
         patch.setattr(_torch_cuda, "on_device", lambda x: self.active)
-        patch.setattr(_torch_cuda, "_current", lambda device: contextlib.nullcontext())
+        patch.setattr(_torch_cuda, "current", lambda device: contextlib.nullcontext())
         patch.setattr(_torch_cuda, "stream", lambda device: 0)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 

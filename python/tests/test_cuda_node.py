@@ -303,6 +303,7 @@ def buildable(tmp_path, monkeypatch):
     monkeypatch.setattr(node, "PACKAGE", tmp_path)
     monkeypatch.setattr(node, "SOURCES", [tmp_path / source.name for source in node.SOURCES])
     monkeypatch.setattr(_core, "cuda_built", lambda: True)
+    monkeypatch.delenv("REGCCRF_NODE", raising=False)
     return tmp_path
 
 
@@ -320,6 +321,21 @@ def test_what_building_it_takes(buildable, monkeypatch):
     with pytest.raises(node.CannotBuild, match="no CUDA in it"):
         node.build()
     assert sorted(buildable.iterdir()) == before
+
+
+def test_a_core_of_another_header(buildable):
+    node.SOURCES[1].write_text("// another\n")
+    node.path().write_bytes(b"")
+    assert node.load(print) is None
+    with pytest.raises(node.CannotBuild, match="build it again"):
+        node.build()
+
+
+def test_without_its_sources(buildable):
+    node.SOURCES[0].unlink()
+    assert node.load(print) is None
+    with pytest.raises(node.CannotBuild, match="install it again"):
+        node.build()
 
 
 def test_a_node_of_other_sources_is_another(buildable):
