@@ -8,6 +8,7 @@ import gc
 import itertools
 import random
 import threading
+import time
 import weakref
 
 import pytest
@@ -256,6 +257,9 @@ def test_a_node_lets_go(device, counted):
             assert seen() is not None
             torch.autograd.grad(loss, h, create_graph=True)[0].sum().backward()
             del loss
+        for _ in range(500):  # autograd's thread has it for a moment longer
+            if seen() is not None:
+                time.sleep(0.01)
         assert seen() is None
     finally:
         gc.enable()
