@@ -13,13 +13,13 @@ demo: all
 test: all
 	@ctest --test-dir build --output-on-failure
 	@scripts/test-emulated /usr/bin/python3
-	@PYTHONPATH=build/python /usr/bin/python3 -m pytest -q tests python/tests
+	@PYTHONPATH=build/python /usr/bin/python3 -m pytest -q tests tests/python
 
 # The Python tests once more, with the newest PyTorch and what the layer is compared with.
 test-torch-latest: all
 	@scripts/venv build/venv-latest torch==2.13.0 numpy pytest pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 transformers accelerate
 	@scripts/test-emulated build/venv-latest/bin/python
-	@PYTHONPATH=build/python build/venv-latest/bin/python -m pytest -q python/tests
+	@PYTHONPATH=build/python build/venv-latest/bin/python -m pytest -q tests/python
 
 # Against the others, where they can be installed (PyTorch, pytorch-crf, ccrf, CRFsuite); results go to bench/record.
 bench: all

@@ -5,8 +5,8 @@
 
 #include "cli/commands.h"
 #include "cli/language_options.h"
-#include "io/lines.h"
-#include "language/automaton.h"
+#include "base/lines.h"
+#include "automaton/automaton.h"
 
 namespace regccrf::cli {
 namespace {

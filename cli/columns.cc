@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "io/lines.h"
+#include "base/lines.h"
 #include "regccrf/error.h"
 
 namespace regccrf::cli {

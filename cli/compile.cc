@@ -7,9 +7,9 @@
 
 #include "cli/commands.h"
 #include "cli/language_options.h"
-#include "io/command.h"
-#include "io/draw.h"
-#include "io/safetensors.h"
+#include "base/command.h"
+#include "automaton/draw.h"
+#include "base/safetensors.h"
 #include "regccrf/bigram_fst.h"
 
 namespace regccrf::cli {

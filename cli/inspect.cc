@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 #include "regccrf/error.h"
 #include "regccrf/extract.h"
 #include "regccrf/model.h"

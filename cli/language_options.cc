@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "cli/constraint_options.h"
-#include "io/safetensors.h"
+#include "base/safetensors.h"
 
 namespace regccrf::cli {
 

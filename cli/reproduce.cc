@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "cli/commands.h"
-#include "experiments/synthetic/figure.h"
-#include "experiments/synthetic/paper.h"
-#include "experiments/synthetic/synthetic.h"
-#include "io/safetensors.h"
+#include "reproduce/figure.h"
+#include "reproduce/paper.h"
+#include "reproduce/synthetic.h"
+#include "base/safetensors.h"
 #include "regccrf/error.h"
 
 namespace regccrf::cli {

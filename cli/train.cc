@@ -10,12 +10,12 @@
 #include "cli/interrupt.h"
 #include "cli/processes.h"
 #include "cli/progress_line.h"
-#include "io/lines.h"
-#include "io/safetensors.h"
+#include "base/lines.h"
+#include "base/safetensors.h"
 #include "regccrf/error.h"
 #include "regccrf/extract.h"
 #include "regccrf/trainer.h"
-#include "train/development.h"
+#include "tagger/development.h"
 
 namespace regccrf::cli {
 namespace {

@@ -1,37 +1,41 @@
-# CUDA where a compiler for it is found (sm_80, sm_90 and PTX for what comes later), stubs that say so elsewhere.
-include(CheckLanguage)
-check_language(CUDA)
-set(has_cuda OFF)
-if(CMAKE_CUDA_COMPILER)
-  set(has_cuda ON)
-endif()
-option(REGCCRF_CUDA "Build inference on CUDA devices" ${has_cuda})
-
-set(regccrf_cuda_sources
-  src/inference/device_cuda.cu
-  src/inference/prepare_cuda.cu
-  src/inference/scan_cuda.cu
-  src/inference/pass_cuda.cu
-  src/inference/join_cuda.cu
-  src/inference/join_stream_cuda.cu
-  src/inference/expectation_cuda.cu
-  src/inference/scan_viterbi_cuda.cu
-  src/inference/viterbi_cuda.cu
-  src/inference/viterbi_resident_cuda.cu
-  src/inference/kbest_cuda.cu
-  src/inference/sample_cuda.cu
-  src/inference/covariance_cuda.cu
-  src/inference/weigh_cuda.cu
-  src/inference/wide_cuda.cu)
-
-target_sources(regccrf_inference PRIVATE src/inference/sweep.cc src/inference/join.cc src/inference/cuda_status.cc)
+# Whether kernels are built, and for which devices. Sets REGCCRF_WITH_CUDA.
+#
+#   REGCCRF_CUDA=AUTO  (default) for the devices of this machine; without one, or without nvcc, none
+#   REGCCRF_CUDA=ON    for CMAKE_CUDA_ARCHITECTURES (default: sm_80, sm_90 and PTX for what comes later)
+#   REGCCRF_CUDA=OFF   none
+set(REGCCRF_CUDA AUTO CACHE STRING "Build inference on CUDA devices: AUTO (for those of this machine), ON or OFF")
+set_property(CACHE REGCCRF_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(REGCCRF_WITH_CUDA OFF)
 if(NOT REGCCRF_CUDA)
-  target_sources(regccrf_inference PRIVATE src/inference/no_cuda.cc)
   return()
 endif()
 
+include(CheckLanguage)
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  if(NOT REGCCRF_CUDA STREQUAL "AUTO")
+    message(FATAL_ERROR "REGCCRF_CUDA is ${REGCCRF_CUDA}, and nvcc was not found: put it on the PATH, or set CMAKE_CUDA_COMPILER")
+  endif()
+  return()
+endif()
+
+set(architectures 80-real 90)
+if(REGCCRF_CUDA STREQUAL "AUTO")
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE devices ERROR_QUIET)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]+" devices "${devices}")
+  if(NOT devices)
+    message(NOTICE "CUDA: nvcc is here and no device: no kernels are built. For kernels: cmake -DREGCCRF_CUDA=ON build")
+    return()
+  endif()
+  list(REMOVE_DUPLICATES devices)
+  string(REPLACE "." "" architectures "${devices}")
+  list(TRANSFORM architectures APPEND -real)
+  message(NOTICE "CUDA: kernels for this machine's devices (${architectures}). For others: cmake -DREGCCRF_CUDA=ON build")
+endif()
+
+set(REGCCRF_WITH_CUDA ON)
 if(NOT CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+  set(CMAKE_CUDA_ARCHITECTURES ${architectures})
 endif()
 enable_language(CUDA)
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc has it
@@ -39,8 +43,4 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nv
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
 find_package(CUDAToolkit REQUIRED)
-add_library(regccrf_cuda OBJECT ${regccrf_cuda_sources})
-target_include_directories(regccrf_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-target_compile_options(regccrf_cuda PRIVATE --expt-relaxed-constexpr)
-target_sources(regccrf_inference PRIVATE $<TARGET_OBJECTS:regccrf_cuda>)
-target_link_libraries(regccrf_inference PRIVATE ${CUDAToolkit_LIBRARY_DIR}/libcudart_static.a dl rt)
+set(REGCCRF_CUDART ${CUDAToolkit_LIBRARY_DIR}/libcudart_static.a dl rt)

@@ -2,7 +2,8 @@
 include(CMakePackageConfigHelpers)
 
 set_target_properties(regccrf_inference PROPERTIES EXPORT_NAME inference)
-install(TARGETS regccrf regccrf_inference EXPORT regccrf_targets)
+set_target_properties(regccrf_cuda PROPERTIES EXPORT_NAME cuda)
+install(TARGETS regccrf regccrf_inference regccrf_cuda EXPORT regccrf_targets)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/regccrf DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/languages DESTINATION ${CMAKE_INSTALL_DATADIR}/regccrf)
 if(TARGET regccrf_cli)

@@ -14,8 +14,8 @@
 #include <random>
 #include <string>
 
-#include "cuda_runner.h"
-#include "inference/topology.h"
+#include "tests/inference/cuda_runner.h"
+#include "constraint/topology.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 

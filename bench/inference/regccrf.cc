@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "bench/inference/peak.h"
-#include "oracle/algorithm1.h"
+#include "tests/oracle/algorithm1.h"
 #include "regccrf/constraint.h"
 #include "regccrf/inference.h"
 #include "regccrf/loss.h"

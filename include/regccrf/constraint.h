@@ -17,7 +17,7 @@ namespace regccrf {
 
 class Language;
 struct Limits;
-struct Topology;  // src/inference/topology.h: the view that kernels take
+struct Topology;  // src/constraint/topology.h: the view that kernels take
 
 class Constraint {
  public:

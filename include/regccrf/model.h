@@ -18,7 +18,7 @@
 
 namespace regccrf {
 
-struct ModelView;  // src/io/model_file.h
+struct ModelView;  // src/tagger/model_file.h
 
 // When the constraint counts: in training and decoding, in decoding alone, or never.
 enum class Constrain { train, decode, none };

@@ -10,7 +10,7 @@
 
 #include "bind.h"
 #include "regccrf/trainer.h"
-#include "train/development.h"
+#include "tagger/development.h"
 
 namespace py = pybind11;
 

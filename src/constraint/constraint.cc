@@ -9,11 +9,11 @@
 #include <map>
 #include <utility>
 
-#include "inference/plan.h"
-#include "inference/topology.h"
-#include "io/constraint_file.h"
-#include "io/safetensors.h"
-#include "language/automaton.h"
+#include "inference/cpu/plan.h"
+#include "constraint/topology.h"
+#include "constraint/constraint_file.h"
+#include "base/safetensors.h"
+#include "automaton/automaton.h"
 
 namespace regccrf {
 

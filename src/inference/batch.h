@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "inference/topology.h"
+#include "constraint/topology.h"
 #include "inference/workspace.h"
 #include "regccrf/inference.h"
 #include "regccrf/scores.h"

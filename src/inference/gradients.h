@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "inference/batch.h"
-#include "inference/expectation.h"
+#include "inference/cpu/expectation.h"
 #include "regccrf/loss.h"
 
 namespace regccrf {

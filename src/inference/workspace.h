@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "inference/arena.h"
+#include "base/arena.h"
 #include "regccrf/inference.h"
 
 namespace regccrf {

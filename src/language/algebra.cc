@@ -22,7 +22,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "language/automaton.h"
+#include "automaton/automaton.h"
 #include "language/openfst.h"
 
 namespace regccrf {

@@ -14,7 +14,7 @@
 #include <random>
 #include <utility>
 
-#include "language/automaton.h"
+#include "automaton/automaton.h"
 
 namespace regccrf {
 namespace {

@@ -8,10 +8,10 @@
 #include <queue>
 #include <utility>
 
-#include "io/att_file.h"
-#include "io/safetensors.h"
+#include "automaton/att_file.h"
+#include "base/safetensors.h"
 #include "language/algebra.h"
-#include "language/automaton.h"
+#include "automaton/automaton.h"
 #include "language/build.h"
 #include "language/count.h"
 #include "language/expand.h"

@@ -15,8 +15,8 @@
 #include <filesystem>
 #include <set>
 
-#include "io/lines.h"
-#include "io/safetensors.h"
+#include "base/lines.h"
+#include "base/safetensors.h"
 #include "language/syntax.h"
 #include "regccrf/error.h"
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "language/algebra.h"
-#include "language/automaton.h"
+#include "automaton/automaton.h"
 #include "language/build.h"
 
 namespace regccrf {

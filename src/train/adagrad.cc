@@ -12,7 +12,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "inference/philox.h"
+#include "base/philox.h"
 #include "train/gold_loss.h"
 
 namespace regccrf {

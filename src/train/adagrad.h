@@ -4,7 +4,7 @@
 
 #include "regccrf/constraint.h"
 #include "regccrf/dataset.h"
-#include "train/course.h"
+#include "train/state.h"
 #include "train/features.h"
 
 namespace regccrf {

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "io/safetensors.h"
+#include "base/safetensors.h"
 #include "regccrf/error.h"
-#include "train/course.h"
+#include "train/state.h"
 
 namespace regccrf {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "language/automaton.h"
+#include "automaton/automaton.h"
 #include "regccrf/error.h"
 #include "regccrf/inference.h"
 #include "regccrf/trainer.h"

@@ -10,7 +10,7 @@
 #include "regccrf/error.h"
 #include "regccrf/trainer.h"
 #include "train/adagrad.h"
-#include "train/course.h"
+#include "train/state.h"
 #include "train/features.h"
 #include "train/lbfgs.h"
 #include "train/objective.h"

@@ -1,7 +1,7 @@
 // Bytes as a model file, as they are and with a checksum that fits. What loads must be sound, and saving it must give
 // the same.
 #include "fuzz.h"
-#include "io/model_file.h"
+#include "tagger/model_file.h"
 #include "regccrf/model.h"
 
 namespace regccrf::fuzz {

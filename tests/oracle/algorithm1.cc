@@ -1,11 +1,11 @@
-#include "oracle/algorithm1.h"
+#include "tests/oracle/algorithm1.h"
 
 #include <algorithm>
 #include <map>
 #include <stdexcept>
 #include <utility>
 
-#include "oracle/automata.h"
+#include "tests/oracle/automata.h"
 
 namespace regccrf::oracle {
 

@@ -1,4 +1,4 @@
-#include "oracle/automata.h"
+#include "tests/oracle/automata.h"
 
 #include <algorithm>
 #include <vector>

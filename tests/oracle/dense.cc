@@ -1,4 +1,4 @@
-#include "oracle/dense.h"
+#include "tests/oracle/dense.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "oracle/scores.h"
+#include "tests/oracle/scores.h"
 #include "regccrf/automaton.h"
 
 namespace regccrf::oracle {

@@ -1,11 +1,11 @@
-#include "oracle/enumerate.h"
+#include "tests/oracle/enumerate.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
 
-#include "oracle/automata.h"
+#include "tests/oracle/automata.h"
 
 namespace regccrf::oracle {
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "oracle/scores.h"
+#include "tests/oracle/scores.h"
 #include "regccrf/automaton.h"
 
 namespace regccrf::oracle {

@@ -1,4 +1,4 @@
-#include "oracle/matcher.h"
+#include "tests/oracle/matcher.h"
 
 #include <algorithm>
 #include <map>

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "oracle/random.h"
+#include "tests/oracle/random.h"
 #include "regccrf/labels.h"
 
 namespace regccrf::oracle {

@@ -1,4 +1,4 @@
-#include "oracle/random.h"
+#include "tests/oracle/random.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <numbers>
 #include <stdexcept>
 
-#include "oracle/automata.h"
+#include "tests/oracle/automata.h"
 
 namespace regccrf::oracle {
 

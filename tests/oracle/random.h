@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <random>
 
-#include "oracle/scores.h"
+#include "tests/oracle/scores.h"
 #include "regccrf/automaton.h"
 
 namespace regccrf::oracle {

@@ -1,4 +1,4 @@
-#include "oracle/shortest_distance.h"
+#include "tests/oracle/shortest_distance.h"
 
 #include <fst/shortest-distance.h>
 #include <fst/shortest-path.h>

@@ -1,0 +1,232 @@
+// Losses: differences of log_z, with differences of expected counts as gradients.
+#include "regccrf/loss.h"
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "inference/cpu/expectation.h"
+#include "inference/gradients.h"
+#include "inference/path.h"
+#include "automaton/automaton.h"
+
+namespace regccrf {
+
+namespace {
+
+constexpr double kNone = -std::numeric_limits<double>::infinity();
+
+std::string names(const Labels& labels, const std::vector<Label>& some) {
+  std::string text;
+  const std::size_t most = 12;
+  for (std::size_t i = 0; i < some.size() && i < most; ++i) text += (i ? ", " : "") + labels.name(some[i]);
+  if (some.size() > most) text += " and " + std::to_string(some.size() - most) + " more";
+  return text.empty() ? "nothing but the end" : text;
+}
+
+template <class Real>
+std::string gold_message(const Batch<Real>& batch, const Sequence<Real>& sequence, const Label* gold,
+                         const Membership& membership) {
+  const Constraint& constraint = batch.constraint(sequence.index);
+  const std::string impossible = impossible_message(batch.operation(), sequence.index, sequence.T, constraint);
+  if (impossible.find("no sequence of that length") != std::string::npos) return impossible;
+  const std::string start =
+      std::string("[").append(batch.operation()) + "] sequence " + std::to_string(sequence.index) + ": gold ";
+  const std::string possible = "; possible there: " + names(constraint.labels(), membership.possible);
+  if (membership.position >= static_cast<std::size_t>(sequence.T)) {
+    return start + "ends too early, at position " + std::to_string(sequence.T) + possible;
+  }
+  return start + "leaves the language at position " + std::to_string(membership.position) + " with label " +
+         constraint.labels().name(gold[membership.position]) + possible;
+}
+
+// One sequence's gold, without absent positions.
+template <class Real>
+const Label* gold_of(const Batch<Real>& batch, const Sequence<Real>& sequence, std::span<const Label> gold,
+                     Arena& arena) {
+  Label* labels = arena.take<Label>(static_cast<std::size_t>(sequence.T));
+  for (std::int64_t t = 0; t < sequence.T; ++t) {
+    labels[t] = gold[sequence.row(t)];
+    if (labels[t] >= 0 && labels[t] < batch.K()) continue;
+    throw Error(std::string("[").append(batch.operation()) + "] sequence " + std::to_string(sequence.index) +
+                ", position " + std::to_string(t) + ": gold label " + std::to_string(labels[t]) + " is not in 0 … " +
+                std::to_string(batch.K() - 1));
+  }
+  return labels;
+}
+
+template <class Real>
+void subtract_path(const Counts<Real>& counts, const Sequence<Real>& sequence, const Label* y) {
+  const std::int64_t T = sequence.T;
+  if (T == 0) return;
+  const int K = sequence.K;
+  for (std::int64_t t = 0; counts.emissions && t < T; ++t)
+    counts.emissions[sequence.row(t) * K + y[t]] -= static_cast<Real>(counts.weight);
+  for (std::int64_t t = 0; counts.transitions && t + 1 < T; ++t)
+    counts.transitions[y[t] * K + y[t + 1]] -= counts.weight;
+  if (counts.start) counts.start[y[0]] -= counts.weight;
+  if (counts.end) counts.end[y[T - 1]] -= counts.weight;
+}
+
+// counts −= expected counts of another distribution over the same sequence; returns that one's log_z.
+template <class Real>
+double subtract_expected(Expectations<Real>& expectations, const Constraint& constraint, const Sequence<Real>& sequence,
+                         const Sequence<Real>& other, Arena& arena, const Counts<Real>& counts) {
+  Counts<Real> less = counts;
+  less.weight = -counts.weight;
+  if (!counts.emissions) return expectations(constraint, other, arena, less);
+  // Laid out without gaps, so that a sequence's rows are 0 … T-1.
+  Sequence<Real> dense = other;
+  const std::size_t size = static_cast<std::size_t>(sequence.T) * sequence.K;
+  Real* copy = arena.take<Real>(size);
+  for (std::int64_t t = 0; t < sequence.T; ++t) std::copy_n(other.at(t), sequence.K, copy + t * sequence.K);
+  dense.emissions = copy;
+  dense.first = 0;
+  dense.stride = 1;
+  dense.rows = nullptr;
+  less.emissions = arena.take<Real>(size);
+  const double z = expectations(constraint, dense, arena, less);
+  for (std::int64_t t = 0; t < sequence.T; ++t) {
+    Real* row = counts.emissions + sequence.row(t) * sequence.K;
+    for (int a = 0; a < sequence.K; ++a) row[a] += less.emissions[t * sequence.K + a];
+  }
+  return z;
+}
+
+// The sequence with −inf for what is not allowed.
+template <class Real>
+Sequence<Real> restrict(const Sequence<Real>& sequence, std::span<const std::uint8_t> allowed, Arena& arena) {
+  const int K = sequence.K;
+  Real* emissions = arena.take<Real>(static_cast<std::size_t>(sequence.T) * K);
+  for (std::int64_t t = 0; t < sequence.T; ++t) {
+    const std::uint8_t* row = allowed.data() + sequence.row(t) * K;
+    const Real* h = sequence.at(t);
+    for (int a = 0; a < K; ++a) emissions[t * K + a] = row[a] ? h[a] : -std::numeric_limits<Real>::infinity();
+  }
+  return {sequence.index, sequence.T, K, emissions, 0, 1, nullptr};
+}
+
+// Membership tests, one for each member and constraint.
+class Tracers {
+ public:
+  Tracers(int members, int constraints) : tracers_(static_cast<std::size_t>(members)) {
+    for (auto& some : tracers_) some.resize(static_cast<std::size_t>(constraints));
+  }
+  Tracer& of(int member, int c, const Constraint& constraint) {
+    std::unique_ptr<Tracer>& tracer = tracers_[member][c];
+    if (!tracer) tracer = std::make_unique<Tracer>(constraint.automaton());
+    return *tracer;
+  }
+
+ private:
+  std::vector<std::vector<std::unique_ptr<Tracer>>> tracers_;
+};
+
+}  // namespace
+
+template <class Real>
+Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<const Label> gold,
+         const Gradients<Real>& gradients, const LossOptions& options) {
+  const Batch<Real> batch("nll", constraints, scores, options);
+  check_size(batch.operation(), "gold", gold.size(), static_cast<std::size_t>(batch.rows()), "[rows]");
+  GradientSums<Real> sums(batch, gradients);
+  Expectations<Real> expectations(batch);
+  Tracers tracers(batch.members(), batch.constraints());
+  std::vector<double> values(static_cast<std::size_t>(batch.size()));
+  std::atomic<std::int64_t> skipped{0};
+  batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
+    const Counts<Real> counts = sums.counts(sequence, member);
+    const Constraint& constraint = batch.constraint(sequence.index);
+    const Label* y = gold_of(batch, sequence, gold, arena);
+    Membership membership;
+    membership.accepted = accepts_everything(constraint.topology());
+    if (!membership) {
+      membership =
+          tracers.of(member, batch.which(sequence.index), constraint).trace(y, static_cast<std::size_t>(sequence.T));
+    }
+    const double score = path_score(batch.scores(), sequence, y);
+    if (!membership || score == kNone) {
+      if (options.outside == OutsideGold::error) {
+        if (!membership) throw Error(gold_message(batch, sequence, y, membership));
+        throw Error("[nll] sequence " + std::to_string(sequence.index) +
+                    ": gold has a score of -inf; forbidding what is gold makes the loss infinite");
+      }
+      clear_rows(counts, sequence);
+      ++skipped;
+      return;
+    }
+    const double z = expectations(constraint, sequence, arena, counts);
+    subtract_path(counts, sequence, y);
+    values[sequence.index] = std::max(z - score, 0.0);
+  });
+  sums.finish();
+  return {std::move(values), skipped};
+}
+
+template <class Real>
+Loss partial_nll(const Constraints& constraints, const Scores<Real>& scores, std::span<const std::uint8_t> allowed,
+                 const Gradients<Real>& gradients, const LossOptions& options) {
+  const Batch<Real> batch("partial_nll", constraints, scores, options);
+  check_size(batch.operation(), "allowed", allowed.size(), scores.emissions.size(), "[rows, K]");
+  GradientSums<Real> sums(batch, gradients);
+  Expectations<Real> expectations(batch);
+  std::vector<double> values(static_cast<std::size_t>(batch.size()));
+  std::atomic<std::int64_t> skipped{0};
+  batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
+    const Counts<Real> counts = sums.counts(sequence, member);
+    const Constraint& constraint = batch.constraint(sequence.index);
+    const Sequence<Real> restricted = restrict(sequence, allowed, arena);
+    const double consistent = expectations.log_z(constraint, restricted, arena);
+    if (consistent == kNone) {
+      if (options.outside == OutsideGold::error) {
+        const std::string impossible = impossible_message(batch.operation(), sequence.index, sequence.T, constraint);
+        if (impossible.find("no sequence of that length") != std::string::npos) throw Error(impossible);
+        throw Error("[partial_nll] sequence " + std::to_string(sequence.index) +
+                    ": no sequence of the language with a finite score is allowed at every position");
+      }
+      clear_rows(counts, sequence);
+      ++skipped;
+      return;
+    }
+    const double z = expectations(constraint, sequence, arena, counts);
+    if (counts.wanted()) subtract_expected(expectations, constraint, sequence, restricted, arena, counts);
+    values[sequence.index] = std::max(z - consistent, 0.0);
+  });
+  sums.finish();
+  return {std::move(values), skipped};
+}
+
+template <class Real>
+Loss language_mass(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients,
+                   const Options& options) {
+  const Batch<Real> batch("language_mass", constraints, scores, options);
+  GradientSums<Real> sums(batch, gradients);
+  Expectations<Real> expectations(batch);
+  const Constraint everything = Constraint::unconstrained(batch.constraint_number(0).labels());
+  std::vector<double> values(static_cast<std::size_t>(batch.size()));
+  batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
+    const Counts<Real> counts = sums.counts(sequence, member);
+    const double legal = expectations(batch.constraint(sequence.index), sequence, arena, counts);
+    if (legal == kNone) {
+      batch.impossible(sequence);
+      values[sequence.index] = kNone;
+      return;
+    }
+    values[sequence.index] =
+        std::min(0.0, legal - subtract_expected(expectations, everything, sequence, sequence, arena, counts));
+  });
+  sums.finish();
+  return {std::move(values), 0};
+}
+
+#define REGCCRF_INSTANTIATE(Real)                                                                            \
+  template Loss nll(const Constraints&, const Scores<Real>&, std::span<const Label>, const Gradients<Real>&, \
+                    const LossOptions&);                                                                     \
+  template Loss partial_nll(const Constraints&, const Scores<Real>&, std::span<const std::uint8_t>,          \
+                            const Gradients<Real>&, const LossOptions&);                                     \
+  template Loss language_mass(const Constraints&, const Scores<Real>&, const Gradients<Real>&, const Options&)
+REGCCRF_INSTANTIATE(float);
+REGCCRF_INSTANTIATE(double);
+
+}  // namespace regccrf

@@ -1,0 +1,372 @@
+// Lays a topology out for vector units (see plan.h): which states share a group, in which order, and the runs of the
+// moves.
+#include "inference/cpu/plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace regccrf {
+
+namespace {
+
+using Bits = std::vector<std::uint64_t>;  // a set of labels
+
+struct Draft {
+  std::vector<std::int32_t> states;
+  Bits in, out;
+};
+
+Bits set_of(const std::int32_t* labels, std::int32_t count, std::int32_t K) {
+  Bits bits(static_cast<std::size_t>(K) / 64 + 1, 0);
+  for (std::int32_t i = 0; i < count; ++i) bits[labels[i] / 64] |= std::uint64_t{1} << (labels[i] % 64);
+  return bits;
+}
+
+std::int64_t size_of(const Bits& bits) {
+  std::int64_t size = 0;
+  for (std::uint64_t word : bits) size += __builtin_popcountll(word);
+  return size;
+}
+
+std::int64_t size_of_union(const Bits& x, const Bits& y) {
+  std::int64_t size = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) size += __builtin_popcountll(x[i] | y[i]);
+  return size;
+}
+
+// Products of a group, with what its matrix and loops cost counted as so many further states.
+std::int64_t cost(std::int64_t states, std::int64_t in, std::int64_t out) {
+  constexpr std::int64_t overhead = 3;
+  return (states + overhead) * in * out;
+}
+
+void merge(Draft& into, const Draft& other) {
+  into.states.insert(into.states.end(), other.states.begin(), other.states.end());
+  for (std::size_t i = 0; i < into.in.size(); ++i) into.in[i] |= other.in[i];
+  for (std::size_t i = 0; i < into.out.size(); ++i) into.out[i] |= other.out[i];
+}
+
+// Greedily joins the two groups whose union saves most, until none does.
+void join_alike(std::vector<Draft>& drafts) {
+  constexpr std::size_t most = 1500;  // past this the search would cost more than it saves
+  if (drafts.size() > most) return;
+  const auto saving = [&](std::size_t i, std::size_t j) {
+    const Draft &x = drafts[i], &y = drafts[j];
+    const auto nx = static_cast<std::int64_t>(x.states.size()), ny = static_cast<std::int64_t>(y.states.size());
+    return cost(nx, size_of(x.in), size_of(x.out)) + cost(ny, size_of(y.in), size_of(y.out)) -
+           cost(nx + ny, size_of_union(x.in, y.in), size_of_union(x.out, y.out));
+  };
+  struct Best {
+    std::int64_t saving = 0;
+    std::size_t with = 0;
+  };
+  std::vector<Best> best(drafts.size());
+  std::vector<std::uint8_t> gone(drafts.size(), 0);
+  const auto search = [&](std::size_t i) {
+    best[i] = {};
+    for (std::size_t j = 0; j < drafts.size(); ++j) {
+      if (j == i || gone[j]) continue;
+      const std::int64_t s = saving(i, j);
+      if (s > best[i].saving) best[i] = {s, j};
+    }
+  };
+  for (std::size_t i = 0; i < drafts.size(); ++i) search(i);
+  for (;;) {
+    std::size_t i = 0;
+    for (std::size_t k = 0; k < drafts.size(); ++k) {
+      if (!gone[k] && (gone[i] || best[k].saving > best[i].saving)) i = k;
+    }
+    if (gone[i] || best[i].saving <= 0) break;
+    const std::size_t j = best[i].with;
+    merge(drafts[i], drafts[j]);
+    gone[j] = 1;
+    search(i);
+    for (std::size_t k = 0; k < drafts.size(); ++k) {
+      if (gone[k] || k == i) continue;
+      if (best[k].with == i || best[k].with == j) {
+        search(k);
+      } else if (const std::int64_t s = saving(k, i); s > best[k].saving) {
+        best[k] = {s, i};
+      }
+    }
+  }
+  std::vector<Draft> left;
+  for (std::size_t k = 0; k < drafts.size(); ++k) {
+    if (!gone[k]) left.push_back(std::move(drafts[k]));
+  }
+  drafts = std::move(left);
+}
+
+bool is_thin(const Draft& draft) {
+  const std::int64_t in = size_of(draft.in);
+  return in >= 1 && in <= 2 && size_of(draft.out) == 1 && draft.states.size() >= 6;
+}
+
+std::vector<Draft> draft_groups(const Topology& t) {
+  std::vector<Draft> drafts;
+  for (std::int32_t i = 0; i < t.blocks; ++i) {
+    const Block& block = t.block[i];
+    Draft draft{{},
+                set_of(t.block_in_labels + block.first_in, block.in, t.K),
+                set_of(t.block_out_labels + block.first_out, block.out, t.K)};
+    for (std::int32_t s = 0; s < block.states; ++s) draft.states.push_back(block.first_state + s);
+    drafts.push_back(std::move(draft));
+  }
+  join_alike(drafts);
+  std::stable_sort(drafts.begin(), drafts.end(), [](const Draft& x, const Draft& y) {
+    if (is_thin(x) != is_thin(y)) return is_thin(y);
+    return x.states.size() * size_of(x.in) * size_of(x.out) > y.states.size() * size_of(y.in) * size_of(y.out);
+  });
+  return drafts;
+}
+
+// Orders the states of each group after the places of their successors, and else predecessors, in groups before it.
+void order_states(const Topology& t, std::vector<Draft>& drafts) {
+  const std::int32_t unplaced = t.Q;
+  std::vector<std::int32_t> place(static_cast<std::size_t>(t.Q), unplaced);
+  std::int32_t next = 0;
+  const auto key = [&](std::int32_t q) {
+    std::int32_t first = unplaced;
+    for (std::int32_t n = t.node_begin[q]; n < t.node_begin[q + 1] && first == unplaced; ++n) {
+      for (std::int32_t i = t.from_begin[n]; i < t.from_begin[n + 1]; ++i)
+        first = std::min(first, place[t.arrival_state[t.from_arrival[i]]]);
+    }
+    for (std::int32_t m = t.arrival_begin[q]; m < t.arrival_begin[q + 1] && first == unplaced; ++m) {
+      for (std::int32_t i = t.into_begin[m]; i < t.into_begin[m + 1]; ++i)
+        first = std::min(first, place[t.node_state[t.into_node[i]]]);
+    }
+    return first;
+  };
+  for (Draft& draft : drafts) {
+    std::vector<std::pair<std::int32_t, std::int32_t>> keyed;
+    for (std::int32_t q : draft.states) keyed.emplace_back(key(q), q);
+    std::sort(keyed.begin(), keyed.end());
+    for (std::size_t s = 0; s < keyed.size(); ++s) {
+      draft.states[s] = keyed[s].second;
+      place[keyed[s].second] = next++;
+    }
+  }
+}
+
+std::int32_t padded(std::int64_t n, std::int64_t unit) {
+  return static_cast<std::int32_t>((n + unit - 1) / unit * unit);
+}
+
+void list_labels(const Bits& bits, std::int32_t slots, std::int32_t K, std::vector<std::int32_t>& labels) {
+  std::int32_t count = 0;
+  for (std::int32_t a = 0; a < K; ++a) {
+    if (!(bits[a / 64] >> (a % 64) & 1)) continue;
+    labels.push_back(a);
+    ++count;
+  }
+  for (; count < slots; ++count) labels.push_back(K);
+}
+
+Group lay_out(const Draft& draft, Plan& plan) {
+  const std::int64_t in = size_of(draft.in), out = size_of(draft.out),
+                     states = static_cast<std::int64_t>(draft.states.size());
+  Group group{};
+  group.states = static_cast<std::int32_t>(states);
+  group.lanes = padded(states, kLaneUnit);
+  group.columns = is_thin(draft) || 2 * group.lanes * in * out <= 3 * states * in * padded(out, kLaneUnit);
+  group.in = group.columns ? static_cast<std::int32_t>(in) : padded(in, kLaneUnit);
+  group.out = group.columns ? static_cast<std::int32_t>(out) : padded(out, kLaneUnit);
+  group.first_in = static_cast<std::int32_t>(plan.in_labels.size());
+  group.first_out = static_cast<std::int32_t>(plan.out_labels.size());
+  list_labels(draft.in, group.in, plan.K, plan.in_labels);
+  list_labels(draft.out, group.out, plan.K, plan.out_labels);
+  group.units = group.columns ? (group.lanes + kUnit - 1) / kUnit : 1;
+  group.node = plan.nodes;
+  group.arrival = plan.arrivals;
+  group.matrix = plan.matrix;
+  group.bigrams = plan.bigrams;
+  const std::int32_t wide = group.columns ? group.lanes : group.states;
+  plan.nodes += padded(static_cast<std::int64_t>(wide) * group.out, 2 * kLaneUnit);
+  plan.arrivals += padded(static_cast<std::int64_t>(wide) * group.in, 2 * kLaneUnit);
+  const std::int32_t entries = padded(static_cast<std::int64_t>(group.in) * group.out, 2 * kLaneUnit);
+  plan.matrix += entries;
+  plan.bigrams += group.columns ? std::int64_t{entries} * kUnit : entries;
+  return group;
+}
+
+std::int32_t cell(const Group& group, std::int32_t first, std::int32_t slots, std::int32_t state, std::int32_t slot) {
+  return group.columns ? first + slot * group.lanes + state : first + state * slots + slot;
+}
+
+// Cells of the places (q, label) of one state, which lists its labels in order as the group does.
+void place(const Group& group, std::int32_t first, std::int32_t slots, const std::int32_t* slot_labels,
+           std::int32_t state, const std::int32_t* begin, const std::int32_t* label, std::int32_t q,
+           std::vector<std::int32_t>& cells) {
+  std::int32_t slot = 0;
+  for (std::int32_t n = begin[q]; n < begin[q + 1]; ++n) {
+    while (slot_labels[slot] != label[n]) ++slot;
+    cells[n] = cell(group, first, slots, state, slot);
+  }
+}
+
+void add_piece(std::vector<std::int32_t>& pieces, std::pair<std::int32_t, std::int32_t> move, std::int32_t at) {
+  pieces.push_back(move.first + at);
+  pieces.push_back(move.second + at);
+}
+
+// One source of each place, cut into runs and these into pieces. Copies may overlap: the last piece of a run ends with
+// it.
+void add_runs(std::vector<std::pair<std::int32_t, std::int32_t>> moves, bool copies, Pieces& pieces) {
+  std::sort(moves.begin(), moves.end());
+  for (std::size_t i = 0; i < moves.size();) {
+    std::size_t j = i + 1;
+    while (j < moves.size() && moves[j].first == moves[j - 1].first + 1 && moves[j].second == moves[j - 1].second + 1)
+      ++j;
+    const auto length = static_cast<std::int32_t>(j - i);
+    std::int32_t at = 0;
+    for (; at + 16 <= length; at += 16) add_piece(pieces.sixteen, moves[i], at);
+    for (; at + 8 <= length; at += 8) add_piece(pieces.eight, moves[i], at);
+    if (copies && at > 0 && at < length) {
+      add_piece(pieces.eight, moves[i], length - 8);
+      at = length;
+    }
+    for (; at < length; ++at) add_piece(pieces.one, moves[i], at);
+    i = j;
+  }
+}
+
+// Sources of places by their cells: `source` numbers places among from_cell.
+Move make_move(const std::vector<std::int32_t>& places, const std::int32_t* begin, const std::int32_t* source,
+               const std::vector<std::int32_t>& to_cell, const std::vector<std::int32_t>& from_cell) {
+  Move move;
+  std::int32_t most = 0;
+  for (std::int32_t p : places) most = std::max(most, begin[p + 1] - begin[p]);
+  for (std::int32_t k = 0; k < most; ++k) {
+    std::vector<std::pair<std::int32_t, std::int32_t>> moves;
+    for (std::int32_t p : places) {
+      if (begin[p] + k < begin[p + 1]) moves.emplace_back(to_cell[p], from_cell[source[begin[p] + k]]);
+    }
+    add_runs(std::move(moves), k == 0, k == 0 ? move.copies : move.sums);
+  }
+  return move;
+}
+
+// The forward sources of every unit of arrivals. `at[cell]` is the arrival that has this arrival cell, or -1.
+class Sources {
+ public:
+  Sources(const Topology& t, Plan& plan)
+      : t_(t), plan_(plan), at_(static_cast<std::size_t>(plan.arrivals), -1), own_cell_(plan.arrival_cell.size(), 0) {
+    for (std::int32_t m = 0; m < t.arrivals; ++m) at_[plan.arrival_cell[m]] = m;
+    plan.cells = plan.nodes;
+    end_.resize(static_cast<std::size_t>(plan.nodes), 0);
+    for (const Group& group : plan.groups) {
+      const std::int32_t end = group.node + (group.columns ? group.lanes : group.states) * group.out;
+      std::fill(end_.begin() + group.node, end_.begin() + end, end);
+    }
+  }
+
+  void find(Group& group) {
+    group.source = static_cast<std::int32_t>(plan_.sources.size());
+    const std::int32_t* labels = plan_.in_labels.data() + group.first_in;
+    for (std::int32_t i = 0; group.columns && i < group.in; ++i) {
+      for (std::int32_t u = 0; u < group.units; ++u) {
+        const std::int32_t first = group.arrival + i * group.lanes + u * kUnit,
+                           real = std::min(kUnit, group.states - u * kUnit);
+        plan_.sources.push_back(unit(first, real, std::min(kUnit, group.lanes - u * kUnit)));
+      }
+    }
+    const std::int32_t in = static_cast<std::int32_t>(std::find(labels, labels + group.in, plan_.K) - labels);
+    for (std::int32_t s = 0; !group.columns && s < group.states; ++s) {
+      plan_.sources.push_back(unit(group.arrival + s * group.in, in, group.in));
+    }
+  }
+
+  void finish() { plan_.forward = make_move(own_, t_.into_begin, t_.into_node, own_cell_, plan_.node_cell); }
+
+ private:
+  // First cell to read `width` numbers from, of which the first `real` are arrivals and the rest padding.
+  std::int32_t unit(std::int32_t first, std::int32_t real, std::int32_t width) {
+    const std::int32_t there = neighbours(first, real);
+    if (there >= 0 && there + width <= end_[there]) return there;  // what lies between groups is never written
+    const std::int32_t own = plan_.cells;
+    for (std::int32_t k = 0; k < width; ++k) {
+      const std::int32_t m = at_[first + k];
+      if (m < 0) continue;
+      own_.push_back(m);
+      own_cell_[m] = own + k;
+    }
+    plan_.cells += padded(width, kUnit);
+    return own;
+  }
+  // The first of neighbouring nodes that are the one source of neighbouring arrivals each; -1 where it is not so.
+  std::int32_t neighbours(std::int32_t first, std::int32_t real) const {
+    std::int32_t start = -1;
+    for (std::int32_t k = 0; k < real; ++k) {
+      const std::int32_t m = at_[first + k];
+      if (m < 0 || t_.into_begin[m + 1] - t_.into_begin[m] != 1) return -1;
+      const std::int32_t cell = plan_.node_cell[t_.into_node[t_.into_begin[m]]] - k;
+      if (k > 0 && cell != start) return -1;
+      start = cell;
+    }
+    return start;
+  }
+
+  const Topology& t_;
+  Plan& plan_;
+  std::vector<std::int32_t> at_, own_cell_, own_;
+  std::vector<std::int32_t> end_;  // [node cells] where the cell's group ends
+};
+
+}  // namespace
+
+static void list_thin(const Group& group, Plan& plan) {
+  for (std::int32_t u = 0; u < group.units; ++u) {
+    Thin thin{};
+    thin.width = std::min(kUnit, group.lanes - u * kUnit);
+    thin.node = group.node + u * kUnit;
+    thin.matrix = group.matrix;
+    thin.bigrams = group.bigrams;
+    for (std::int32_t k = 0; k < 2; ++k) {
+      const std::int32_t i = std::min(k, group.in - 1);
+      thin.source[k] = plan.sources[group.source + i * group.units + u];
+      thin.arrival[k] = group.arrival + i * group.lanes + u * kUnit;
+    }
+    plan.thin.push_back(thin);
+  }
+}
+
+std::shared_ptr<const Plan> make_plan(const Topology& t) {
+  auto plan = std::make_shared<Plan>();
+  plan->K = t.K;
+  plan->nodes = plan->arrivals = 0;
+  plan->matrix = plan->bigrams = 0;
+  plan->node_cell.resize(static_cast<std::size_t>(t.nodes));
+  plan->arrival_cell.resize(static_cast<std::size_t>(t.arrivals));
+  std::vector<Draft> drafts = draft_groups(t);
+  order_states(t, drafts);
+  for (const Draft& draft : drafts) {
+    const Group group = lay_out(draft, *plan);  // its sources are found below, when all cells are known
+    for (std::size_t s = 0; s < draft.states.size(); ++s) {
+      const auto state = static_cast<std::int32_t>(s);
+      place(group, group.node, group.out, plan->out_labels.data() + group.first_out, state, t.node_begin, t.node_label,
+            draft.states[s], plan->node_cell);
+      place(group, group.arrival, group.in, plan->in_labels.data() + group.first_in, state, t.arrival_begin,
+            t.arrival_label, draft.states[s], plan->arrival_cell);
+    }
+    plan->groups.push_back(group);
+  }
+  plan->node_exists.assign(static_cast<std::size_t>(plan->nodes), 0);
+  for (std::int32_t c : plan->node_cell) plan->node_exists[c] = 1;
+  Sources sources(t, *plan);
+  for (Group& group : plan->groups) sources.find(group);
+  sources.finish();
+  plan->thick = 0;
+  for (std::size_t i = 0; i < drafts.size(); ++i) {
+    if (is_thin(drafts[i])) {
+      list_thin(plan->groups[i], *plan);
+    } else {
+      ++plan->thick;
+    }
+  }
+  std::vector<std::int32_t> all(static_cast<std::size_t>(t.nodes));
+  std::iota(all.begin(), all.end(), 0);
+  plan->backward = make_move(all, t.from_begin, t.from_arrival, plan->node_cell, plan->arrival_cell);
+  return plan;
+}
+
+}  // namespace regccrf

@@ -1,0 +1,220 @@
+// What the CUDA rooms share: a constraint in device memory, and memory for a call cut from one piece.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "inference/cuda/cluster.h"
+#include "inference/cuda/layout/join.h"
+#include "inference/cuda/layout/sweep.h"
+#include "regccrf/cuda.h"
+#include "regccrf/error.h"
+
+namespace regccrf::cuda {
+
+inline void check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // so that the caller's own checks do not find it
+  throw Error(std::string("[cuda] ") + what + ": " + cudaGetErrorString(error));
+}
+
+inline cudaLaunchAttribute in_clusters_of(unsigned blocks) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = blocks;
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  return attribute;
+}
+
+// Launches a kernel of one argument. Sources hold no launch syntax of their own, nor declare dynamic shared memory, so
+// that they are plain C++ to the compiler of tests/emulated. `early`: it may begin while the kernel before it on the
+// stream still runs, and has to call wait_for_kernel_before(). `cluster`: so many blocks along x run together.
+template <class Args>
+void launch_kernel(void (*kernel)(Args), dim3 grid, unsigned threads, std::int64_t bytes, cudaStream_t stream,
+                   std::type_identity_t<Args> args, const char* what, bool early = false, unsigned cluster = 1) {
+  constexpr std::int64_t unasked = 24 << 10;  // every kernel may have 48 KB, with what it declares itself
+  if (bytes > unasked)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), what);
+  if (cluster > 8) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), what);
+  cudaLaunchAttribute attributes[2]{};
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = static_cast<std::size_t>(bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  if (early) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) attributes[config.numAttrs++] = in_clusters_of(cluster);
+  check(cudaLaunchKernelEx(&config, kernel, args), what);
+}
+
+// In a kernel that was launched early, by every thread before it reads what kernels before have written.
+__device__ inline void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The kernel behind this one may begin, if it is launched early, once all blocks have come here or ended.
+__device__ inline void let_kernel_behind_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// Whether this block is the last of `count` that come here; what the others have written is then there for all to read.
+// `met`: 0 before, and again after. The whole block takes part.
+__device__ inline bool comes_last(std::uint32_t* met, std::uint32_t count) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicInc(met, count - 1) == count - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
+void check_batch(const char* operation, const Batch& batch);  // Error where it is more than a launch takes
+
+// Its Shares as kernels take them. `room` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
+struct DeviceShares {
+  std::int32_t room, extras, warps[4];
+  const std::int32_t* copies;
+  const SweepGroup* group;
+  const std::uint16_t *source, *thin_source;  // pairs
+  const SharedOut* outs;
+  const std::uint32_t* rest;
+  const std::int32_t* number;
+  const std::int32_t *extra_first, *extra_begin;
+  const std::uint16_t* extra_source;
+  const std::uint32_t* extra_cell;
+  const Unit* unit[4];
+  const std::int32_t* warp_begin[4];
+};
+
+// A Sweep as kernels take it. What a step reads lies in one piece (`hot`), so that a block can copy it on chip; offsets
+// are bytes into it. Cells and labels are 16-bit numbers there if `narrow`, else 32-bit.
+struct DeviceSweep {
+  std::int32_t K, outs, cells, all_cells, extras, thin, first_thin, thin_slots, groups, entries, gains;
+  std::int32_t warps[2];  // of the general schedule and the resident one
+  std::int32_t resident_units;
+  std::int32_t two, narrow, kind, trash, tensor_warps, tensor_units;
+  std::int64_t cost;
+  const char* hot;
+  std::int32_t hot_bytes, group_at, unit_at[2], warp_at[2], label_at, stored_at, out_of_at, tensor_at, source_at,
+      thin_source_at, extra_begin_at, extra_source_at;
+  const std::int32_t* entry;       // [entries]
+  const std::int32_t* thin_entry;  // [thin_slots, thin]
+  const std::int32_t* gain_entry;  // [gains] if resident
+  const std::uint8_t* begins;      // [outs]
+  const RowOf* row_of;             // [cells] if resident, and a multiple of 16 bytes
+  std::int32_t idle;               // if resident: cells where no out is stored, and the zero
+  const std::uint16_t* idle_cell;  // [idle]
+  DeviceShares shares;
+};
+
+struct DeviceRounds {
+  std::int32_t rounds, height;
+  const Source* pair;
+  const std::uint32_t* packed;  // JoinRounds::packed(), or null
+  const std::int32_t *key, *begin;
+};
+
+// A Join as kernels take it.
+struct DeviceJoin {
+  std::int32_t K, outs, dense_outs, forward_cells, backward_cells;
+  std::int32_t rounds, groups, patches, places, copied, dense;
+  const JoinArrival* arrival;
+  const std::int32_t* round_begin;
+  const JoinOut* out;
+  const Source* quad;  // null: there are none
+  const JoinGroup* group;
+  const JoinPatch* patch;
+  const std::int32_t *arrival_begin, *arrival_source, *out_begin, *out_target;  // null: no such lists
+  const std::int32_t *pair_begin, *pair_entry, *end_begin, *end_cell;
+  DeviceRounds nodes, arrivals, sparse, ends;
+};
+
+// Where beta of a first position has what the start state leads to, and by which label.
+struct Starts {
+  std::int32_t count;
+  const std::int32_t *place, *label;
+};
+
+// Bigrams: an arrival and a node of the same state. Those with the same two labels stand in columns of at most
+// kColumn; 32 columns are a round, as high as its highest, in which 32 neighbouring threads have one each.
+struct Bigram {
+  std::int32_t arrival, node;  // -1: none
+};
+constexpr std::int32_t kColumn = 32;
+struct DeviceBigrams {
+  std::int32_t columns;
+  const std::int32_t* pair;         // [columns] a · K + b
+  const std::int32_t* pair_begin;   // [K · K + 1] columns by pair
+  const std::int32_t* round_begin;  // [rounds + 1]
+  const Bigram* bigram;             // [round_begin[rounds], 32]
+};
+
+// The plain topology, for what goes step by step along one path or in wide numbers.
+struct DeviceTopology {
+  std::int32_t K, Q, arcs, nodes, arrivals, start, empty;  // empty: the empty sequence is legal
+  const std::int32_t *node_begin, *node_label, *node_state, *arrival_begin, *arrival_label, *arrival_state;
+  const std::int32_t *into_begin, *into_node, *from_begin, *from_arrival;
+  const std::uint8_t *accepting, *node_accepts;
+  const std::int32_t *arc_begin, *arc_from, *arc_to;  // arcs by label: [K + 1], states
+  const std::int32_t *node_cell, *arrival_cell;       // → forward cell, backward cell
+  Starts starts[2];                                   // at backward cells, and at the join's outs
+  const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
+  DeviceBigrams bigrams;
+};
+
+constexpr int kDeclared = 2048;  // bytes on chip, at most, that a kernel declares itself if it may have all the others
+
+struct DeviceConstraint::Impl {
+  explicit Impl(const Constraint& c) : constraint(c) {}
+  ~Impl() { cudaFree(memory); }
+  Impl(const Impl&) = delete;
+
+  Constraint constraint;
+  void* memory = nullptr;
+  DeviceSweep forward{}, backward{};
+  DeviceJoin join{};
+  DeviceTopology topology{};
+  std::int64_t products = 0;
+  int shared_bytes = 0;  // what a block may have, beside kDeclared
+  int processors = 0;
+  bool early = false;    // the device lets kernels begin early
+  int clusters[5] = {};  // how many of 1, 2, 4, 8, 16 blocks, each with a processor to itself, run at a time
+};
+
+// Cuts a call's memory into arrays. With no memory it only adds up sizes, so that *_bytes and the call agree.
+class Cutter {
+ public:
+  explicit Cutter(Memory memory) : memory_(memory) {}
+  template <class T>
+  T* take(std::size_t count) {
+    const std::size_t at = used_;
+    used_ += (count * sizeof(T) + 255) / 256 * 256;
+    if (!memory_.bytes) return nullptr;
+    if (used_ > memory_.size) {
+      throw Error("[cuda] the workspace has " + std::to_string(memory_.size) + " bytes, and more than " +
+                  std::to_string(used_) + " are needed");
+    }
+    return reinterpret_cast<T*>(static_cast<char*>(memory_.bytes) + at);
+  }
+  std::size_t used() const { return used_; }
+
+ private:
+  Memory memory_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace regccrf::cuda

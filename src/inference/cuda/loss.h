@@ -1,0 +1,84 @@
+// A loss from what each sequence has on its own, by a block: of the last kernel of a call, or of one of its own.
+#pragma once
+
+#include "inference/cuda/device.h"
+#include "inference/cuda/scores.h"
+
+namespace regccrf::cuda {
+
+__device__ inline void write_number(void* numbers, Type type, std::int64_t i, double x) {
+  switch (type) {
+    case Type::f16:
+      static_cast<__half*>(numbers)[i] = __double2half(x);
+      break;
+    case Type::bf16:
+      static_cast<__nv_bfloat16*>(numbers)[i] = __double2bfloat16(x);
+      break;
+    case Type::f32:
+      static_cast<float*>(numbers)[i] = static_cast<float>(x);
+      break;
+    default:
+      static_cast<double*>(numbers)[i] = x;
+  }
+}
+
+__device__ inline bool fine(const Status& status) { return status.outcome == static_cast<std::int32_t>(Outcome::fine); }
+
+__device__ inline bool is_error(Errors errors, const Status& status) {
+  const auto outcome = static_cast<Outcome>(status.outcome);
+  return errors == Errors::all ? outcome != Outcome::fine
+                               : outcome == Outcome::bad_score || outcome == Outcome::bad_transition;
+}
+
+// Keeps the first error of this call, unless one of an earlier call is there. By one warp.
+__device__ inline void keep_failure(std::int64_t size, const Loss& loss) {
+  for (std::int64_t begin = 0; begin < size; begin += 32) {
+    const std::int64_t i = begin + threadIdx.x;
+    const unsigned found = __ballot_sync(0xffffffffu, i < size && is_error(loss.errors, loss.status[i]));
+    if (!found) continue;
+    const std::int64_t first = begin + __ffs(static_cast<int>(found)) - 1;
+    const Status status = loss.status[first];
+    if (threadIdx.x == 0 && atomicCAS(&loss.failure->status.outcome, 0, status.outcome) == 0) {
+      loss.failure->status = status;
+      loss.failure->sequence = static_cast<std::int32_t>(loss.numbers ? loss.numbers[first] : first);
+      loss.failure->operation = loss.operation;
+    }
+    return;
+  }
+}
+
+__device__ inline double value_of(const Loss& loss, std::int64_t i) {
+  if (loss.left_out == LeftOut::no || fine(loss.status[i])) return loss.sign * loss.value[i];
+  return loss.left_out == LeftOut::skip ? 0 : loss.sign * INFINITY;
+}
+
+// How much sequence i adds to what the sum is divided by.
+__device__ inline double share_of(const Loss& loss, std::int64_t i) {
+  if (loss.left_out == LeftOut::skip && !fine(loss.status[i])) return 0;
+  return loss.reduction == Reduction::token_mean ? loss.status[i].length : 1;
+}
+
+// By the whole block.
+template <int kThreads>
+__device__ void reduce_values(std::int64_t size, const Loss& loss) {
+  if (loss.failure && loss.errors != Errors::none && threadIdx.x < 32) keep_failure(size, loss);
+  if (loss.reduction == Reduction::none) {
+    for (std::int64_t i = threadIdx.x; i < size; i += kThreads) write_number(loss.out, loss.type, i, value_of(loss, i));
+    if (threadIdx.x == 0) *loss.scale = loss.sign;
+    return;
+  }
+  Exact mine, my_share;
+  for (std::int64_t i = threadIdx.x; i < size; i += kThreads) {
+    mine.add(value_of(loss, i));
+    my_share.add(share_of(loss, i));
+  }
+  const double sum = block_sum<kThreads>(mine);
+  double share = block_sum<kThreads>(my_share);
+  if (threadIdx.x != 0) return;
+  if (loss.reduction == Reduction::sum) share = 1;
+  if (loss.reduction == Reduction::token_mean || loss.left_out == LeftOut::skip) share = fmax(share, 1.0);
+  write_number(loss.out, loss.type, 0, sum / share);
+  *loss.scale = loss.sign / share;
+}
+
+}  // namespace regccrf::cuda

@@ -1,0 +1,291 @@
+// Scores as the passes want them (see prepare.h). One warp a row; a few blocks more for the transitions, which
+// take longest and so come first.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "inference/cuda/bounds.h"
+#include "inference/cuda/prepare.h"
+
+namespace regccrf::cuda {
+
+namespace {
+
+constexpr int kThreads = 256, kRows = kThreads / 32;
+
+template <class T>
+__device__ double as_double(T x) {
+  return bounded(static_cast<double>(static_cast<float>(x)));
+}
+template <>
+__device__ double as_double(double x) {
+  return bounded(x);
+}
+
+__device__ double warp_max(double x) {
+  for (int bit = 16; bit > 0; bit /= 2) x = fmax(x, __shfl_xor_sync(0xffffffffu, x, bit));
+  return x;
+}
+
+template <class P>
+struct Args {
+  std::int64_t B, T, batch_stride, time_stride;
+  std::int32_t K;
+  const void *emissions, *transitions, *start, *end;
+  const std::uint8_t* mask;
+  DeviceSweep sweep[2];
+  int sweeps;
+  bool log, double_scores;
+  Prepared<P> out;
+  Status* status;
+  const std::int64_t* gold;
+};
+
+// exp(x) of a score, as P, but no less than `least`; or 0 if that is less than `vanishes`.
+template <class P>
+__device__ P weight_of(double x, P least, P vanishes = 0) {
+  if (!(x > -INFINITY)) return P{0};
+  const P weight = max(static_cast<P>(exp(x)), least);
+  return weight < vanishes ? P{0} : weight;
+}
+
+// How many positions of sequence b before t are present. The whole block takes part.
+template <class P>
+__device__ std::int32_t present_before(const Args<P>& a, std::int64_t b, std::int64_t t) {
+  std::int32_t count = 0;
+  for (std::int64_t i = threadIdx.x; i < (t + kThreads - 1) / kThreads * kThreads; i += kThreads) {
+    const bool present = i < t && a.mask[b * a.batch_stride + i * a.time_stride] != 0;
+    count += __syncthreads_count(present);
+  }
+  return count;
+}
+
+template <class P, class In>
+__device__ void row_of_emissions(const Args<P>& a, std::int64_t b, std::int64_t rank, std::int64_t row) {
+  const int lane = threadIdx.x % 32;
+  const In* h = static_cast<const In*>(a.emissions) + row * a.K;
+  P* out = a.out.emissions + (b * a.T + rank) * (a.K + 1);
+  double largest = -INFINITY;
+  bool bad = false;
+  for (std::int32_t k = lane; k < a.K; k += 32) {
+    const double x = as_double(h[k]);
+    if (isnan(x) || x == INFINITY) {
+      bad = true;
+      if (a.status && atomicCAS(&a.status[b].outcome, 0, static_cast<std::int32_t>(Outcome::bad_score)) == 0) {
+        a.status[b].position = static_cast<std::int32_t>(rank);
+        a.status[b].label = k;
+      }
+    }
+    largest = fmax(largest, x);
+  }
+  largest = warp_max(largest);
+  bad = __any_sync(0xffffffffu, bad);
+  const double shift = bad && !a.status ? NAN : isfinite(largest) ? largest : 0;
+  if (lane == 0) {
+    a.out.shift[b * a.T + rank] = shift;
+    a.out.row[b * a.T + rank] = row;
+    if (a.gold)
+      a.out.gold[b * a.T + rank] = a.gold[row] >= 0 && a.gold[row] < a.K ? static_cast<std::int32_t>(a.gold[row]) : -1;
+  }
+  for (std::int32_t k = lane; k <= a.K; k += 32) {
+    const double x = k < a.K ? as_double(h[k]) : -INFINITY;
+    out[k] = a.log ? static_cast<P>(x) : weight_of(x - shift, Bounds<P>::least);
+  }
+}
+
+// The largest and the smallest of some scores but for -inf, to the whole block, and whether one of them is NaN or +inf.
+// Loads go out eight at a time.
+struct Extent {
+  double largest, smallest;
+};
+template <class Score>
+__device__ Extent extent_of(const Score* scores, std::int64_t count, bool& bad) {
+  __shared__ Extent extent[kRows];
+  constexpr int together = 8;
+  Score most = -INFINITY, least = INFINITY;
+  for (std::int64_t first = threadIdx.x; first < count; first += together * kThreads) {
+    Score x[together];
+#pragma unroll
+    for (int i = 0; i < together; ++i)
+      x[i] = first + i * kThreads < count ? scores[first + i * kThreads] : -Score{INFINITY};
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      bad |= !(x[i] < INFINITY);
+      most = x[i] > most ? x[i] : most;
+      least = x[i] < least && x[i] > -INFINITY ? x[i] : least;
+    }
+  }
+  for (int bit = 16; bit > 0; bit /= 2) {
+    most = max(most, __shfl_xor_sync(0xffffffffu, most, bit));
+    least = min(least, __shfl_xor_sync(0xffffffffu, least, bit));
+  }
+  const Extent mine{bounded(static_cast<double>(most)), bounded(static_cast<double>(least))};
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) extent[threadIdx.x / 32] = mine;
+  __syncthreads();
+  Extent all = mine;
+  for (const Extent& x : extent) all = {fmax(all.largest, x.largest), fmin(all.smallest, x.smallest)};
+  return all;
+}
+
+// Everything but the emissions, one number after the other: the sweeps' entries of g, then start and end.
+template <class P, class Score>
+__device__ void transitions(const Args<P>& a) {
+  const Score* scores[3] = {static_cast<const Score*>(a.transitions), static_cast<const Score*>(a.start),
+                            static_cast<const Score*>(a.end)};
+  double shift[3];
+  bool bad = false;
+#pragma unroll 1
+  for (int part = 0; part < 3; ++part) {
+    const std::int64_t count = !scores[part] ? 0 : part == 0 ? std::int64_t{a.K} * a.K : a.K;
+    const Extent extent = extent_of(scores[part], count, bad);
+    shift[part] = isfinite(extent.largest) ? extent.largest : 0;
+    if (blockIdx.x > 0 || threadIdx.x > 0) continue;
+    a.out.shifts[part] = shift[part];
+    if (part == 0) *a.out.floor = floor_for(static_cast<P>(exp(fmin(extent.smallest, shift[0]) - shift[0])));
+  }
+  bad = __syncthreads_or(bad);  // of all scores, in every block
+  if (blockIdx.x == 0 && threadIdx.x == 0) *a.out.bad = bad;
+
+  const std::int64_t matrix[2] = {a.sweep[0].entries + 8, a.sweeps > 1 ? a.sweep[1].entries + 8 : 0},
+                     thin[2] = {std::int64_t{a.sweep[0].thin} * a.sweep[0].thin_slots,
+                                a.sweeps > 1 ? std::int64_t{a.sweep[1].thin} * a.sweep[1].thin_slots : 0};
+  const std::int64_t count = matrix[0] + thin[0] + matrix[1] + thin[1] + 2 * a.K;
+#pragma unroll 1
+  for (std::int64_t n = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; n < count;
+       n += std::int64_t{gridDim.x} * kThreads) {
+    std::int64_t i = n;
+    int s = 0;
+    if (i >= matrix[0] + thin[0]) i -= matrix[0] + thin[0], s = 1;
+    double x = -INFINITY, by = shift[0];
+    P *to, least = s == 0 ? Bounds<P>::least_gain : P{0}, vanishes = s == 0 ? P{0} : Bounds<P>::normal;
+    if (i < matrix[s]) {
+      to = a.out.matrix[s] + i;
+      const std::int32_t entry =
+          i < a.sweep[s].entries ? a.sweep[s].entry[i] : -1;  // a tile may read past the last row
+      if (entry >= 0) x = as_double(scores[0][entry]);
+    } else if (i < matrix[s] + thin[s]) {
+      i -= matrix[s];
+      to = a.out.thin[s] + i;
+      const std::int32_t entry = a.sweep[s].thin_entry[i];
+      if (entry >= 0) x = as_double(scores[0][entry]);
+    } else {
+      i -= matrix[s] + thin[s];
+      const int end = i >= a.K;
+      i -= end * a.K;
+      to = (end ? a.out.end : a.out.start) + i;
+      x = scores[1 + end] ? as_double(scores[1 + end][i]) : 0;
+      by = shift[1 + end];
+      least = Bounds<P>::normal;
+      vanishes = 0;
+    }
+    *to = a.log ? static_cast<P>(x) : weight_of(x - by, least, vanishes);
+  }
+}
+
+template <class P, class In>
+__global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
+  let_kernel_behind_begin();
+  if (blockIdx.y == 0) {
+    if (a.double_scores) {
+      transitions<P, double>(a);
+    } else {
+      transitions<P, float>(a);
+    }
+    return;
+  }
+  const std::int64_t b = blockIdx.y - 1, first = blockIdx.x * std::int64_t{kRows}, t = first + threadIdx.x / 32;
+  std::int32_t rank = static_cast<std::int32_t>(t);
+  bool present = t < a.T;
+  if (a.mask) {
+    rank = present_before(a, b, min(first, a.T));  // there may be more blocks than rows
+    for (std::int64_t i = first; i < t && i < a.T; ++i) rank += a.mask[b * a.batch_stride + i * a.time_stride] != 0;
+    present = present && a.mask[b * a.batch_stride + t * a.time_stride] != 0;
+  }
+  if (present) row_of_emissions<P, In>(a, b, rank, b * a.batch_stride + t * a.time_stride);
+  if (blockIdx.x + 1 == gridDim.x) {  // the last block knows the length
+    const std::int32_t length = a.mask ? present_before(a, b, a.T) : static_cast<std::int32_t>(a.T);
+    if (threadIdx.x == 0) {
+      a.out.length[b] = length;
+      a.out.met[b] = 0;
+      if (a.status) a.status[b].length = length;
+    }
+  }
+}
+
+template <class P, class In>
+void launch(const Args<P>& args, cudaStream_t stream) {
+  const auto blocks =
+      static_cast<unsigned>(std::max<std::int64_t>((args.T + kRows - 1) / kRows, 8));  // for transitions
+  launch_kernel(prepare_kernel<P, In>, dim3(blocks, static_cast<unsigned>(args.B) + 1), kThreads, 0, stream, args,
+                "preparing scores");
+}
+
+}  // namespace
+
+template <class P>
+Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both) {
+  const auto BT = static_cast<std::size_t>(batch.size * batch.length),
+             K = static_cast<std::size_t>(constraint.topology.K);
+  Prepared<P> out{};
+  out.bad = cutter.take<std::int32_t>(1);
+  out.met = cutter.take<std::uint32_t>(static_cast<std::size_t>(batch.size));
+  out.length = cutter.take<std::int32_t>(static_cast<std::size_t>(batch.size));
+  out.row = cutter.take<std::int64_t>(BT);
+  out.gold = cutter.take<std::int32_t>(BT);
+  out.emissions = cutter.take<P>(BT * (K + 1));
+  out.shift = cutter.take<double>(BT);
+  for (int s = 0; s < (both ? 2 : 1); ++s) {
+    const DeviceSweep& sweep = s ? constraint.backward : constraint.forward;
+    out.matrix[s] = cutter.take<P>(static_cast<std::size_t>(sweep.entries) + 8);
+    out.thin[s] = cutter.take<P>(static_cast<std::size_t>(sweep.thin) * static_cast<std::size_t>(sweep.thin_slots));
+  }
+  out.start = cutter.take<P>(K);
+  out.end = cutter.take<P>(K);
+  out.shifts = cutter.take<double>(3);
+  out.floor = cutter.take<P>(1);
+  return out;
+}
+
+template <class P>
+void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
+             bool both, Status* status, const std::int64_t* gold, cudaStream_t stream) {
+  if (status)
+    check(cudaMemsetAsync(status, 0, sizeof(Status) * static_cast<std::size_t>(batch.size), stream),
+          "clearing the status");
+  const Args<P> args{batch.size,
+                     batch.length,
+                     batch.batch_stride,
+                     batch.time_stride,
+                     constraint.topology.K,
+                     batch.emissions,
+                     batch.transitions,
+                     batch.start,
+                     batch.end,
+                     batch.mask,
+                     {constraint.forward, constraint.backward},
+                     both ? 2 : 1,
+                     scale == Scale::log,
+                     batch.type == Type::f64,
+                     prepared,
+                     status,
+                     gold};
+  switch (batch.emissions_type) {
+    case Type::f16:
+      return launch<P, __half>(args, stream);
+    case Type::bf16:
+      return launch<P, __nv_bfloat16>(args, stream);
+    case Type::f32:
+      return launch<P, float>(args, stream);
+    case Type::f64:
+      return launch<P, double>(args, stream);
+  }
+}
+
+template Prepared<float> cut_prepared(Cutter&, const DeviceConstraint::Impl&, const Batch&, bool);
+template Prepared<double> cut_prepared(Cutter&, const DeviceConstraint::Impl&, const Batch&, bool);
+template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<float>&, Scale, bool, Status*,
+                      const std::int64_t*, cudaStream_t);
+template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<double>&, Scale, bool, Status*,
+                      const std::int64_t*, cudaStream_t);
+
+}  // namespace regccrf::cuda

@@ -1,0 +1,438 @@
+// Viterbi on a device. Two blocks a sequence walk towards each other, one from each end, and leave every step's scores
+// in memory; each does half of the steps. Under a large automaton they are two clusters. The block that comes last
+// finds where the two halves of the best path meet, and two of its warps follow it outwards: each finds the next step
+// again from the scores of its own state's slots, so no backpointer is ever written.
+//
+// Small automata go the way of viterbi_resident.cu where the device has clusters; all others that of this file, in
+// float. Scores are then kept relative to the best of the step before; three roundings a step on the path found and on
+// the one that might have been better, each at most half a unit in the last place of the largest number seen. Where
+// that is below the tolerance the path stands; else, and where the other way says so, the sequence is done again in
+// double. A path's score is summed again in double.
+#include <algorithm>
+#include <limits>
+
+#include "inference/cuda/scan.h"
+#include "inference/cuda/team.h"
+#include "inference/cuda/viterbi.h"
+
+namespace regccrf::cuda {
+
+namespace {
+
+constexpr int kMostThreads = 1024;
+
+// P: of the walk. Score: of the prepared scores, which float holds exactly where the caller's are no larger.
+template <class P>
+struct Work {
+  P* kept[2];       // [B, steps, cells] forward and backward, by step
+  double* largest;  // [B, 2, blocks] the largest number seen, in size
+  P* cells;         // scratch where a block has no room
+};
+
+struct Shape {
+  int bytes, threads;
+  std::int32_t rows, steps;  // rows of emissions on chip; steps that a half may have
+  std::int32_t blocks;       // that do a step together
+  bool on_chip, cells_on_chip;
+};
+
+template <class P>
+Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
+  const int p = sizeof(P);
+  const auto cells_of = [&](const DeviceSweep& s) { return 2 * room_for(s.all_cells) * p; };
+  const auto all_of = [&](const DeviceSweep& s) {
+    return cells_of(s) + aligned((s.entries + 8) * std::int64_t{p}) + aligned(std::int64_t{s.thin} * s.thin_slots * p) +
+           s.hot_bytes;
+  };
+  Shape s{};
+  s.rows = rows_kept<P>(c.topology.K, batch.length / 2 + 1);
+  s.steps = static_cast<std::int32_t>(batch.length / 2 + 1);
+  const std::int64_t zeros_too = aligned((s.rows + 1) * (std::int64_t{c.topology.K} + 1) * p),
+                     rows = Alone<P, std::int32_t>::kBytes + zeros_too,
+                     together = aligned(Together<P, std::int32_t>::kBytes) + zeros_too;
+  check_rows(c, rows);
+  const std::int64_t cells = std::max(cells_of(c.forward), cells_of(c.backward)),
+                     all = std::max(all_of(c.forward), all_of(c.backward));
+  s.on_chip = c.forward.narrow && rows + all <= c.shared_bytes;
+  s.blocks = blocks_together<P>(c, 2 * batch.size, c.shared_bytes - together, s.on_chip);
+  if (s.blocks > 1) {
+    s.bytes = static_cast<int>(together + shares_bytes<P>(c, s.blocks));
+    s.threads = 32 * std::max(warps_together(c, s.blocks), 2);  // two follow the path
+    s.cells_on_chip = true;
+    return s;
+  }
+  s.cells_on_chip = s.on_chip || rows + cells <= c.shared_bytes;
+  s.bytes = static_cast<int>(rows + (s.on_chip ? all : s.cells_on_chip ? cells : 0));
+  s.threads = 32 * std::max({c.forward.warps[0], c.backward.warps[0], 2});
+  return s;
+}
+
+template <class P, class Score>
+struct Args {
+  DeviceSweep sweep[2];
+  DeviceTopology topology;
+  DeviceJoin join;
+  Batch batch;
+  Prepared<Score> scores;
+  Work<P> work;
+  Shape shape;
+  Best best;
+  const std::int32_t* only;  // [B] 1: to be done; null: every sequence
+  std::int32_t* redo;        // [B] 1: to be done in double; null: this is double
+};
+
+// --- towards the middle
+
+template <class P, class Team>
+struct Emit {
+  const Team& team;
+  const P* row;
+  P *next, *kept;
+  P shift;
+  P &top, &largest;
+
+  __device__ P weight(std::uint32_t label) const { return value_of(row, label); }
+  template <class Place>
+  __device__ void send(const Place& place, P weight, P best) const {
+    const P relative = best - shift, v = relative + weight;
+    team.put(next, place, v);
+    kept[place.cell] = v;
+    top = max(top, v);
+    if constexpr (sizeof(P) == 4) {
+      if (v != -P{INFINITY}) largest = max(max(largest, abs(v)), max(abs(best), abs(relative)));
+    }
+  }
+};
+
+// Scores are relative in float only: what a step takes off is known to all from the team's peak.
+template <bool kBack, class P, class Score, class View, class Steps>
+__device__ void walk(const Args<P, Score>& a, const View& view, const Steps& steps, P* now, P* next, P* room,
+                     char* meeting) {
+  using Team = typename View::template Team<P, std::int32_t>;
+  constexpr bool kRelative = sizeof(P) == 4;
+  constexpr P none = -P{INFINITY};
+  Team team(meeting, ordered(-INFINITY), thread_number(), view);
+  const std::int64_t b = team.sequence();
+  const std::int32_t T = a.scores.length[b], K = view.K, last = Halves(T).steps[kBack];
+  P* kept = a.work.kept[kBack] + b * a.shape.steps * view.cells;
+  P* zeros = room;  // the step in the middle leaves out its emissions in one of the two directions
+  Rows<P, kBack, Score> rows(room + K + 1, a.shape.rows, a.scores.emissions + b * a.batch.length * (K + 1), K, T);
+  for (std::int32_t c = threadIdx.x; c < view.room(); c += blockDim.x) now[c] = next[c] = none;
+  for (std::int32_t k = threadIdx.x; k <= K; k += blockDim.x) zeros[k] = k < K ? P{0} : none;
+  rows.stage(0);
+  team.begin();
+  const Score* edge = kBack ? a.scores.end : a.scores.start;
+  P top = none, largest = 0;
+  const auto row_of = [&](std::int32_t n) { return kBack && n == last ? zeros : rows[n]; };
+  const auto meet = [&](std::int32_t n) { team.meet(n, kRelative ? ordered(static_cast<float>(top)) : 0); };
+  const Emit<P, Team> first{team, row_of(0), now, kept, P{0}, top, largest};
+  for (std::int32_t o = team.first(); o < view.outs; o += team.stride()) {
+    const auto place = view.place(o);
+    if (place.label == K) continue;
+    first.send(place, first.weight(bytes_of<P>(place.label)),
+               a.sweep[kBack].begins[place.out] ? static_cast<P>(edge[place.label]) : none);
+  }
+  meet(0);
+
+  for (std::int32_t n = 1; n <= last; ++n) {
+    kept += view.cells;
+    if (!rows.staged(n)) rows.stage(n);
+    if (view.extras) {
+      steps.fill_extras(now);
+      __syncthreads();
+    }
+    P shift = 0;
+    if constexpr (kRelative) {
+      const P before = from_ordered(team.peak(team.look(n - 1)));
+      shift = before == none ? P{0} : before;
+    }
+    top = none;
+    steps.finish({}, now, Emit<P, Team>{team, row_of(n), next, kept, shift, top, largest});
+    meet(n);
+    P* swap = now;
+    now = next;
+    next = swap;
+  }
+  if constexpr (kRelative) {
+    const float most = __int_as_float(team.of_block(last + 1, __float_as_int(static_cast<float>(largest))));
+    if (team.thread() == 0) a.work.largest[(2 * b + kBack) * a.shape.blocks + team.rank()] = static_cast<double>(most);
+  }
+}
+
+// --- and outwards again
+
+// The block's largest, and of equals the one with the lowest number.
+struct Candidate {
+  double value;
+  std::int32_t number;
+  __device__ void take(Candidate other) {
+    if (other.value > value || (other.value == value && other.number < number)) *this = other;
+  }
+};
+__device__ Candidate block_best(Candidate mine) {
+  __shared__ Candidate best[kMostThreads / 32];
+  const auto warp_best = [&] {
+    for (int bit = 16; bit > 0; bit /= 2) {
+      mine.take({__shfl_xor_sync(0xffffffffu, mine.value, bit), __shfl_xor_sync(0xffffffffu, mine.number, bit)});
+    }
+  };
+  warp_best();
+  if (threadIdx.x % 32 == 0) best[threadIdx.x / 32] = mine;
+  __syncthreads();
+  mine = best[threadIdx.x % 32 < blockDim.x / 32 ? threadIdx.x % 32 : 0];
+  warp_best();
+  return mine;
+}
+
+// The best of a warp's candidates, and of equals the lowest cell.
+__device__ inline std::int32_t warp_best(float value, std::int32_t cell) {
+  const bool top = __reduce_max_sync(0xffffffffu, ordered(value)) == ordered(value);
+  return __reduce_min_sync(0xffffffffu, top ? cell : 0x7fffffff);
+}
+__device__ inline std::int32_t warp_best(double value, std::int32_t cell) {
+  for (int bit = 16; bit > 0; bit /= 2) {
+    const double v = __shfl_xor_sync(0xffffffffu, value, bit);
+    const std::int32_t c = __shfl_xor_sync(0xffffffffu, cell, bit);
+    if (v > value || (v == value && c < cell)) value = v, cell = c;
+  }
+  return cell;
+}
+
+// The best cell of the step before, `now`, for an out; a number past all cells where there is none. One warp looks at
+// the out's slots.
+template <class P, class Score, class Index>
+__device__ std::int32_t predecessor(const SweepView<Index>& view, std::int32_t groups, const Score* matrix,
+                                    const Score* thin_matrix, const P* now, std::int32_t out) {
+  const std::int32_t lane = threadIdx.x % 32;
+  P best = -P{INFINITY};
+  std::int32_t from = 0x7fffffff;
+  const auto offer = [&](std::int32_t source, Score gain) {
+    if (source == view.cells) return;  // the zero
+    const P v = now[source] + static_cast<P>(gain);
+    if (v > best || (v == best && source < from)) best = v, from = source;
+  };
+  const auto offer_slot = [&](const Pair<Index>& sources, Score gain) {
+    if (sources.x > view.cells) {
+      const std::int32_t extra = sources.x - view.cells - 1;
+      for (std::int32_t j = view.extra_begin[extra]; j < view.extra_begin[extra + 1]; ++j)
+        offer(view.extra_source[j], gain);
+      return;
+    }
+    offer(sources.x, gain);
+    offer(sources.y, gain);
+  };
+  if (out >= view.first_thin) {
+    const std::int32_t i = out - view.first_thin;
+    if (lane < view.thin_slots) offer_slot(view.thin_source[lane * view.thin + i], thin_matrix[lane * view.thin + i]);
+  } else {
+    std::int32_t g = 0;
+    while (g + 1 < groups && out >= view.group[g + 1].first_out) ++g;
+    const SweepGroup group = view.group[g];
+    const std::int32_t state = (out - group.first_out) / group.width, o = out - group.first_out - state * group.width;
+    for (std::int32_t i = lane; i < group.slots; i += 32) {
+      offer_slot(view.source[group.first_source + state * group.slots + i],
+                 matrix[group.first_entry + i * group.width + o]);
+    }
+  }
+  return warp_best(best, from);
+}
+
+// From the middle to one end: a warp follows the path from the cell where it is after the last step of that half.
+template <class P, class Score, class Index>
+__device__ void follow(const Args<P, Score>& a, std::int64_t b, int back, std::int32_t T, std::int32_t cell,
+                       std::int32_t* path) {
+  const DeviceSweep& sweep = a.sweep[back];
+  const SweepView<Index> view(sweep, sweep.hot, 0);
+  const P* kept = a.work.kept[back] + b * a.shape.steps * view.cells;
+  for (std::int32_t n = Halves(T).steps[back]; cell < view.cells; --n) {  // past all cells: scores that are no numbers
+    const std::int32_t out = view.out_of[cell];
+    if (threadIdx.x % 32 == 0) path[back ? T - 1 - n : n] = view.label[out];
+    if (n == 0) return;
+    cell = predecessor(view, sweep.groups, a.scores.matrix[back], a.scores.thin[back],
+                       kept + std::int64_t{n - 1} * view.cells, out);
+  }
+}
+
+template <class P, class Score>
+__device__ Meeting meet(const Args<P, Score>& a, std::int64_t b, std::int32_t T) {
+  const DeviceJoin& join = a.join;
+  const Halves halves(T);
+  const auto kept = [&](int back) {
+    return a.work.kept[back] + (b * a.shape.steps + halves.steps[back]) * std::int64_t{a.sweep[back].cells};
+  };
+  const P *delta = kept(0), *x = kept(1);
+  Candidate best{-INFINITY, 0x7fffffff};
+#pragma unroll 2
+  for (std::int32_t k = threadIdx.x; k < 32 * join.rounds; k += blockDim.x) {
+    const JoinArrival arrival = join.arrival[k];
+    if (arrival.cell == join.backward_cells) continue;  // padding
+    P in = -P{INFINITY};
+    each_cell(join, k, arrival, [&](std::int32_t cell) { in = max(in, delta[cell]); });
+    best.take({static_cast<double>(in) + static_cast<double>(x[arrival.cell]), k});
+  }
+  best = block_best(best);
+  if (!(best.value > -INFINITY)) return {{-1, -1}};
+  const JoinArrival arrival = join.arrival[best.number];
+  std::int32_t from = -1;
+  each_cell(join, best.number, arrival,
+            [&](std::int32_t cell) { from = from < 0 || delta[cell] > delta[from] ? cell : from; });
+  return {{from, arrival.cell}};
+}
+
+// Both halves of a sequence are there: its answer.
+template <class P, class Score, class Index>
+__device__ void answer(const Args<P, Score>& a, std::int64_t b, std::int32_t T) {
+  const Answer answer(a.best, a.batch, b, T, a.topology.K);
+  answer.clear_path(0);
+  if (threadIdx.x < 32) answer.judge(a.scores);
+  if (threadIdx.x == 0 && a.redo) a.redo[b] = 0;
+  __syncthreads();
+  const Meeting meeting = T > 0 ? meet(a, b, T) : Meeting{{-1, -1}};
+  if (meeting.cell[0] < 0) return answer.no_path(a.topology.empty);
+  const int back = static_cast<int>(threadIdx.x) / 32;
+  if (back < 2) follow<P, Score, Index>(a, b, back, T, meeting.cell[back], answer.path);
+  const double score = answer.score<kMostThreads>(a.scores.row);
+  if (threadIdx.x != 0 || !a.redo) return;
+  double largest = 0;
+  for (std::int32_t n = 0; n < 2 * a.shape.blocks; ++n)
+    largest = fmax(largest, a.work.largest[2 * b * a.shape.blocks + n]);
+  const double step = 1.5 * largest * static_cast<double>(std::numeric_limits<float>::epsilon());
+  if (2 * step * (T + 1) > kTolerance * fmax(1.0, fabs(score))) a.redo[b] = 1;
+}
+
+template <Keep kKeep>
+constexpr int kThreads = kKeep == Keep::cluster ? 32 * kSharedWarps : kMostThreads;
+
+template <class P, class Score, class Index, Keep kKeep>
+__global__ void __launch_bounds__(kThreads<kKeep>, 1) walk_kernel(const __grid_constant__ Args<P, Score> a) {
+  wait_for_kernel_before();
+  const std::int32_t blocks = kKeep == Keep::cluster ? a.shape.blocks : 1;
+  const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;
+  if (a.only && !a.only[b]) return;
+  const std::int32_t T = a.scores.length[b];
+  const int back = blockIdx.y;
+  if (T > 0) {
+    const DeviceSweep& sweep = a.sweep[back];
+    char* at = shared_memory();
+    const auto take = [&](std::int64_t bytes) {
+      char* here = at;
+      at += (bytes + 15) / 16 * 16;
+      return here;
+    };
+    char* meeting = take(kKeep == Keep::cluster ? Together<P, std::int32_t>::kBytes : Alone<P, std::int32_t>::kBytes);
+    P* rows = reinterpret_cast<P*>(take((a.shape.rows + 1) * (std::int64_t{sweep.K} + 1) * std::int64_t{sizeof(P)}));
+    const std::int64_t most = room_for(max(a.sweep[0].all_cells, a.sweep[1].all_cells));
+    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(at) : a.work.cells + (b * 2 + back) * 2 * most;
+    with_general_steps<MaxPlus<P>, Index, kKeep>(sweep, blocks, a.scores.matrix[back], a.scores.thin[back], at, cells,
+                                                 [&](const auto& view, const auto& steps, P* there) {
+                                                   P* next = there + room_for(view.room());
+                                                   if (back) {
+                                                     walk<true>(a, view, steps, there, next, rows, meeting);
+                                                   } else {
+                                                     walk<false>(a, view, steps, there, next, rows, meeting);
+                                                   }
+                                                 });
+  }
+  if (comes_last(a.scores.met + b, static_cast<std::uint32_t>(2 * blocks))) answer<P, Score, Index>(a, b, T);
+}
+
+// --- the call
+
+template <class P>
+Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Shape& s) {
+  const auto B = static_cast<std::size_t>(batch.size), steps = static_cast<std::size_t>(s.steps);
+  const auto most = static_cast<std::size_t>(room_for(std::max(c.forward.all_cells, c.backward.all_cells)));
+  Work<P> w{};
+  for (int back = 0; back < 2; ++back)
+    w.kept[back] = cutter.take<P>(B * steps * static_cast<std::size_t>((back ? c.backward : c.forward).cells));
+  w.largest = cutter.take<double>(2 * B * static_cast<std::size_t>(s.blocks));
+  w.cells = cutter.take<P>(s.cells_on_chip ? 0 : B * 4 * most);
+  return w;
+}
+
+template <class P, class Score>
+void run(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, const Prepared<Score>& scores,
+         const Work<P>& work, const std::int32_t* only, std::int32_t* redo, cudaStream_t stream) {
+  const Shape s = shape_of<P>(c, batch);
+  const Args<P, Score> args{{c.forward, c.backward}, c.topology, c.join, batch, scores, work, s, best, only, redo};
+  const auto blocks = static_cast<unsigned>(s.blocks);
+  const auto launch = [&](auto* kernel) {
+    launch_kernel(kernel, dim3(static_cast<unsigned>(batch.size) * blocks, 2), static_cast<unsigned>(s.threads),
+                  s.bytes, stream, args, "viterbi", c.early, blocks);
+  };
+  if (s.blocks > 1 && c.forward.narrow) {
+    launch(walk_kernel<P, Score, std::uint16_t, Keep::cluster>);
+  } else if (s.blocks > 1) {
+    launch(walk_kernel<P, Score, std::int32_t, Keep::cluster>);
+  } else if (s.on_chip) {
+    launch(walk_kernel<P, Score, std::uint16_t, Keep::chip>);
+  } else if (c.forward.narrow) {
+    launch(walk_kernel<P, Score, std::uint16_t, Keep::memory>);
+  } else {
+    launch(walk_kernel<P, Score, std::int32_t, Keep::memory>);
+  }
+}
+
+// What is done again finds its memory where the first attempt had its own.
+struct Plan {
+  bool in_double, resident;
+  Prepared<double> scores_double;
+  Prepared<float> scores;
+  std::int32_t* redo;
+  ResidentWork work_resident;
+  Work<float> work;
+  Work<double> work_double;
+  std::size_t bytes;
+};
+Plan plan_of(Memory memory, const DeviceConstraint::Impl& c, const Batch& batch) {
+  Cutter cutter(memory);
+  Plan plan{};
+  plan.in_double = batch.type == Type::f64 || batch.emissions_type == Type::f64;
+  if (plan.in_double) {
+    plan.scores_double = cut_prepared<double>(cutter, c, batch, true);
+  } else {
+    plan.scores = cut_prepared<float>(cutter, c, batch, true);
+    plan.redo = cutter.take<std::int32_t>(static_cast<std::size_t>(batch.size));
+  }
+  Cutter again = cutter;
+  plan.work_double = cut_work<double>(again, c, batch, shape_of<double>(c, batch));
+  plan.resident = !plan.in_double && resident_fits(c, batch);
+  if (plan.resident) {
+    plan.work_resident = cut_resident(cutter, c, batch);
+  } else if (!plan.in_double) {
+    plan.work = cut_work<float>(cutter, c, batch, shape_of<float>(c, batch));
+  }
+  plan.bytes = std::max(cutter.used(), again.used());
+  return plan;
+}
+
+}  // namespace
+
+std::size_t viterbi_bytes(const DeviceConstraint& constraint, const Batch& batch) {
+  const Pieces pieces = choose_pieces(constraint, batch, viterbi_costs(constraint.impl().topology.nodes));
+  if (pieces.count > 1) return viterbi_bytes(constraint, batch, pieces);
+  return plan_of(Memory{}, constraint.impl(), batch).bytes;
+}
+
+void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best& best, Memory memory, void* stream) {
+  check_batch("viterbi", batch);
+  if (batch.size == 0) return;
+  const Pieces pieces = choose_pieces(constraint, batch, viterbi_costs(constraint.impl().topology.nodes));
+  if (pieces.count > 1) return viterbi(constraint, batch, best, pieces, memory, stream);
+  const DeviceConstraint::Impl& c = constraint.impl();
+  const Plan plan = plan_of(memory, c, batch);
+  const auto s = static_cast<cudaStream_t>(stream);
+  if (plan.in_double) {
+    prepare(c, batch, plan.scores_double, Scale::log, true, nullptr, nullptr, s);
+    return run(c, batch, best, plan.scores_double, plan.work_double, nullptr, nullptr, s);
+  }
+  prepare(c, batch, plan.scores, Scale::log, true, nullptr, nullptr, s);
+  if (plan.resident) {
+    run_resident(c, batch, best, plan.scores, plan.work_resident, plan.redo, s);
+  } else {
+    run(c, batch, best, plan.scores, plan.work, nullptr, plan.redo, s);
+  }
+  run(c, batch, best, plan.scores, plan.work_double, plan.redo, nullptr, s);
+}
+
+}  // namespace regccrf::cuda

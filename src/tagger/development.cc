@@ -1,0 +1,31 @@
+#include "tagger/development.h"
+
+namespace regccrf {
+namespace {
+
+constexpr const char* kUnknown = " ";  // no label is spelled so
+
+}  // namespace
+
+DevelopmentScore::DevelopmentScore(const Dataset& data, const Labels& labels) : data_(data), labels_(labels) {
+  gold_ = names(data.gold);
+  options_.scheme = guess_scheme(gold_);
+  options_.unknown = kUnknown;
+}
+
+double DevelopmentScore::operator()(std::span<const Label> predicted) const {
+  const Evaluation evaluation = evaluate(gold_, names(predicted), options_);
+  const bool spans = evaluation.total.spans.gold > 0;
+  return spans ? evaluation.total.spans.f1() : evaluation.total.accuracy();
+}
+
+std::vector<LabelNames> DevelopmentScore::names(std::span<const Label> labels) const {
+  std::vector<LabelNames> result(static_cast<std::size_t>(data_.sequences()));
+  for (std::int64_t i = 0; i < data_.sequences(); ++i) {
+    for (std::int64_t t = data_.position[i]; t < data_.position[i + 1]; ++t)
+      result[i].push_back(labels[t] == kUnknownLabel ? kUnknown : labels_.name(labels[t]));
+  }
+  return result;
+}
+
+}  // namespace regccrf

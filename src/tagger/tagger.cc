@@ -1,0 +1,221 @@
+// Sentences become emissions as they come; decoding is one call of inference for all of them, and a second one, without
+// the constraint, for those that have no legal sequence where the caller wants that.
+#include "regccrf/tagger.h"
+
+#include <cmath>
+#include <limits>
+
+#include "inference/batch.h"
+#include "tagger/crfsuite_text.h"
+#include "tagger/model_file.h"
+#include "tagger/name_table.h"
+#include "regccrf/error.h"
+
+namespace regccrf {
+namespace {
+
+constexpr std::string_view kNotForced = "_";
+constexpr std::size_t kPending = 256;  // attributes looked up at a time
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+Tagger::Tagger(Model model, Extractor extractor, TagOptions options)
+    : model_(std::move(model)), extractor_(std::move(extractor)), options_(options) {
+  if (options_.k_best < 1) throw Error("[tag] k_best is " + std::to_string(options_.k_best) + "; 1 or more is needed");
+  forget();
+}
+
+void Tagger::forget() {
+  pending_.clear();
+  pending_text_.clear();
+  h_.assign(at(model_.labels().size()), 0);
+  rows_ = 0;
+  first_.clear();
+  length_.clear();
+}
+
+void Tagger::add(Sentence& sentence) {
+  sentence.split();
+  extractor_.extract(sentence, *this);
+  if (options_.forced_column >= 0) {
+    for (std::int64_t t = 0; t < sentence.size(); ++t) {
+      const Label label = forced_label(sentence, t);
+      if (label != kUnknownLabel) force_row(rows_ - sentence.size() + t, label);
+    }
+  }
+  end();
+}
+
+Label Tagger::forced_label(const Sentence& sentence, std::int64_t t) const {
+  if (options_.forced_column >= sentence.fields(t)) {
+    throw Error("[tag] " + sentence.where(t) + ": has " + std::to_string(sentence.fields(t)) +
+                " columns, and forced labels are sought in column " + std::to_string(options_.forced_column + 1));
+  }
+  std::string_view name = sentence.field(t, options_.forced_column);
+  std::string scratch;
+  if (sentence.format == Format::crfsuite) name = unescape(name.substr(0, colon_of(name)), scratch);
+  if (name.empty() || name == kNotForced) return kUnknownLabel;
+  if (const auto label = model_.labels().find(name)) return *label;
+  const auto near = nearest(name, model_.labels().names());
+  throw Error("[tag] " + sentence.where(t) + ": the forced label '" + std::string(name) +
+              "' is not a label of the model" + (near ? ": did you mean " + *near + "?" : ""));
+}
+
+void Tagger::attribute(std::string_view name, float value) {
+  const std::uint32_t hash = hash_name(name);
+  const std::span<const NameSlot> table = model_.view().name_table;
+  __builtin_prefetch(&table[hash & (table.size() - 1)]);
+  pending_.push_back({hash, static_cast<std::uint32_t>(name.size()), pending_text_.size(),
+                      h_.size() - at(model_.labels().size()), value, -1});
+  pending_text_.append(name);
+  if (pending_.size() == kPending) settle();
+}
+
+// Every step asks for the memory that the next one needs, for all attributes, before the next one begins.
+void Tagger::settle() {
+  const ModelView& model = model_.view();
+  const std::size_t mask = model.name_table.size() - 1;
+  for (Pending& p : pending_) {
+    std::size_t place = p.hash & mask;
+    while (model.name_table[place].number >= 0 && model.name_table[place].hash != p.hash) place = (place + 1) & mask;
+    p.number = model.name_table[place].number;
+    if (p.number < 0) continue;
+    __builtin_prefetch(&model.name_begin[at(p.number)]);
+    __builtin_prefetch(&model.begin[at(p.number)]);
+  }
+  for (const Pending& p : pending_) {
+    if (p.number < 0) continue;
+    __builtin_prefetch(model.names.data() + model.name_begin[at(p.number)]);
+    __builtin_prefetch(model.label.data() + model.begin[at(p.number)]);
+    __builtin_prefetch(model.weight.data() + model.begin[at(p.number)]);
+  }
+  for (Pending& p : pending_) {
+    if (p.number < 0) continue;
+    const std::string_view name(pending_text_.data() + p.begin, p.length);
+    if (model.name(p.number) != name) {
+      const auto number = model_.find_attribute(name);
+      if (!number) continue;
+      p.number = *number;
+    }
+    double* const h = h_.data() + p.row;
+    const std::int64_t end = model.begin[at(p.number) + 1];
+    for (std::int64_t f = model.begin[at(p.number)]; f < end; ++f)
+      h[model.label[at(f)]] += p.value * model.weight[at(f)];
+  }
+  pending_.clear();
+  pending_text_.clear();
+}
+
+void Tagger::force_row(std::int64_t row, Label label) {
+  const std::size_t K = at(model_.labels().size());
+  for (std::size_t a = 0; a < K; ++a) {
+    if (a != at(label)) h_[at(row) * K + a] = -std::numeric_limits<double>::infinity();
+  }
+}
+
+void Tagger::force(Label label) {
+  if (label < 0 || label >= model_.labels().size())
+    throw Error("[tag] there is no label " + std::to_string(label) + " to force");
+  force_row(rows_, label);
+}
+
+void Tagger::next() {
+  h_.resize(h_.size() + at(model_.labels().size()));
+  ++rows_;
+}
+
+void Tagger::end() {
+  first_.push_back(length_.empty() ? 0 : first_.back() + length_.back());
+  length_.push_back(rows_ - first_.back());
+}
+
+const std::vector<Tagged>& Tagger::decode() {
+  settle();
+  h_.resize(at(rows_) * at(model_.labels().size()));
+  tagged_.resize(first_.size());
+  std::vector<std::int64_t> which(first_.size());
+  for (std::size_t i = 0; i < which.size(); ++i) which[i] = static_cast<std::int64_t>(i);
+  run(model_.decoding(), which);
+  std::vector<std::int64_t> none;
+  for (std::int64_t i : which) {
+    tagged_[at(i)].free = false;
+    if (tagged_[at(i)].paths.empty()) none.push_back(i);
+  }
+  decoded_length_ = length_;
+  if (!none.empty() && options_.no_sequence == NoSequence::error) {
+    const std::string reason = "[tag] sentence " + std::to_string(none[0] + 1) + ": " + this->reason(none[0]);
+    forget();
+    throw Error(reason);
+  }
+  if (!none.empty() && options_.no_sequence == NoSequence::free) {
+    run(Constraint::unconstrained(model_.labels()), none);
+    for (std::int64_t i : none) tagged_[at(i)].free = true;
+  }
+  forget();
+  return tagged_;
+}
+
+// Fills tagged_[i] for every i of `which`.
+void Tagger::run(const Constraint& constraint, std::span<const std::int64_t> which) {
+  std::vector<std::int64_t> first, length;
+  for (std::int64_t i : which) {
+    first.push_back(first_[at(i)]);
+    length.push_back(length_[at(i)]);
+  }
+  if (which.empty()) return;
+  Scores<double> scores;
+  scores.labels = model_.labels().size();
+  scores.emissions = h_;
+  scores.transitions = model_.transitions();
+  scores.layout.first = first;
+  scores.layout.length = length;
+  Options options;
+  options.workspace = &workspace_;
+  options.threads = options_.threads;
+  options.impossible = Impossible::allow;
+  if (options_.k_best > 1) {
+    std::vector<std::vector<Path>> paths = k_best(constraint, scores, options_.k_best, options);
+    for (std::size_t n = 0; n < which.size(); ++n) tagged_[at(which[n])].paths = std::move(paths[n]);
+  } else {
+    std::vector<Path> paths = viterbi(constraint, scores, options);
+    for (std::size_t n = 0; n < which.size(); ++n) {
+      Tagged& tagged = tagged_[at(which[n])];
+      tagged.paths.clear();
+      if (std::isfinite(paths[n].score)) tagged.paths.push_back(std::move(paths[n]));
+    }
+  }
+  if (options_.scores) {
+    const std::vector<double> all = log_z(constraint, scores, options);
+    for (std::size_t n = 0; n < which.size(); ++n) {
+      for (Path& path : tagged_[at(which[n])].paths) path.score = std::min(path.score - all[n], 0.0);
+    }
+  }
+  if (options_.scores || options_.all_marginals) {
+    marginals_.resize(h_.size());
+    label_marginals<double>(constraint, scores, marginals_, options);
+    for (std::size_t n = 0; n < which.size(); ++n) take_marginals(tagged_[at(which[n])], first[n], length[n]);
+  }
+  if (options_.language_mass) {
+    const std::vector<double> mass = language_mass(model_.decoding(), scores, options);
+    for (std::size_t n = 0; n < which.size(); ++n) tagged_[at(which[n])].language_mass = std::exp(mass[n]);
+  }
+}
+
+void Tagger::take_marginals(Tagged& tagged, std::int64_t first, std::int64_t length) const {
+  const std::size_t K = at(model_.labels().size());
+  const std::span<const double> rows(marginals_.data() + at(first) * K, at(length) * K);
+  tagged.marginals.clear();
+  for (std::size_t t = 0; !tagged.paths.empty() && t < at(length); ++t) {
+    tagged.marginals.push_back(std::min(rows[t * K + at(tagged.paths[0].labels[t])], 1.0));
+  }
+  if (options_.all_marginals) tagged.all_marginals.assign(rows.begin(), rows.end());
+}
+
+std::string Tagger::reason(std::int64_t i) const {
+  return no_sequence_message(decoded_length_[at(i)], model_.decoding(),
+                             "no sequence of the language agrees with the forced labels");
+}
+
+}  // namespace regccrf

@@ -1,0 +1,61 @@
+// What is judged after each iteration (see state.h).
+#include "train/state.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace regccrf {
+
+Constraint decoding_constraint(const Training& training) {
+  const bool constrained = training.constraint && training.constrain != Constrain::none;
+  return constrained ? *training.constraint : Constraint::unconstrained(training.labels);
+}
+
+Course::Course(const Training& training, const TrainOptions& options, const Features& features,
+               const OnProgress& on_progress, const Processes& processes)
+    : training_(training), options_(options), features_(features), on_progress_(on_progress), processes_(processes) {}
+
+bool Course::develop(std::span<const double> w, Progress& progress) {
+  if (!training_.development) return true;
+  const std::vector<Label> predicted =
+      decode(features_, w, *training_.development, decoding_constraint(training_), options_.threads);
+  progress.development = training_.score(predicted);
+  progress.best = !state.best.development || *progress.development > *state.best.development;
+  state.since_best = progress.best ? 0 : state.since_best + 1;
+  if (progress.best) state.best_w.assign(w.begin(), w.end());
+  return options_.patience == 0 || state.since_best < options_.patience;
+}
+
+bool Course::converged() const {
+  const auto period = static_cast<std::size_t>(options_.period);
+  const std::vector<double>& f = state.objectives;
+  if (f.size() <= period) return false;
+  return f[f.size() - 1 - period] - f.back() < options_.tolerance * std::abs(f.back());
+}
+
+bool Course::after(double objective, double gradient_norm, std::span<const double> w) {
+  ++state.iteration;
+  state.objectives.push_back(objective);
+  if (state.objectives.size() > static_cast<std::size_t>(options_.period) + 1) {
+    state.objectives.erase(state.objectives.begin());
+  }
+  Progress progress;
+  progress.iteration = state.iteration;
+  progress.objective = objective;
+  progress.gradient_norm = gradient_norm;
+  progress.best = true;
+  const bool patient = develop(w, progress);
+  progress.seconds = state.seconds + std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  state.last = progress;
+  if (progress.best) state.best = progress;
+  double asked = on_progress_ && !on_progress_(progress) ? 1 : 0;
+  if (processes_.count > 1) processes_.add_up({&asked, 1});  // all stop, or none
+  stopped = asked > 0                                                                   ? "asked to"
+            : !patient                                                                  ? "patience"
+            : converged()                                                               ? "converged"
+            : options_.max_iterations > 0 && state.iteration >= options_.max_iterations ? "max_iterations"
+                                                                                        : "";
+  return stopped.empty();
+}
+
+}  // namespace regccrf

@@ -1,0 +1,169 @@
+"""`regccrf train` as a user meets it: what it says, what it refuses, what it leaves behind.
+
+REGCCRF_PROGRAM names the program, build/regccrf by default.
+"""
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kill_test import corpus, tensors
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
+LANGUAGE = "bio({X Y})"
+
+pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train").write_text(corpus(60, 1))
+    (tmp_path / "dev").write_text(corpus(20, 2))
+    (tmp_path / "bad").write_text("a\tI-X\nb\tO\n\nc\tB-X\nd\tI-Y\n")
+    return tmp_path
+
+
+def run(folder, *arguments, text=None):
+    return subprocess.run([PROGRAM, "train", *map(str, arguments)], cwd=folder, input=text, capture_output=True,
+                          text=True, timeout=120, check=False)
+
+
+def train(folder, *arguments, text=None):
+    done = run(folder, *arguments, "--json", text=text)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refused(folder, *arguments):
+    done = run(folder, *arguments)
+    assert done.returncode == 2 and not done.stdout
+    assert "regccrf: error: " in done.stderr
+    assert not (folder / "m").exists()
+    return done.stderr
+
+
+def test_says_what_came_out(folder):
+    facts = train(folder, "train", "-m", "m", "-e", LANGUAGE, "--dev", "dev", "--patience", "3")
+    assert facts["model"] == "m" and (folder / "m").stat().st_size > 0
+    assert facts["sequences"] == 60 and facts["labels"] == 5 and facts["constrain"] == "train" and facts["outside"] == 0
+    assert facts["objective"] > 0 and 0 < facts["development"] <= 100 and facts["iteration"] <= facts["iterations"]
+
+
+def test_the_constraint_makes_gold_likelier(folder):
+    constrained = train(folder, "train", "-m", "m", "-e", LANGUAGE)
+    decode = train(folder, "train", "-m", "m", "-e", LANGUAGE, "--constrain", "decode")
+    plain = train(folder, "train", "-m", "m")
+    assert constrained["objective"] < decode["objective"]
+    assert decode["objective"] == pytest.approx(plain["objective"])  # the same labels, trained in the same way
+
+
+def test_progress_goes_to_standard_error_in_lines(folder):
+    done = run(folder, "train", "-m", "m", "--max-iterations", "3")
+    assert done.returncode == 0 and not done.stdout and "\r" not in done.stderr
+    assert [line.split()[1] for line in done.stderr.splitlines() if line.startswith("iteration")] == ["1", "2", "3"]
+    assert not run(folder, "train", "-m", "m", "--max-iterations", "3", "--quiet").stderr
+
+
+def test_standard_input_and_several_files(folder):
+    two = train(folder, "train", "dev", "-m", "m")
+    one = train(folder, "-", "-m", "m", text=(folder / "train").read_text() + "\n" + (folder / "dev").read_text())
+    assert two["objective"] == one["objective"] and two["sequences"] == 80
+
+
+def test_gold_outside_the_language(folder):
+    message = refused(folder, "train", "bad", "-m", "m", "-e", LANGUAGE)
+    assert "2 of 62 training sequences are outside" in message
+    assert "bad, line 1: I-X at the start" in message and "bad, line 5: I-Y after B-X" in message
+    for option in ("--outside skip", "--outside repair", "--constrain decode"):
+        assert option in message
+    skipped = train(folder, "train", "bad", "-m", "m", "-e", LANGUAGE, "--outside", "skip")
+    assert skipped["sequences"] == 60 and skipped["skipped"] == 2
+    repaired = train(folder, "train", "bad", "-m", "m", "-e", LANGUAGE, "--outside", "repair")
+    assert repaired["sequences"] == 62 and repaired["repaired_labels"] == 2
+    assert train(folder, "train", "bad", "-m", "m", "-e", LANGUAGE, "--constrain", "decode")["sequences"] == 62
+
+
+def test_a_label_that_the_language_lacks(folder):
+    message = refused(folder, "train", "-m", "m", "-e", "bio({X Z})")
+    assert "B-Y" in message and "did you mean" in message
+
+
+def test_labels_of_the_language_that_the_data_lacks(folder):
+    done = run(folder, "train", "-m", "m", "-e", "bio({X Y Z})", "--max-iterations", "2")
+    assert done.returncode == 0 and "never seen in training" in done.stderr and "B-Z, I-Z" in done.stderr
+
+
+def test_unknown_gold(folder):
+    text = (folder / "train").read_text().replace("\tB-Y", "\t?", 5)
+    facts = train(folder, "-", "-m", "m", "-e", LANGUAGE, "--unknown", "?", text=text)
+    assert facts["unknown_gold"] == 5 and facts["labels"] == 5
+
+
+def test_refusals_say_what_to_do(folder):
+    assert "there is no folder" in refused(folder, "train", "-m", "no/m")
+    assert "--constraint FILE or -e PATTERN" in refused(folder, "train", "-m", "m", "--constrain", "train")
+    assert "no sequence" in refused(folder, "/dev/null", "-m", "m")
+    assert "cannot open" in refused(folder, "missing", "-m", "m")
+    assert "counted from 1" in refused(folder, "missing", "-m", "m", "--label-column", "0")
+    assert "needs a development set" in refused(folder, "train", "-m", "m", "--patience", "3")
+    assert "lbfgs does" in refused(folder, "train", "-m", "m", "--optimizer", "adagrad", "--l1", "1")
+
+
+def test_a_checkpoint_of_other_work(folder):
+    train(folder, "train", "-m", "m", "--checkpoint", "c", "--every", "2", "--max-iterations", "5")
+    (folder / "m").unlink()
+    message = refused(folder, "train", "-m", "m", "--checkpoint", "c", "--every", "2", "--resume", "--l2", "0.25")
+    assert "l2 was 1, is 0.25" in message
+    (folder / "c").write_bytes((folder / "c").read_bytes()[:100])
+    refused(folder, "train", "-m", "m", "--checkpoint", "c", "--every", "2", "--resume")
+
+
+def test_ctrl_c_saves_the_best_so_far(folder):
+    command = [PROGRAM, "train", "train", "-m", "m", "--tolerance", "0", "--optimizer", "adagrad"]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    while not process.stderr.readline().startswith("iteration"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and "(asked to)" in said
+    assert tensors(folder / "m")["features.weight"][2]
+
+
+def test_threads_do_not_matter(folder):
+    for threads in ("1", "3"):
+        train(folder, "train", "-m", f"m{threads}", "--threads", threads)
+    assert tensors(folder / "m1") == tensors(folder / "m3")
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="there is no mpirun")
+@pytest.mark.skipif(not (PROGRAM.parent / "regccrf_mpi.so").is_file(), reason="built without MPI")
+def test_two_processes_are_as_good_as_one(folder):
+    one = train(folder, "train", "-m", "one", "-e", LANGUAGE, "--dev", "dev")
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    command = ["mpirun", "--oversubscribe", "-n", "2", PROGRAM, "train", "train", "-m", "two", "-e", LANGUAGE,
+               "--dev", "dev", "--threads", "1", "--json", "--quiet"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    two = json.loads(done.stdout)  # one process speaks
+    assert two["processes"] == 2 and two["sequences"] == 60
+    assert two["objective"] == pytest.approx(one["objective"], rel=1e-7)
+    assert two["iterations"] == one["iterations"]
+    weights = [tensors(folder / name)["features.weight"][2] for name in ("one", "two")]
+    numbers = [struct.unpack(f"<{len(w) // 8}d", w) for w in weights]
+    assert numbers[1] == pytest.approx(numbers[0], abs=1e-5)
+
+
+def test_under_mpirun_without_its_part(folder):
+    program = folder / "regccrf"
+    shutil.copy(PROGRAM, program)
+    environment = dict(os.environ, OMPI_COMM_WORLD_SIZE="2")
+    done = subprocess.run([program, "train", "train", "-m", "m"], cwd=folder, env=environment, capture_output=True,
+                          text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "MPI part cannot be loaded" in done.stderr

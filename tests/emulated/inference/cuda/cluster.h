@@ -1,0 +1,63 @@
+// Takes the place of src/inference/cuda/cluster.h in the emulated test.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstring>
+
+namespace regccrf::cuda {
+
+inline char* shared_memory() { return emulated::shared_memory(); }
+
+// How often it was full; what is still expected, less what has come; whether an amount has been named.
+struct alignas(8) Mailbox {
+  std::int32_t bytes;
+  std::uint16_t times, named;
+  void look() {
+    if (!named || bytes != 0) return;
+    ++times;
+    named = 0;
+  }
+};
+
+inline void open_mailbox(Mailbox* box) { *box = {0, 0, 0}; }
+
+inline void meet_cluster(emulated::Place place = emulated::Place::current()) { emulated::meet_cluster(place); }
+
+inline void arrive_at_cluster() {}
+inline void wait_for_cluster(emulated::Place place = emulated::Place::current()) { emulated::meet_cluster(place); }
+
+template <class T>
+void send(T* at, std::uint32_t rank, T value, Mailbox* box) {
+  auto* there = static_cast<T*>(emulated::shared_of(at, rank));
+  auto* box_there = static_cast<Mailbox*>(emulated::shared_of(box, rank));
+  emulated::later(rank, [=] {
+    *there = value;
+    box_there->bytes -= static_cast<std::int32_t>(sizeof(T));
+    box_there->look();
+  });
+}
+
+inline void fetch(void* to, const void* from, std::uint32_t bytes, Mailbox* box) {
+  emulated::later(0, [=] {
+    std::memcpy(to, from, bytes);
+    box->bytes -= static_cast<std::int32_t>(bytes);
+    box->look();
+  });
+}
+
+inline void fetch_once(void* to, const void* from, std::uint32_t bytes, Mailbox* box) { fetch(to, from, bytes, box); }
+
+inline void let_copies_overwrite() {}
+
+inline void expect(Mailbox* box, std::uint32_t bytes) {
+  box->bytes += static_cast<std::int32_t>(bytes);
+  box->named = 1;
+  box->look();
+}
+
+inline void wait_for(Mailbox* box, std::uint32_t times, emulated::Place place = emulated::Place::current()) {
+  emulated::wait_until([=] { return ((box->times ^ times) & 1) != 0; }, place);
+}
+
+}  // namespace regccrf::cuda

@@ -1,0 +1,519 @@
+// The trainer: its objective against enumeration, its gradient against differences, and what a user relies on: the same
+// result for any number of threads or processes, and after an interruption.
+#include "regccrf/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "base/safetensors.h"
+#include "regccrf/error.h"
+#include "regccrf/language.h"
+#include "train/features.h"
+#include "train/objective.h"
+
+namespace regccrf {
+namespace {
+
+using Random = std::mt19937_64;
+
+int below(Random& random, int n) { return static_cast<int>(random() % static_cast<std::uint64_t>(n)); }
+double between(Random& random, double low, double high) {
+  return low + (high - low) * static_cast<double>(random() >> 11) * 0x1p-53;
+}
+
+struct Shape {
+  int sequences = 6, longest = 4, K = 3, attributes = 8, items = 3;
+  bool values = false, weights = false, unknown = false;
+};
+
+Labels labels_of(int K) {
+  std::vector<std::string> names;
+  for (int a = 0; a < K; ++a) names.push_back(std::string(1, static_cast<char>('A' + a)));
+  return Labels(names);
+}
+
+Names names_of(int attributes) {
+  Names names;
+  for (int i = 0; i < attributes; ++i) names.add("x" + std::to_string(i));
+  return names;
+}
+
+// Gold follows from the attributes more often than not, so that there is something to learn.
+Dataset random_data(Random& random, const Shape& shape) {
+  Dataset data;
+  for (int i = 0; i < shape.sequences; ++i) {
+    const int T = 1 + below(random, shape.longest);
+    for (int t = 0; t < T; ++t) {
+      const int gold = below(random, shape.K);
+      for (int k = 0, n = below(random, shape.items + 1); k < n; ++k) {
+        const bool telling = below(random, 3) > 0;
+        data.attribute.push_back(telling ? (gold + shape.K * below(random, 2)) % shape.attributes
+                                         : below(random, shape.attributes));
+        if (shape.values) data.value.push_back(static_cast<float>(between(random, -2, 2)));
+      }
+      data.item.push_back(static_cast<std::int64_t>(data.attribute.size()));
+      data.gold.push_back(shape.unknown && below(random, 4) == 0 ? kUnknownLabel : gold);
+    }
+    data.position.push_back(static_cast<std::int64_t>(data.gold.size()));
+    if (shape.weights) data.weight.push_back(between(random, 0, 3));
+  }
+  return data;
+}
+
+// No B after A, and B at most twice.
+Constraint some_constraint(int K) { return compile(Language::parse("!(.* A B .*) & at_most(2, B)", labels_of(K))); }
+
+void make_legal(const Constraint& constraint, Dataset& data) {
+  std::vector<std::int64_t> which;
+  for (const OutsideSequence& outside : find_outside(constraint, data)) which.push_back(outside.sequence);
+  repair(constraint, data, which);
+}
+
+std::vector<double> random_weights(Random& random, std::int64_t size) {
+  std::vector<double> w(static_cast<std::size_t>(size));
+  for (double& x : w) x = between(random, -1, 1);
+  return w;
+}
+
+// Every label sequence of a length, for `body`.
+template <class Body>
+void each_sequence(int K, std::int64_t T, const Body& body) {
+  std::vector<Label> y(static_cast<std::size_t>(T), 0);
+  for (;;) {
+    body(y);
+    std::size_t t = 0;
+    while (t < y.size() && ++y[t] == K) y[t++] = 0;
+    if (t == y.size()) return;
+  }
+}
+
+double score_of(const Features& features, const std::vector<double>& w, const Dataset& data, std::int64_t begin,
+                const std::vector<Label>& y) {
+  double score = 0;
+  for (std::size_t t = 0; t < y.size(); ++t) {
+    const auto at = static_cast<std::size_t>(begin) + t;
+    for (std::int64_t k = data.item[at]; k < data.item[at + 1]; ++k) {
+      const std::int32_t i = data.attribute[k];
+      for (std::int64_t f = features.begin[i]; f < features.begin[i + 1]; ++f) {
+        if (features.label[f] == y[t]) score += w[f] * (data.value.empty() ? 1.0 : static_cast<double>(data.value[k]));
+      }
+    }
+    for (std::size_t b = 0; t > 0 && b < features.bigram.size(); ++b) {
+      if (features.bigram[b] == y[t - 1] * features.K + y[t]) score += w[features.label.size() + b];
+    }
+  }
+  return score;
+}
+
+double enumerated(const Features& features, const std::vector<double>& w, const Dataset& data,
+                  const Constraint& constraint) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < data.sequences(); ++i) {
+    long double all = 0, consistent = 0;
+    each_sequence(features.K, data.length(i), [&](const std::vector<Label>& y) {
+      if (!constraint.accepts(y)) return;
+      const long double p = std::exp(static_cast<long double>(score_of(features, w, data, data.position[i], y)));
+      all += p;
+      bool agrees = true;
+      for (std::size_t t = 0; t < y.size(); ++t) {
+        const Label gold = data.gold[static_cast<std::size_t>(data.position[i]) + t];
+        agrees = agrees && (gold == kUnknownLabel || gold == y[t]);
+      }
+      if (agrees) consistent += p;
+    });
+    sum += (data.weight.empty() ? 1 : data.weight[i]) * static_cast<double>(std::log(all / consistent));
+  }
+  return sum;
+}
+
+class ObjectiveProperty : public testing::TestWithParam<int> {};
+
+TEST_P(ObjectiveProperty, IsTheEnumeratedLossWithItsGradient) {
+  Random random(static_cast<std::uint64_t>(GetParam()));
+  Shape shape;
+  shape.K = 2 + below(random, 3);
+  shape.values = below(random, 2) == 0;
+  shape.weights = below(random, 2) == 0;
+  shape.unknown = below(random, 2) == 0;
+  Dataset data = random_data(random, shape);
+  const bool constrained = below(random, 2) == 0;
+  const Constraint constraint = constrained ? some_constraint(shape.K) : Constraint::unconstrained(labels_of(shape.K));
+  if (constrained) make_legal(constraint, data);
+  TrainOptions options;
+  options.all_features = below(random, 2) == 0;
+  options.all_transitions = below(random, 2) == 0;
+  options.min_count = 1 + below(random, 2);
+  const Features features = make_features(data, shape.attributes, shape.K, options);
+  const std::vector<double> w = random_weights(random, features.size());
+  std::vector<double> gradient(w.size());
+  Objective objective(data, features, constraint, 0, data.sequences(), 1);
+  const double value = objective(w, gradient);
+  EXPECT_NEAR(value, enumerated(features, w, data, constraint), 1e-9 * std::max(1.0, value));
+
+  std::vector<double> ignored(w.size());
+  for (std::size_t f = 0; f < w.size(); ++f) {
+    constexpr double step = 1e-5;
+    std::vector<double> more = w, less = w;
+    more[f] += step;
+    less[f] -= step;
+    const double slope = (objective(more, ignored) - objective(less, ignored)) / (2 * step);
+    EXPECT_NEAR(gradient[f], slope, 1e-6) << "weight " << f;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Random, ObjectiveProperty, testing::Range(0, 60));
+
+TEST(Objective, IsTheSameToTheLastBitForAnyNumberOfThreads) {
+  Random random(5);
+  Shape shape{400, 30, 7, 300, 12};
+  shape.unknown = true;
+  shape.values = true;
+  const Dataset data = random_data(random, shape);
+  const Features features = make_features(data, shape.attributes, shape.K, {});
+  const std::vector<double> w = random_weights(random, features.size());
+  const Constraint constraint = Constraint::unconstrained(labels_of(shape.K));
+  std::vector<double> one(w.size()), several(w.size());
+  Objective alone(data, features, constraint, 0, data.sequences(), 1);
+  const double value = alone(w, one);
+  for (const int threads : {2, 3, 5}) {
+    Objective together(data, features, constraint, 0, data.sequences(), threads);
+    EXPECT_EQ(together(w, several), value) << threads << " threads";
+    EXPECT_EQ(several, one) << threads << " threads";
+  }
+}
+
+TEST(Objective, OfPartsAddsUp) {
+  Random random(6);
+  const Shape shape{50, 10, 4, 40, 5};
+  const Dataset data = random_data(random, shape);
+  const Features features = make_features(data, shape.attributes, shape.K, {});
+  const std::vector<double> w = random_weights(random, features.size());
+  const Constraint constraint = Constraint::unconstrained(labels_of(shape.K));
+  std::vector<double> whole(w.size()), first(w.size()), second(w.size());
+  const double value = Objective(data, features, constraint, 0, 50, 1)(w, whole);
+  const double parts = Objective(data, features, constraint, 0, 20, 1)(w, first) +
+                       Objective(data, features, constraint, 20, 50, 1)(w, second);
+  EXPECT_NEAR(parts, value, 1e-9 * value);
+  for (std::size_t f = 0; f < w.size(); ++f) EXPECT_NEAR(first[f] + second[f], whole[f], 1e-9);
+}
+
+// --- train() --------------------------------------------------------------------------------------------------------
+
+struct Task {
+  explicit Task(std::uint64_t seed, Shape s = {60, 12, 3, 20, 4}) : shape(s), names(names_of(s.attributes)) {
+    Random random(seed);
+    data = random_data(random, shape);
+    training.labels = labels_of(shape.K);
+    training.attributes = &names;
+    training.data = &data;
+  }
+  Shape shape;
+  Names names;
+  Dataset data;
+  Training training;
+};
+
+std::vector<double> weights_of(const Model& model) {
+  std::vector<double> all(model.weight().begin(), model.weight().end());
+  all.insert(all.end(), model.transitions().begin(), model.transitions().end());
+  return all;
+}
+
+std::string temporary(const std::string& name) {
+  const auto path = std::filesystem::path(testing::TempDir()) / ("regccrf_trainer_" + name);
+  std::filesystem::remove(path);
+  return path.string();
+}
+
+TEST(Train, ReachesAPointWithoutSlope) {
+  Task task(1);
+  TrainOptions options;
+  options.tolerance = 0;
+  options.max_iterations = 500;
+  const Trained trained = train(task.training, options);
+  EXPECT_LT(trained.last.gradient_norm, 1e-3);
+  EXPECT_EQ(trained.best.iteration, trained.last.iteration);
+}
+
+TEST(Train, LearnsUnderTheConstraint) {
+  Task task(2);
+  const Constraint constraint = some_constraint(3);
+  make_legal(constraint, task.data);
+  task.training.constraint = constraint;
+  task.training.constrain = Constrain::train;
+  const double constrained = train(task.training).best.objective;
+  task.training.constrain = Constrain::decode;
+  const Trained plain = train(task.training);
+  EXPECT_LT(constrained, plain.best.objective);  // the mass is on fewer sequences
+  EXPECT_TRUE(plain.model.constraint().has_value());
+}
+
+TEST(Train, L1MakesWeightsZero) {
+  Task task(3);
+  TrainOptions options;
+  options.l2 = 0;
+  std::size_t before = std::numeric_limits<std::size_t>::max();
+  for (const double l1 : {0.1, 2.0, 10.0, 1000.0}) {
+    options.l1 = l1;
+    const std::size_t kept = train(task.training, options).model.weight().size();
+    EXPECT_LE(kept, before) << l1;
+    before = kept;
+  }
+  EXPECT_EQ(before, 0u);
+}
+
+TEST(Train, MinCountLeavesRareAttributesOut) {
+  Task task(4);
+  TrainOptions options;
+  options.min_count = 1'000'000;
+  EXPECT_EQ(train(task.training, options).model.attributes(), 0);
+}
+
+TEST(Train, GivesTheSameForAnyNumberOfThreads) {
+  Task task(5, {300, 30, 5, 200, 8});
+  TrainOptions options;
+  options.threads = 1;
+  const std::vector<double> one = weights_of(train(task.training, options).model);
+  options.threads = 3;
+  EXPECT_EQ(weights_of(train(task.training, options).model), one);
+}
+
+TEST(Train, ByTwoProcessesIsTheSameToRounding) {
+  Task task(6, {100, 20, 4, 60, 6});
+  TrainOptions options;
+  options.threads = 1;
+  const Trained alone = train(task.training, options);
+
+  std::barrier<> meet(2);
+  std::vector<double> sum;
+  std::vector<std::optional<Trained>> results(2);
+  const auto run = [&](int rank) {
+    Processes processes{rank, 2, {}};
+    processes.add_up = [&, rank](std::span<double> numbers) {
+      if (rank == 0) sum.assign(numbers.begin(), numbers.end());
+      meet.arrive_and_wait();
+      for (std::size_t i = 0; rank == 1 && i < numbers.size(); ++i) sum[i] += numbers[i];
+      meet.arrive_and_wait();
+      std::copy(sum.begin(), sum.end(), numbers.begin());
+      meet.arrive_and_wait();
+    };
+    results[rank] = train(task.training, options, {}, processes);
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+  EXPECT_EQ(weights_of(results[0]->model), weights_of(results[1]->model));
+  EXPECT_NEAR(results[0]->best.objective, alone.best.objective, 1e-4 * alone.best.objective);
+}
+
+TEST(Train, AdagradComesNearTheOptimum) {
+  Task task(7);
+  const double best = train(task.training).best.objective;
+  TrainOptions options;
+  options.optimizer = Optimizer::adagrad;
+  options.max_iterations = 60;
+  const Trained trained = train(task.training, options);
+  const Features features = make_features(task.data, task.shape.attributes, task.shape.K, options);
+  EXPECT_LT(trained.last.objective, 1.05 * best);
+  EXPECT_GT(trained.last.objective, 0.95 * best);
+  EXPECT_EQ(weights_of(train(task.training, options).model), weights_of(trained.model));
+  options.seed = 2;
+  EXPECT_NE(weights_of(train(task.training, options).model), weights_of(trained.model));
+}
+
+TEST(Train, UnknownGoldIsSummedOver) {
+  Task task(8, {60, 12, 3, 20, 4, false, false, true});
+  const Trained trained = train(task.training);
+  EXPECT_EQ(trained.stopped, "converged");
+  std::fill(task.data.gold.begin(), task.data.gold.end(), kUnknownLabel);
+  EXPECT_NEAR(train(task.training).last.objective, 0, 1e-9);  // everything agrees with everything
+}
+
+TEST(Train, KeepsTheBestOnTheDevelopmentSet) {
+  Task task(9);
+  task.training.development = &task.data;
+  int call = 0;
+  task.training.score = [&](std::span<const Label> predicted) {
+    EXPECT_EQ(predicted.size(), task.data.gold.size());
+    return ++call == 3 ? 5.0 : 1.0;  // the third is best
+  };
+  TrainOptions options;
+  options.patience = 4;
+  const Trained trained = train(task.training, options);
+  EXPECT_EQ(trained.stopped, "patience");
+  EXPECT_EQ(trained.best.iteration, 3);
+  EXPECT_EQ(trained.last.iteration, 7);
+  options = {};
+  options.max_iterations = 3;
+  task.training.development = nullptr;
+  EXPECT_EQ(weights_of(train(task.training, options).model), weights_of(trained.model));
+}
+
+TEST(Train, StopsWhenAsked) {
+  Task task(10);
+  const Trained trained = train(task.training, {}, [](const Progress& p) { return p.iteration < 2; });
+  EXPECT_EQ(trained.stopped, "asked to");
+  EXPECT_EQ(trained.last.iteration, 2);
+}
+
+class Resume : public testing::TestWithParam<std::tuple<Optimizer, double, bool>> {};
+
+TEST_P(Resume, GoesOnToTheSameResult) {
+  const auto [optimizer, l1, development] = GetParam();
+  Task task(11);
+  Dataset other = task.data;
+  if (development) {
+    task.training.development = &other;
+    task.training.score = [&](std::span<const Label> predicted) {
+      double right = 0;
+      for (std::size_t t = 0; t < predicted.size(); ++t) right += predicted[t] == other.gold[t];
+      return right;
+    };
+  }
+  TrainOptions options;
+  options.optimizer = optimizer;
+  options.l1 = l1;
+  options.every = 4;
+  options.max_iterations = 25;
+  options.tolerance = 0;
+  options.checkpoint = temporary("whole");
+  const Trained whole = train(task.training, options);
+  for (const int cut : {1, 4, 5, 11, 24}) {
+    options.checkpoint = temporary("cut");
+    options.resume = true;  // there is nothing yet to resume from
+    train(task.training, options, [&](const Progress& p) { return p.iteration < cut; });
+    const Trained resumed = train(task.training, options);
+    EXPECT_EQ(weights_of(resumed.model), weights_of(whole.model)) << "cut after " << cut;
+    EXPECT_EQ(resumed.last.iteration, whole.last.iteration);
+    EXPECT_EQ(resumed.last.objective, whole.last.objective);
+    EXPECT_EQ(resumed.best.iteration, whole.best.iteration);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Optimizers, Resume,
+                         testing::Values(std::tuple{Optimizer::lbfgs, 0.0, false},
+                                         std::tuple{Optimizer::lbfgs, 0.0, true},
+                                         std::tuple{Optimizer::lbfgs, 0.3, false},
+                                         std::tuple{Optimizer::adagrad, 0.0, false},
+                                         std::tuple{Optimizer::adagrad, 0.0, true}));
+
+std::string error_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Train, ACheckpointOfOtherWorkIsRefused) {
+  Task task(12);
+  TrainOptions options;
+  options.checkpoint = temporary("other");
+  options.every = 2;
+  options.max_iterations = 5;
+  train(task.training, options);
+  options.resume = true;
+  EXPECT_EQ(error_of([&] { train(task.training, options); }), "");
+  options.l2 = 0.5;
+  EXPECT_NE(error_of([&] { train(task.training, options); }).find("l2 was 1, is 0.5"), std::string::npos);
+  options.l2 = 1;
+  task.data.gold[0] = (task.data.gold[0] + 1) % 3;
+  EXPECT_NE(error_of([&] { train(task.training, options); }).find("training data differs"), std::string::npos);
+}
+
+TEST(Train, ADamagedCheckpointIsRefused) {
+  const Task task(12);
+  TrainOptions options;
+  options.checkpoint = temporary("damaged");
+  options.every = 2;
+  options.max_iterations = 5;
+  train(task.training, options);
+  options.resume = true;
+  const std::string good = read_file(options.checkpoint);
+  Random random(1);
+  for (int i = 0; i < 300; ++i) {
+    std::string bad = good;
+    const std::size_t place = random() % good.size();
+    if (good[place] == ' ') continue;  // between header and numbers, where nothing stands
+    bad[place] = static_cast<char>(bad[place] ^ (1 << random() % 8));
+    if (i % 10 == 0) bad.resize(place);
+    write_file(options.checkpoint, bad);
+    EXPECT_NE(error_of([&] { train(task.training, options); }), "") << "byte " << place << " of " << good.size();
+  }
+  write_file(options.checkpoint, good);
+  EXPECT_EQ(error_of([&] { train(task.training, options); }), "");
+}
+
+TEST(Train, SaysWhatIsWrong) {
+  Task task(13);
+  Training none = task.training;
+  none.constrain = Constrain::decode;
+  EXPECT_NE(error_of([&] { train(none); }).find("no constraint"), std::string::npos);
+  Training outside = task.training;
+  outside.constrain = Constrain::train;
+  outside.constraint = compile(Language::parse("C*", labels_of(3)));
+  EXPECT_NE(error_of([&] { train(outside); }).find("outside the language"), std::string::npos);
+  Training other = task.training;
+  other.labels = labels_of(2);
+  EXPECT_NE(error_of([&] { train(other); }).find("is not in 0 … 1"), std::string::npos);
+  task.data.gold.clear();
+  EXPECT_NE(error_of([&] { train(task.training); }).find("no gold"), std::string::npos);
+}
+
+// --- gold outside the language --------------------------------------------------------------------------------------
+
+class OutsideProperty : public testing::TestWithParam<int> {};
+
+TEST_P(OutsideProperty, IsFoundAndRepairedWithTheFewestChanges) {
+  Random random(static_cast<std::uint64_t>(GetParam()));
+  Shape shape{12, 5, 3, 4, 1};
+  shape.unknown = GetParam() % 2 == 1;
+  Dataset data = random_data(random, shape);
+  const Dataset before = data;
+  const Constraint constraint = some_constraint(shape.K);
+  std::vector<std::int64_t> expected, distances;
+  for (std::int64_t i = 0; i < data.sequences(); ++i) {
+    std::int64_t nearest = data.length(i) + 1;
+    each_sequence(shape.K, data.length(i), [&](const std::vector<Label>& y) {
+      if (!constraint.accepts(y)) return;
+      std::int64_t changes = 0;
+      for (std::size_t t = 0; t < y.size(); ++t) {
+        const Label gold = data.gold[static_cast<std::size_t>(data.position[i]) + t];
+        changes += gold != kUnknownLabel && gold != y[t];
+      }
+      nearest = std::min(nearest, changes);
+    });
+    if (nearest == 0) continue;
+    expected.push_back(i);
+    distances.push_back(nearest);
+  }
+  std::vector<std::int64_t> found;
+  for (const OutsideSequence& outside : find_outside(constraint, data)) found.push_back(outside.sequence);
+  EXPECT_EQ(found, expected);
+  EXPECT_EQ(without(data, found).sequences(), data.sequences() - static_cast<std::int64_t>(found.size()));
+  EXPECT_EQ(repair(constraint, data, found), std::accumulate(distances.begin(), distances.end(), std::int64_t{0}));
+  EXPECT_TRUE(find_outside(constraint, data).empty());
+  EXPECT_EQ(std::count(data.gold.begin(), data.gold.end(), kUnknownLabel),
+            std::count(before.gold.begin(), before.gold.end(), kUnknownLabel));
+}
+INSTANTIATE_TEST_SUITE_P(Random, OutsideProperty, testing::Range(0, 40));
+
+TEST(Outside, SaysWhereAndWhatWasPossible) {
+  Dataset data;
+  data.gold = {0, 1, 2};  // A B C
+  data.item = {0, 0, 0, 0};
+  data.position = {0, 3};
+  const std::vector<OutsideSequence> outside = find_outside(some_constraint(3), data);
+  ASSERT_EQ(outside.size(), 1u);
+  EXPECT_EQ(outside[0].position, 1);
+  EXPECT_EQ(outside[0].possible, (std::vector<Label>{0, 2}));
+}
+
+}  // namespace
+}  // namespace regccrf
