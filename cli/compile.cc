@@ -5,11 +5,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "automaton/draw.h"
+#include "base/command.h"
+#include "base/file.h"
 #include "cli/commands.h"
 #include "cli/language_options.h"
-#include "base/command.h"
-#include "automaton/draw.h"
-#include "base/safetensors.h"
 #include "regccrf/bigram_fst.h"
 
 namespace regccrf::cli {

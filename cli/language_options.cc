@@ -2,8 +2,9 @@
 
 #include <filesystem>
 
-#include "cli/constraint_options.h"
+#include "base/file.h"
 #include "base/safetensors.h"
+#include "cli/constraint_options.h"
 
 namespace regccrf::cli {
 

@@ -8,12 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/file.h"
 #include "cli/commands.h"
+#include "regccrf/error.h"
 #include "reproduce/figure.h"
 #include "reproduce/paper.h"
 #include "reproduce/synthetic.h"
-#include "base/safetensors.h"
-#include "regccrf/error.h"
 
 namespace regccrf::cli {
 namespace {

@@ -5,13 +5,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/constraint_options.h"
 #include "cli/interrupt.h"
 #include "cli/processes.h"
 #include "cli/progress_line.h"
-#include "base/lines.h"
-#include "base/safetensors.h"
 #include "regccrf/error.h"
 #include "regccrf/extract.h"
 #include "regccrf/trainer.h"

@@ -1,5 +1,5 @@
-// Constraint: a language compiled for inference. Immutable, unambiguous, trimmed, laid out for the kernels; cheap to
-// copy and safe to share between threads. It loads from a file without the automata engine.
+// Constraint: a language compiled for inference (language.h: compile). Immutable, unambiguous, trimmed, laid out for
+// the kernels; cheap to copy and safe to share between threads. It loads from a file without the automata engine.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,6 @@
 
 namespace regccrf {
 
-class Language;
-struct Limits;
 struct Topology;  // src/constraint/topology.h: the view that kernels take
 
 class Constraint {
@@ -48,9 +46,5 @@ class Constraint {
   explicit Constraint(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl_;
 };
-
-// The cheapest unambiguous automaton that the known constructions find within `limits`. Error for an empty language.
-Constraint compile(const Language& language, const Limits& limits);
-Constraint compile(const Language& language);
 
 }  // namespace regccrf

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "regccrf/automaton.h"
+#include "regccrf/constraint.h"
 #include "regccrf/error.h"
 #include "regccrf/labels.h"
 
@@ -105,5 +106,8 @@ LabelledAutomaton read_fst(const std::string& path, const std::string& symbols =
 LabelledAutomaton read_att(const std::string& path, const std::string& symbols = "", const Limits& limits = {});
 void write_fst(const Automaton& automaton, const Labels& labels, const std::string& path);
 void write_att(const Automaton& automaton, const Labels& labels, const std::string& path);
+
+// The cheapest unambiguous automaton that the known constructions find within `limits`. Error for an empty language.
+Constraint compile(const Language& language, const Limits& limits = {});
 
 }  // namespace regccrf

@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "base/safetensors.h"
+#include "base/file.h"
 #include "regccrf/error.h"
 
 extern char** environ;

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/utf8.h"
 #include "regccrf/error.h"
 
 namespace regccrf {

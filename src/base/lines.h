@@ -8,12 +8,6 @@
 
 namespace regccrf {
 
-constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of UTF-8, which some editors put before a text
-
-inline std::string_view without_mark(std::string_view text) {
-  return text.starts_with(kByteOrderMark) ? text.substr(kByteOrderMark.size()) : text;
-}
-
 struct Line {
   std::string_view text;  // without its end; holds until the next call of any function
   std::string_view end;   // "\n", "\r\n", or "" where the file ends without one

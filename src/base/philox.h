@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "inference/numerics/wide.h"  // REGCCRF_BOTH
+#include "base/host_device.h"
 
 namespace regccrf {
 

@@ -1,10 +1,8 @@
-// The safetensors layout: eight bytes of header length, a JSON header, raw little-endian tensors. Files are written
-// beside their place and renamed into it, so a reader sees the old file or the new one, never a part.
+// The safetensors layout: eight bytes of header length, a JSON header, raw little-endian tensors.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,23 +47,5 @@ SafetensorsView view_safetensors(std::string_view bytes, const std::string& path
 
 // Whether a file's first bytes can be those of a safetensors file: a plausible header length, then '{'.
 bool looks_like_safetensors(std::string_view bytes);
-
-std::string read_file(const std::string& path);
-void write_file(const std::string& path, std::string_view bytes);                    // whole or not at all
-void write_file(const std::string& path, std::span<const std::string_view> pieces);  // one after another
-
-// A file's bytes, mapped into memory; what is not looked at is not read.
-class MappedFile {
- public:
-  explicit MappedFile(const std::string& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  std::string_view bytes() const { return bytes_; }
-
- private:
-  std::string read_;  // where it cannot be mapped: a pipe
-  std::string_view bytes_;
-};
 
 }  // namespace regccrf

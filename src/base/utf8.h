@@ -1,12 +1,18 @@
-// Characters of UTF-8 text, as far as word features need them: where they begin, upper and lower case, digits. Case is
-// known for the alphabets of Europe (Latin, Greek, Cyrillic, Armenian); other characters have none. Bytes that are not
-// UTF-8 count as characters of their own.
+// UTF-8 text, as far as readers and word features need it: where characters begin, upper and lower case, digits. Case
+// is known for the alphabets of Europe (Latin, Greek, Cyrillic, Armenian); other characters have none. Bytes that are
+// not UTF-8 count as characters of their own.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 namespace regccrf {
+
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // of UTF-8, which some editors put before a text
+
+inline std::string_view without_mark(std::string_view text) {
+  return text.starts_with(kByteOrderMark) ? text.substr(kByteOrderMark.size()) : text;
+}
 
 struct Character {
   char32_t code;       // a byte that is not UTF-8: 0xDC00 + the byte, which no character is

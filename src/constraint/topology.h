@@ -8,29 +8,23 @@
 // mix:  node (r, b) gathers the arrivals (r, a) of its own state, each times g[a, b].
 // Nodes are sorted by (state, label) and so are arrivals, so a state's nodes and arrivals are runs.
 //
-// States with the same in-labels and the same out-labels form a block: its mix is one dense product
-// [states, in] × [in, out] with the same little matrix g[in, out]. States are numbered so that a block is a run of
-// states, and hence its nodes and its arrivals are dense row-major matrices.
+// States are numbered so that those with the same in-labels and the same out-labels are neighbours, those with most
+// products first.
 #pragma once
 
 #include <cstdint>
+#include <vector>
+
+#include "base/deferred.h"
+#include "regccrf/automaton.h"
 
 namespace regccrf {
-
-struct Block {
-  std::int32_t first_state, states;  // states first_state … first_state + states - 1
-  std::int32_t in, out;              // how many in-labels and out-labels each of them has
-  std::int32_t first_in, first_out;  // offsets into block_in_labels / block_out_labels
-};
-
-struct Plan;  // inference/plan.h: the same, laid out for vector units
 
 struct Topology {
   std::int32_t K, Q, A;   // labels, states, arcs
   std::int32_t nodes;     // N
   std::int32_t arrivals;  // M
-  std::int32_t blocks;
-  std::int32_t start;  // start state
+  std::int32_t start;     // start state
   std::int64_t products;
 
   const std::uint8_t* accepting;      // [Q]
@@ -47,14 +41,33 @@ struct Topology {
   const std::int32_t* from_begin;    // [N+1] arcs by node …
   const std::int32_t* from_arrival;  // [A] … and the arrival each goes to
 
-  const Block* block;                    // [blocks] in order of first_state
-  const std::int32_t* block_in_labels;   // label ids of each block's rows …
-  const std::int32_t* block_out_labels;  // … and columns
-
-  const Plan* plan;
+  const Deferred* plan;  // what the CPU makes of it: inference/cpu/plan.h
 };
 
 // Every sequence is legal: an ordinary CRF.
 inline bool accepts_everything(const Topology& t) { return t.Q == 1 && t.accepting[0] && t.nodes == t.K; }
+
+// The memory behind a topology. Not to be moved while views of it are about.
+class TopologyMemory {
+ public:
+  // `automaton`: trimmed, its states numbered by number_states(); it is kept by reference.
+  TopologyMemory(const Automaton& automaton, int labels);
+  Topology view() const;
+
+ private:
+  void add_places(const std::vector<std::vector<Label>>& labels, std::vector<std::int32_t>& begin,
+                  std::vector<std::int32_t>& label, std::vector<std::int32_t>& state) const;
+  void add_arcs();
+
+  const Automaton& automaton_;
+  int labels_;
+  std::vector<std::int32_t> node_begin_, node_label_, node_state_, arrival_begin_, arrival_label_, arrival_state_;
+  std::vector<std::int32_t> into_begin_, into_node_, from_begin_, from_arrival_;
+  std::vector<std::uint8_t> node_accepts_;
+  Deferred plan_;
+};
+
+// Renumbers states so that those with equal label sets are neighbours, those with most products first.
+void number_states(Automaton& automaton);
 
 }  // namespace regccrf

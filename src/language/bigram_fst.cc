@@ -5,8 +5,8 @@
 
 #include <functional>
 
+#include "base/file.h"
 #include "constraint/topology.h"
-#include "base/safetensors.h"
 #include "language/fst_file.h"
 #include "regccrf/error.h"
 

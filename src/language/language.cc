@@ -9,9 +9,10 @@
 #include <utility>
 
 #include "automaton/att_file.h"
+#include "automaton/automaton.h"
+#include "base/file.h"
 #include "base/safetensors.h"
 #include "language/algebra.h"
-#include "automaton/automaton.h"
 #include "language/build.h"
 #include "language/count.h"
 #include "language/expand.h"

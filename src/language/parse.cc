@@ -15,8 +15,8 @@
 #include <filesystem>
 #include <set>
 
-#include "base/lines.h"
-#include "base/safetensors.h"
+#include "base/file.h"
+#include "base/utf8.h"
 #include "language/syntax.h"
 #include "regccrf/error.h"
 

@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "automaton/automaton.h"
+#include "base/file.h"
+#include "regccrf/error.h"
 #include "tagger/model_file.h"
 #include "tagger/name_table.h"
-#include "automaton/automaton.h"
-#include "regccrf/error.h"
 
 namespace regccrf {
 

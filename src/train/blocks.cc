@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "inference/workspace.h"
+#include "base/threads.h"
 #include "regccrf/error.h"
 
 namespace regccrf {
@@ -128,7 +128,7 @@ std::vector<Block> make_blocks(const Dataset& data, const Features& features, st
   if (cuts.back() < last) cuts.push_back(last);
   std::vector<Block> blocks(cuts.size() - 1);
   std::atomic<std::size_t> next{0};
-  Pool().run(threads, [&](int) {
+  ThreadPool().run(threads, [&](int) {
     for (std::size_t b; (b = next++) < blocks.size();) blocks[b] = make_block(data, features, cuts[b], cuts[b + 1]);
   });
   return blocks;

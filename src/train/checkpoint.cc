@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "base/safetensors.h"
 #include "regccrf/error.h"
 #include "train/state.h"

@@ -6,7 +6,8 @@
 #include <exception>
 #include <mutex>
 
-#include "inference/workspace.h"
+#include "base/threads.h"
+#include "regccrf/inference.h"
 #include "train/blocks.h"
 
 namespace regccrf {
@@ -19,7 +20,7 @@ struct Objective::Impl {
   int threads;
   std::vector<Block> blocks;
   std::vector<std::int64_t> shares;  // weights shares[s] … shares[s + 1] - 1 are one share of the second phase
-  Pool pool;
+  ThreadPool pool;
   std::vector<Workspace> workspaces;           // [threads]
   std::vector<std::vector<double>> emissions;  // [threads][rows, K]
   std::vector<std::vector<double>> dh;         // [blocks of a round][rows, K]

@@ -8,8 +8,9 @@
 #include <fstream>
 #include <limits>
 
-#include "constraint/constraint_file.h"
+#include "base/file.h"
 #include "base/safetensors.h"
+#include "constraint/constraint_file.h"
 #include "language/fst_file.h"
 #include "regccrf/constraint.h"
 #include "regccrf/language.h"

@@ -12,6 +12,7 @@
 #include <limits>
 #include <random>
 
+#include "base/file.h"
 #include "base/safetensors.h"
 #include "regccrf/error.h"
 #include "regccrf/language.h"

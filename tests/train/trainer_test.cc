@@ -12,7 +12,7 @@
 #include <random>
 #include <thread>
 
-#include "base/safetensors.h"
+#include "base/file.h"
 #include "regccrf/error.h"
 #include "regccrf/language.h"
 #include "train/features.h"

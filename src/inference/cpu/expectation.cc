@@ -1,9 +1,10 @@
 // Which pass a sequence gets (see expectation.h).
+#include "inference/cpu/expectation.h"
+
 #include <algorithm>
 #include <limits>
 #include <type_traits>
 
-#include "inference/cpu/expectation.h"
 #include "inference/cpu/forward_backward.h"
 #include "inference/cpu/one_state.h"
 #include "inference/cpu/wide_pass.h"
@@ -12,7 +13,7 @@ namespace regccrf {
 
 template <class Real>
 struct Expectations<Real>::Prepared {
-  const Plan* plan;
+  const Topology* topology;
   std::unique_ptr<Gains<float>> in_float;
   std::unique_ptr<Gains<double>> in_double;
   std::unique_ptr<OneState> one_state;
@@ -35,11 +36,11 @@ const WideModel& Expectations<Real>::wide_model() {
 
 template <class Real>
 typename Expectations<Real>::Prepared& Expectations<Real>::prepared(const Constraint& constraint) {
-  const Plan* plan = constraint.topology().plan;
-  auto at = std::find_if(prepared_.begin(), prepared_.end(), [&](const auto& p) { return p->plan == plan; });
+  const Topology* topology = &constraint.topology();
+  auto at = std::find_if(prepared_.begin(), prepared_.end(), [&](const auto& p) { return p->topology == topology; });
   if (at != prepared_.end()) return **at;
   prepared_.push_back(std::make_unique<Prepared>());
-  prepared_.back()->plan = plan;
+  prepared_.back()->topology = topology;
   return *prepared_.back();
 }
 

@@ -6,10 +6,10 @@
 #include <limits>
 #include <utility>
 
-#include "inference/numerics/arithmetic.h"
-#include "inference/numerics/bounds.h"
 #include "inference/cpu/checkpoint.h"
 #include "inference/cpu/kernels.h"
+#include "inference/numerics/arithmetic.h"
+#include "inference/numerics/bounds.h"
 #include "inference/numerics/wide.h"
 
 namespace regccrf {
@@ -26,7 +26,7 @@ class FastPass {
   FastPass(const Gains<P>& gains, const Sequence<Real>& sequence, Arena& arena, const Counts<Real>& counts,
            bool both_ways)
       : gains_(gains),
-        plan_(*gains.topology.plan),
+        plan_(plan_of(gains.topology)),
         sequence_(sequence),
         counts_(counts),
         K_(sequence.K),
@@ -262,7 +262,7 @@ template <class P>
 template <class Real>
 Gains<P>::Gains(const Topology& t, const Scores<Real>& scores)
     : topology(t), g_peak(0), start_peak(0), end_peak(0), lowest(0), floor(0) {
-  const Plan& plan = *t.plan;
+  const Plan& plan = plan_of(t);
   const auto K = static_cast<std::size_t>(t.K);
   // exp of some scores relative to their largest, and that; ones where there are none.
   const auto weigh = [&](std::span<const Real> from, std::size_t size, double& peak) {

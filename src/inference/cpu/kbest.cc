@@ -6,8 +6,8 @@
 #include <limits>
 #include <unordered_map>
 
-#include "inference/path.h"
 #include "inference/cpu/viterbi.h"
+#include "inference/path.h"
 
 namespace regccrf {
 
@@ -35,8 +35,8 @@ class Enumeration {
  public:
   Enumeration(const Constraint& constraint, BestPaths<Real>& best, const Sequence<Real>& sequence, Arena& arena)
       : topology_(constraint.topology()),
-        cell_(topology_.plan->node_cell.data()),
-        cells_(topology_.plan->cells),
+        cell_(plan_of(topology_).node_cell.data()),
+        cells_(plan_of(topology_).cells),
         model_(best.model()),
         sequence_(sequence),
         delta_(arena.take<double>(static_cast<std::size_t>(sequence.T) * cells_)) {

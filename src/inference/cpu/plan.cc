@@ -1,127 +1,37 @@
-// Lays a topology out for vector units (see plan.h): which states share a group, in which order, and the runs of the
-// moves.
+// Lays a topology out for vector units (see plan.h): in which order the groups and their states lie, and the runs of
+// the moves.
 #include "inference/cpu/plan.h"
 
 #include <algorithm>
 #include <numeric>
 
+#include "constraint/groups.h"
+
 namespace regccrf {
 
 namespace {
 
-using Bits = std::vector<std::uint64_t>;  // a set of labels
-
-struct Draft {
-  std::vector<std::int32_t> states;
-  Bits in, out;
-};
-
-Bits set_of(const std::int32_t* labels, std::int32_t count, std::int32_t K) {
-  Bits bits(static_cast<std::size_t>(K) / 64 + 1, 0);
-  for (std::int32_t i = 0; i < count; ++i) bits[labels[i] / 64] |= std::uint64_t{1} << (labels[i] % 64);
-  return bits;
+bool is_thin(const StateGroup& group) {
+  const std::size_t in = group.in_labels.size();
+  return in >= 1 && in <= 2 && group.out_labels.size() == 1 && group.states.size() >= 6;
 }
 
-std::int64_t size_of(const Bits& bits) {
-  std::int64_t size = 0;
-  for (std::uint64_t word : bits) size += __builtin_popcountll(word);
-  return size;
+std::int64_t products_of(const StateGroup& group) {
+  return static_cast<std::int64_t>(group.states.size() * group.in_labels.size() * group.out_labels.size());
 }
 
-std::int64_t size_of_union(const Bits& x, const Bits& y) {
-  std::int64_t size = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) size += __builtin_popcountll(x[i] | y[i]);
-  return size;
-}
-
-// Products of a group, with what its matrix and loops cost counted as so many further states.
-std::int64_t cost(std::int64_t states, std::int64_t in, std::int64_t out) {
-  constexpr std::int64_t overhead = 3;
-  return (states + overhead) * in * out;
-}
-
-void merge(Draft& into, const Draft& other) {
-  into.states.insert(into.states.end(), other.states.begin(), other.states.end());
-  for (std::size_t i = 0; i < into.in.size(); ++i) into.in[i] |= other.in[i];
-  for (std::size_t i = 0; i < into.out.size(); ++i) into.out[i] |= other.out[i];
-}
-
-// Greedily joins the two groups whose union saves most, until none does.
-void join_alike(std::vector<Draft>& drafts) {
-  constexpr std::size_t most = 1500;  // past this the search would cost more than it saves
-  if (drafts.size() > most) return;
-  const auto saving = [&](std::size_t i, std::size_t j) {
-    const Draft &x = drafts[i], &y = drafts[j];
-    const auto nx = static_cast<std::int64_t>(x.states.size()), ny = static_cast<std::int64_t>(y.states.size());
-    return cost(nx, size_of(x.in), size_of(x.out)) + cost(ny, size_of(y.in), size_of(y.out)) -
-           cost(nx + ny, size_of_union(x.in, y.in), size_of_union(x.out, y.out));
-  };
-  struct Best {
-    std::int64_t saving = 0;
-    std::size_t with = 0;
-  };
-  std::vector<Best> best(drafts.size());
-  std::vector<std::uint8_t> gone(drafts.size(), 0);
-  const auto search = [&](std::size_t i) {
-    best[i] = {};
-    for (std::size_t j = 0; j < drafts.size(); ++j) {
-      if (j == i || gone[j]) continue;
-      const std::int64_t s = saving(i, j);
-      if (s > best[i].saving) best[i] = {s, j};
-    }
-  };
-  for (std::size_t i = 0; i < drafts.size(); ++i) search(i);
-  for (;;) {
-    std::size_t i = 0;
-    for (std::size_t k = 0; k < drafts.size(); ++k) {
-      if (!gone[k] && (gone[i] || best[k].saving > best[i].saving)) i = k;
-    }
-    if (gone[i] || best[i].saving <= 0) break;
-    const std::size_t j = best[i].with;
-    merge(drafts[i], drafts[j]);
-    gone[j] = 1;
-    search(i);
-    for (std::size_t k = 0; k < drafts.size(); ++k) {
-      if (gone[k] || k == i) continue;
-      if (best[k].with == i || best[k].with == j) {
-        search(k);
-      } else if (const std::int64_t s = saving(k, i); s > best[k].saving) {
-        best[k] = {s, i};
-      }
-    }
-  }
-  std::vector<Draft> left;
-  for (std::size_t k = 0; k < drafts.size(); ++k) {
-    if (!gone[k]) left.push_back(std::move(drafts[k]));
-  }
-  drafts = std::move(left);
-}
-
-bool is_thin(const Draft& draft) {
-  const std::int64_t in = size_of(draft.in);
-  return in >= 1 && in <= 2 && size_of(draft.out) == 1 && draft.states.size() >= 6;
-}
-
-std::vector<Draft> draft_groups(const Topology& t) {
-  std::vector<Draft> drafts;
-  for (std::int32_t i = 0; i < t.blocks; ++i) {
-    const Block& block = t.block[i];
-    Draft draft{{},
-                set_of(t.block_in_labels + block.first_in, block.in, t.K),
-                set_of(t.block_out_labels + block.first_out, block.out, t.K)};
-    for (std::int32_t s = 0; s < block.states; ++s) draft.states.push_back(block.first_state + s);
-    drafts.push_back(std::move(draft));
-  }
-  join_alike(drafts);
-  std::stable_sort(drafts.begin(), drafts.end(), [](const Draft& x, const Draft& y) {
+// Those that are not thin first, then by their products.
+std::vector<StateGroup> ordered_groups(const Topology& t) {
+  std::vector<StateGroup> groups = group_states(t);
+  std::stable_sort(groups.begin(), groups.end(), [](const StateGroup& x, const StateGroup& y) {
     if (is_thin(x) != is_thin(y)) return is_thin(y);
-    return x.states.size() * size_of(x.in) * size_of(x.out) > y.states.size() * size_of(y.in) * size_of(y.out);
+    return products_of(x) > products_of(y);
   });
-  return drafts;
+  return groups;
 }
 
 // Orders the states of each group after the places of their successors, and else predecessors, in groups before it.
-void order_states(const Topology& t, std::vector<Draft>& drafts) {
+void order_states(const Topology& t, std::vector<StateGroup>& groups) {
   const std::int32_t unplaced = t.Q;
   std::vector<std::int32_t> place(static_cast<std::size_t>(t.Q), unplaced);
   std::int32_t next = 0;
@@ -137,12 +47,12 @@ void order_states(const Topology& t, std::vector<Draft>& drafts) {
     }
     return first;
   };
-  for (Draft& draft : drafts) {
+  for (StateGroup& group : groups) {
     std::vector<std::pair<std::int32_t, std::int32_t>> keyed;
-    for (std::int32_t q : draft.states) keyed.emplace_back(key(q), q);
+    for (std::int32_t q : group.states) keyed.emplace_back(key(q), q);
     std::sort(keyed.begin(), keyed.end());
     for (std::size_t s = 0; s < keyed.size(); ++s) {
-      draft.states[s] = keyed[s].second;
+      group.states[s] = keyed[s].second;
       place[keyed[s].second] = next++;
     }
   }
@@ -152,29 +62,25 @@ std::int32_t padded(std::int64_t n, std::int64_t unit) {
   return static_cast<std::int32_t>((n + unit - 1) / unit * unit);
 }
 
-void list_labels(const Bits& bits, std::int32_t slots, std::int32_t K, std::vector<std::int32_t>& labels) {
-  std::int32_t count = 0;
-  for (std::int32_t a = 0; a < K; ++a) {
-    if (!(bits[a / 64] >> (a % 64) & 1)) continue;
-    labels.push_back(a);
-    ++count;
-  }
-  for (; count < slots; ++count) labels.push_back(K);
+void add_slots(const std::vector<Label>& labels, std::int32_t slots, std::int32_t K, std::vector<std::int32_t>& all) {
+  all.insert(all.end(), labels.begin(), labels.end());
+  all.resize(all.size() + static_cast<std::size_t>(slots) - labels.size(), K);
 }
 
-Group lay_out(const Draft& draft, Plan& plan) {
-  const std::int64_t in = size_of(draft.in), out = size_of(draft.out),
-                     states = static_cast<std::int64_t>(draft.states.size());
+Group lay_out(const StateGroup& alike, Plan& plan) {
+  const auto in = static_cast<std::int64_t>(alike.in_labels.size()),
+             out = static_cast<std::int64_t>(alike.out_labels.size()),
+             states = static_cast<std::int64_t>(alike.states.size());
   Group group{};
   group.states = static_cast<std::int32_t>(states);
   group.lanes = padded(states, kLaneUnit);
-  group.columns = is_thin(draft) || 2 * group.lanes * in * out <= 3 * states * in * padded(out, kLaneUnit);
+  group.columns = is_thin(alike) || 2 * group.lanes * in * out <= 3 * states * in * padded(out, kLaneUnit);
   group.in = group.columns ? static_cast<std::int32_t>(in) : padded(in, kLaneUnit);
   group.out = group.columns ? static_cast<std::int32_t>(out) : padded(out, kLaneUnit);
   group.first_in = static_cast<std::int32_t>(plan.in_labels.size());
   group.first_out = static_cast<std::int32_t>(plan.out_labels.size());
-  list_labels(draft.in, group.in, plan.K, plan.in_labels);
-  list_labels(draft.out, group.out, plan.K, plan.out_labels);
+  add_slots(alike.in_labels, group.in, plan.K, plan.in_labels);
+  add_slots(alike.out_labels, group.out, plan.K, plan.out_labels);
   group.units = group.columns ? (group.lanes + kUnit - 1) / kUnit : 1;
   group.node = plan.nodes;
   group.arrival = plan.arrivals;
@@ -330,43 +236,47 @@ static void list_thin(const Group& group, Plan& plan) {
   }
 }
 
-std::shared_ptr<const Plan> make_plan(const Topology& t) {
-  auto plan = std::make_shared<Plan>();
-  plan->K = t.K;
-  plan->nodes = plan->arrivals = 0;
-  plan->matrix = plan->bigrams = 0;
-  plan->node_cell.resize(static_cast<std::size_t>(t.nodes));
-  plan->arrival_cell.resize(static_cast<std::size_t>(t.arrivals));
-  std::vector<Draft> drafts = draft_groups(t);
-  order_states(t, drafts);
-  for (const Draft& draft : drafts) {
-    const Group group = lay_out(draft, *plan);  // its sources are found below, when all cells are known
-    for (std::size_t s = 0; s < draft.states.size(); ++s) {
+static Plan make_plan(const Topology& t) {
+  Plan plan;
+  plan.K = t.K;
+  plan.nodes = plan.arrivals = 0;
+  plan.matrix = plan.bigrams = 0;
+  plan.node_cell.resize(static_cast<std::size_t>(t.nodes));
+  plan.arrival_cell.resize(static_cast<std::size_t>(t.arrivals));
+  std::vector<StateGroup> groups = ordered_groups(t);
+  order_states(t, groups);
+  for (const StateGroup& alike : groups) {
+    const Group group = lay_out(alike, plan);  // its sources are found below, when all cells are known
+    for (std::size_t s = 0; s < alike.states.size(); ++s) {
       const auto state = static_cast<std::int32_t>(s);
-      place(group, group.node, group.out, plan->out_labels.data() + group.first_out, state, t.node_begin, t.node_label,
-            draft.states[s], plan->node_cell);
-      place(group, group.arrival, group.in, plan->in_labels.data() + group.first_in, state, t.arrival_begin,
-            t.arrival_label, draft.states[s], plan->arrival_cell);
+      place(group, group.node, group.out, plan.out_labels.data() + group.first_out, state, t.node_begin, t.node_label,
+            alike.states[s], plan.node_cell);
+      place(group, group.arrival, group.in, plan.in_labels.data() + group.first_in, state, t.arrival_begin,
+            t.arrival_label, alike.states[s], plan.arrival_cell);
     }
-    plan->groups.push_back(group);
+    plan.groups.push_back(group);
   }
-  plan->node_exists.assign(static_cast<std::size_t>(plan->nodes), 0);
-  for (std::int32_t c : plan->node_cell) plan->node_exists[c] = 1;
-  Sources sources(t, *plan);
-  for (Group& group : plan->groups) sources.find(group);
+  plan.node_exists.assign(static_cast<std::size_t>(plan.nodes), 0);
+  for (std::int32_t c : plan.node_cell) plan.node_exists[c] = 1;
+  Sources sources(t, plan);
+  for (Group& group : plan.groups) sources.find(group);
   sources.finish();
-  plan->thick = 0;
-  for (std::size_t i = 0; i < drafts.size(); ++i) {
-    if (is_thin(drafts[i])) {
-      list_thin(plan->groups[i], *plan);
+  plan.thick = 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (is_thin(groups[i])) {
+      list_thin(plan.groups[i], plan);
     } else {
-      ++plan->thick;
+      ++plan.thick;
     }
   }
   std::vector<std::int32_t> all(static_cast<std::size_t>(t.nodes));
   std::iota(all.begin(), all.end(), 0);
-  plan->backward = make_move(all, t.from_begin, t.from_arrival, plan->node_cell, plan->arrival_cell);
+  plan.backward = make_move(all, t.from_begin, t.from_arrival, plan.node_cell, plan.arrival_cell);
   return plan;
+}
+
+const Plan& plan_of(const Topology& topology) {
+  return topology.plan->get<Plan>([&] { return make_plan(topology); });
 }
 
 }  // namespace regccrf

@@ -1,11 +1,9 @@
-// Plan: where a constraint's nodes and arrivals lie so that vector units can work on them. Made once, with the
-// constraint.
+// Plan: where a constraint's nodes and arrivals lie so that vector units can work on them.
 //
-// States whose label sets are alike are put into a group, padded to the union of their in-labels and out-labels, so
-// that the mix of the whole group is one dense product with one little matrix g[in, out]. A group with many states is
-// laid out in columns, slot by slot with the states side by side:  cell = first + slot · lanes + state; a group with
-// few states is laid out in rows, state by state with the slots side by side:  cell = first + state · slots + slot.
-// Padding cells belong to no node or arrival: no run ever writes to them, and they stay at the semiring's zero.
+// Groups of states (constraint/groups.h) share one little matrix g[in, out]. A group with many states is laid out in
+// columns, slot by slot with the states side by side:  cell = first + slot · lanes + state; a group with few states in
+// rows, state by state with the slots side by side:  cell = first + state · slots + slot. Padding cells belong to no
+// node or arrival: no run ever writes to them, and they stay at the semiring's zero.
 //
 // Forward, most arrivals need no move at all: the 16 arrivals (r, a) of neighbouring states mostly come from 16 nodes
 // that are neighbours too, and the mix reads them where they are. A unit (16 lanes of a column's slot, or a row) that
@@ -15,7 +13,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "constraint/topology.h"
@@ -76,6 +73,6 @@ struct Plan {
   Move backward;                                    // arrival cells → node cells
 };
 
-std::shared_ptr<const Plan> make_plan(const Topology& topology);
+const Plan& plan_of(const Topology& topology);  // made when it is first asked for, kept with the constraint
 
 }  // namespace regccrf

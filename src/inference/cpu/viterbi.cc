@@ -5,6 +5,8 @@
 // last place of the spread of the scores. Three roundings a step, over the whole sequence, on the path that was found
 // and on the one that might have been better: where that is below the tolerance the path stands, else it is done in
 // double.
+#include "inference/cpu/viterbi.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,7 +15,6 @@
 #include "inference/cpu/checkpoint.h"
 #include "inference/cpu/kernels.h"
 #include "inference/path.h"
-#include "inference/cpu/viterbi.h"
 
 namespace regccrf {
 
@@ -33,7 +34,7 @@ struct MaxGains {
         start(model.start.begin(), model.start.end()),
         end(model.end.begin(), model.end.end()) {
     constexpr P none = -std::numeric_limits<P>::infinity();
-    const Plan& plan = *t.plan;
+    const Plan& plan = plan_of(t);
     matrix = memory.take<P>(static_cast<std::size_t>(plan.matrix));
     std::fill_n(matrix, plan.matrix, none);
     for (const Group& group : plan.groups) {
@@ -67,7 +68,7 @@ class ViterbiPass {
   ViterbiPass(const MaxGains<P>& gains, const Sequence<Real>& sequence, Arena& arena, Label* y)
       : gains_(gains),
         topology_(gains.topology),
-        plan_(*gains.topology.plan),
+        plan_(plan_of(gains.topology)),
         sequence_(sequence),
         y_(y),
         h_(arena.take<P>(gains.K + 1)),
@@ -207,7 +208,7 @@ std::pair<double, bool> run(const MaxGains<P>& gains, const Sequence<Real>& sequ
 
 template <class Real>
 struct BestPaths<Real>::Prepared {
-  const Plan* plan;
+  const Topology* topology;
   std::unique_ptr<MaxGains<float>> in_float;
   std::unique_ptr<MaxGains<double>> in_double;
 
@@ -224,11 +225,11 @@ template <class Real>
 template <class P>
 const MaxGains<P>& BestPaths<Real>::gains(const Constraint& constraint) {
   const std::lock_guard lock(mutex_);
-  const Plan* plan = constraint.topology().plan;
-  auto at = std::find_if(prepared_.begin(), prepared_.end(), [&](const auto& p) { return p->plan == plan; });
+  const Topology* topology = &constraint.topology();
+  auto at = std::find_if(prepared_.begin(), prepared_.end(), [&](const auto& p) { return p->topology == topology; });
   if (at == prepared_.end()) {
     prepared_.push_back(std::make_unique<Prepared>());
-    prepared_.back()->plan = plan;
+    prepared_.back()->topology = topology;
     at = prepared_.end() - 1;
   }
   std::unique_ptr<MaxGains<P>>& slot = (*at)->slot(P{});

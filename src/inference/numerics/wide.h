@@ -9,12 +9,7 @@
 #include <cstdint>
 #include <limits>
 
-// The same code serves kernels.
-#if defined(__CUDACC__)
-#define REGCCRF_BOTH __host__ __device__
-#else
-#define REGCCRF_BOTH
-#endif
+#include "base/host_device.h"
 
 namespace regccrf {
 
