@@ -14,7 +14,7 @@
 #include <random>
 #include <string>
 
-#include "tests/inference/cuda_runner.h"
+#include "inference/cuda/runner.h"
 #include "constraint/topology.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"

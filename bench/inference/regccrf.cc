@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "bench/inference/peak.h"
-#include "tests/oracle/algorithm1.h"
 #include "regccrf/constraint.h"
 #include "regccrf/inference.h"
+#include "regccrf/language.h"
 #include "regccrf/loss.h"
 
 namespace {
@@ -154,10 +154,7 @@ Labels numbered(int count) {
   return Labels(std::move(names));
 }
 
-Constraint srl() {
-  const oracle::Roles roles = oracle::paper_roles();
-  return Constraint::from_automaton(oracle::algorithm1(roles), oracle::role_labels(roles));
-}
+Constraint srl() { return compile(Language::load(REGCCRF_SOURCE_DIR "/languages/srl.lang")); }
 
 // O | B-X I-X*, over and over, with `types` types of spans.
 Constraint bio(int types) {

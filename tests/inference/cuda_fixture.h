@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "tests/inference/cuda_runner.h"
+#include "inference/cuda/runner.h"
 #include "inference/cuda/pieces.h"
 #include "tests/inference/inference_fixture.h"
 #include "tests/oracle/algorithm1.h"

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <optional>
 
-#include "tests/inference/cuda_runner.h"
+#include "inference/cuda/runner.h"
 #include "tests/inference/inference_fixture.h"
 #include "tests/oracle/random.h"
 

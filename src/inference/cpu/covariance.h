@@ -15,7 +15,7 @@
 
 #include "inference/batch.h"
 #include "inference/cpu/checkpoint.h"
-#include "inference/gradients.h"
+#include "inference/cpu/gradients.h"
 #include "inference/numerics/mixture.h"
 #include "inference/cpu/wide_steps.h"
 

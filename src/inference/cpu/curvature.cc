@@ -5,7 +5,7 @@
 
 #include "inference/cpu/covariance.h"
 #include "inference/cpu/expectation.h"
-#include "inference/gradients.h"
+#include "inference/cpu/gradients.h"
 #include "regccrf/curvature.h"
 
 namespace regccrf {

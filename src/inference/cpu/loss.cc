@@ -7,7 +7,7 @@
 #include <string>
 
 #include "inference/cpu/expectation.h"
-#include "inference/gradients.h"
+#include "inference/cpu/gradients.h"
 #include "inference/path.h"
 #include "automaton/automaton.h"
 
