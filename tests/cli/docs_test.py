@@ -10,16 +10,15 @@ REGCCRF_PROGRAM names the program, build/regccrf by default.
 import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from needs import PROGRAM, ROOT
+
 DOCUMENTS = ["docs/language.md", "README.md", "docs/tutorial.md", "docs/tagging.md"]
-PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
 SECONDS = 120
 
-pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+pytestmark = pytest.mark.usefixtures("program")
 
 
 def console_blocks(text):
@@ -82,11 +81,8 @@ def run(command, folder):
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_examples_print_what_the_document_says(document, tmp_path):
-    path = ROOT / document
-    if not path.is_file():
-        pytest.skip(f"there is no {document}")
     wrong = []
-    for number, command, expected in examples(path.read_text(encoding="utf-8")):
+    for number, command, expected in examples((ROOT / document).read_text(encoding="utf-8")):
         problem = difference(expected, run(command, tmp_path))
         if problem:
             wrong.append(f"{document}:{number}: $ {command}\n{problem}")

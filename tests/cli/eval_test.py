@@ -4,17 +4,14 @@ REGCCRF_PROGRAM names the program, build/regccrf by default.
 """
 import gzip
 import json
-import os
 import random
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
+from needs import PROGRAM
 
-pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+pytestmark = pytest.mark.usefixtures("program")
 
 GOLD = "Ada B-PER\nLovelace I-PER\nmet O\nBabbage B-PER\n\nin O\nLondon B-LOC\n"
 PREDICTED = GOLD.replace("Babbage B-PER", "Babbage O").replace("B-LOC", "I-LOC")

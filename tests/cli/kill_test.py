@@ -9,16 +9,15 @@ import random
 import struct
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
+from needs import PROGRAM
+
 ITERATIONS = 40
 KILLS = int(os.environ.get("REGCCRF_KILLS", "6"))
 
-pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+pytestmark = pytest.mark.usefixtures("program")
 
 
 def corpus(sentences, seed):

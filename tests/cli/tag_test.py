@@ -10,14 +10,12 @@ import math
 import os
 import random
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
+from needs import PROGRAM
 
-pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+pytestmark = pytest.mark.usefixtures("program")
 
 LABELS = ["O", "B", "I"]
 # Weights with six digits, as a dump has them, such that no two sequences score alike.

@@ -8,17 +8,15 @@ import shutil
 import signal
 import struct
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from kill_test import corpus, tensors
+from needs import PROGRAM
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
 LANGUAGE = "bio({X Y})"
 
-pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+pytestmark = pytest.mark.usefixtures("program")
 
 
 @pytest.fixture
@@ -141,8 +139,7 @@ def test_threads_do_not_matter(folder):
     assert tensors(folder / "m1") == tensors(folder / "m3")
 
 
-@pytest.mark.skipif(not shutil.which("mpirun"), reason="there is no mpirun")
-@pytest.mark.skipif(not (PROGRAM.parent / "regccrf_mpi.so").is_file(), reason="built without MPI")
+@pytest.mark.usefixtures("mpi")
 def test_two_processes_are_as_good_as_one(folder):
     one = train(folder, "train", "-m", "one", "-e", LANGUAGE, "--dev", "dev")
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")

@@ -4,10 +4,8 @@ results.
 REGCCRF_PROGRAM names the program, build/regccrf by default.
 """
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +13,9 @@ import corpora
 import membrane
 import run
 from corpora import ROOT
+from needs import PROGRAM
 
-PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
-needs_program = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+needs_program = pytest.mark.usefixtures("program")
 
 
 # --- the demo's corpus ----------------------------------------------------------------------------------------------
@@ -95,7 +93,5 @@ def test_training_and_test_share_nothing(name):
 
 @pytest.mark.parametrize("name", run.EXPERIMENTS)
 def test_readme_shows_the_results(name):
-    path = run.RESULTS / f"{name}.json"
-    if not path.is_file():
-        pytest.skip(f"there are no results at {path}")
-    assert run.table(json.loads(path.read_text())) in (ROOT / "experiments" / "README.md").read_text()
+    results = json.loads((run.RESULTS / f"{name}.json").read_text())
+    assert run.table(results) in (ROOT / "experiments" / "README.md").read_text()

@@ -3,7 +3,6 @@ is."""
 
 import gzip
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import corpora
+import needs
+from needs import PROGRAM
 
 EXPERIMENT = Path(__file__).resolve().parents[2] / "experiments" / "srl"
 sys.path.insert(0, str(EXPERIMENT))
@@ -144,8 +145,7 @@ def test_props_can_be_scored(tmp_path):
 
 # --- languages --------------------------------------------------------------------------------------------------------
 
-PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", corpora.ROOT / "build" / "regccrf"))
-needs_program = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+needs_program = pytest.mark.usefixtures("program")
 
 
 def facts(path):
@@ -173,7 +173,7 @@ ILLEGAL = ["B-ARG0 O B-ARG0", "B-C-ARG2 B-ARG2", "O I-ARG1", "B-R-ARG0 O", "B-AR
 
 @pytest.fixture(scope="module")
 def languages():
-    pytest.importorskip("regccrf", reason="the Python package is not on the path (PYTHONPATH=build/python)")
+    needs.package("regccrf")
     return Languages(CONFIGURATIONS["ewt"])
 
 

@@ -1,14 +1,14 @@
 """The feature-based SRL experiment: attributes of a small sentence, and all its models on a corpus written here."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import corpora
+import needs
+from needs import PROGRAM
 
 EXPERIMENT = Path(__file__).resolve().parents[2] / "experiments" / "srl"
 sys.path.insert(0, str(EXPERIMENT))
@@ -16,8 +16,7 @@ sys.path.insert(0, str(EXPERIMENT))
 import features  # noqa: E402
 from corpus import Sentence  # noqa: E402
 
-PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", corpora.ROOT / "build" / "regccrf"))
-needs_program = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+needs_program = pytest.mark.usefixtures("program")
 
 SENTENCES = [
     ("Peter saw Paul", "ARG0 V ARG1"),
@@ -81,7 +80,7 @@ def run_experiment(folder, *options):
 
 @needs_program
 def test_all_models_run(tmp_path):
-    pytest.importorskip("regccrf", reason="the Python package is not on the path (PYTHONPATH=build/python)")
+    needs.package("regccrf")
     make_corpus(tmp_path)
     done = run_experiment(tmp_path, "--iterations", "20", "--l2", "0.01", "--output", tmp_path / "report.json")
     assert done.returncode == 0, done.stdout + done.stderr

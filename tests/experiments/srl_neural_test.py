@@ -5,11 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+import needs
 
-np = pytest.importorskip("numpy")
-pytest.importorskip("torch")
-pytest.importorskip("regccrf", reason="the Python package is not on the path (PYTHONPATH=build/python)")
+np = needs.package("numpy")
+needs.package("torch")
+needs.package("regccrf")
 
 EXPERIMENT = Path(__file__).resolve().parents[2] / "experiments" / "srl"
 SENTENCES = [

@@ -7,20 +7,18 @@ language knows, and those that it accepts.
 REGCCRF_PROGRAM names the program, build/regccrf by default.
 """
 import json
-import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
 import corpora
 from corpora import ROOT
+from needs import PROGRAM
 
-PROGRAM = Path(os.environ.get("REGCCRF_PROGRAM", ROOT / "build" / "regccrf"))
 LANGUAGES = sorted((ROOT / "languages").glob("*.lang"))
 
-pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason=f"there is no program at {PROGRAM}")
+pytestmark = pytest.mark.usefixtures("program")
 
 
 def language(name):

@@ -1,5 +1,23 @@
 import os
 import sys
 
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests are small; threads that wait for each other only slow them down
-sys.path.insert(0, os.path.dirname(__file__))
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
+
+import needs  # noqa: E402
+
+
+class Module(pytest.Module):
+    """A file of tests. They all import the package and what it works with, so that is asked for here."""
+
+    def collect(self):
+        for name in needs.PACKAGES:
+            needs.package(name)
+        return super().collect()
+
+
+def pytest_pycollect_makemodule(module_path, parent):
+    return Module.from_parent(parent, path=module_path)
