@@ -280,33 +280,35 @@ void say_where_it_goes_on(const TrainOptions& options, bool interrupted) {
             << "\n";
 }
 
-int train_command(Options& options) {
-  const ProcessGroup group;  // before anything is printed: only the first process speaks and writes
-  const bool first = group.processes().rank == 0, speak = first && !options.quiet;
-  options.train.optimizer = options.optimizer == "lbfgs" ? Optimizer::lbfgs : Optimizer::adagrad;
-  options.train.average = !options.no_average;
+// What can be told before anything is read.
+void check_options(const Options& options) {
   if (options.word_column < 1) throw Error("--word-column is counted from 1");
   if (options.label_column == 0) throw Error("--label-column is counted from 1; -1 is the last");
   if (options.train.patience > 0 && options.development.empty())
     throw Error("--patience needs a development set: --dev FILE");
-  const Constrain constrain = constrain_of(options);
+  constrain_of(options);  // an error without a language
   check_writable(options.model);
   if (!options.train.checkpoint.empty()) check_writable(options.train.checkpoint);
+}
 
-  Input input = read_all(options);
+// The labels of the data, in the language's order where there is one; gold is numbered accordingly.
+void settle_labels(const Options& options, Input& input, Training& training) {
+  training.labels = Labels(names_of(input.labels));
+  if (training.constrain == Constrain::none) return;
+  training.constraint = options.constraint.constraint(training.labels);
+  training.labels = training.constraint->labels();
+  renumber(input.data, input.labels, training.labels);
+  if (input.development) renumber(*input.development, input.labels, training.labels);
+}
+
+// The task for the trainer; it points into `input`.
+Training make_training(const Options& options, bool speak, Input& input) {
   Training training;
-  training.constrain = constrain;
-  if (constrain == Constrain::none) {
-    training.labels = Labels(names_of(input.labels));
-  } else {
-    training.constraint = options.constraint.constraint(Labels(names_of(input.labels)));
-    training.labels = training.constraint->labels();
-    renumber(input.data, input.labels, training.labels);
-    if (input.development) renumber(*input.development, input.labels, training.labels);
-  }
+  training.constrain = constrain_of(options);
+  settle_labels(options, input, training);
   Json facts = {{"data", options.data}};
   if (input.development) facts["development_data"] = options.development;
-  if (constrain == Constrain::train) {
+  if (training.constrain == Constrain::train) {
     if (options.outside == "error") check_labels(*training.constraint, input.labels);
     settle_outside(options, *training.constraint, speak, input.data, facts);
   }
@@ -314,24 +316,40 @@ int train_command(Options& options) {
   training.data = &input.data;
   training.extractor = input.extractor->text();
   training.facts = facts.dump();
-  options.train.transitions = input.extractor->transitions();
   if (input.development) {
     training.development = &*input.development;
     training.score = DevelopmentScore(*input.development, training.labels);
   }
+  return training;
+}
+
+Trained train_with_progress(const Training& training, const TrainOptions& options, bool speak,
+                            const Processes& processes) {
+  ProgressLine line(options, !speak);
+  const auto show = [&](const Progress& progress) {
+    line.show(progress);
+    return !Interrupt::asked();
+  };
+  Trained trained = train(training, options, show, processes);
+  line.finish();
+  return trained;
+}
+
+int train_command(Options& options) {
+  const ProcessGroup group;  // before anything is printed: only the first process speaks and writes
+  const bool first = group.processes().rank == 0, speak = first && !options.quiet;
+  options.train.optimizer = options.optimizer == "lbfgs" ? Optimizer::lbfgs : Optimizer::adagrad;
+  options.train.average = !options.no_average;
+  check_options(options);
+
+  Input input = read_all(options);
+  const Training training = make_training(options, speak, input);
+  options.train.transitions = input.extractor->transitions();
   if (speak) say_what(input, training);
   if (speak && options.train.resume) say_where_it_goes_on(options.train, false);
 
-  ProgressLine line(options.train, !speak);
-  const Interrupt interrupt;
-  const Trained trained = train(
-      training, options.train,
-      [&](const Progress& progress) {
-        line.show(progress);
-        return !Interrupt::asked();
-      },
-      group.processes());
-  line.finish();
+  const Interrupt interrupt;  // held while the model is saved, so that Ctrl-C does not lose it
+  const Trained trained = train_with_progress(training, options.train, speak, group.processes());
   if (first) trained.model.save(options.model);
   if (first) report(options, trained, options.model);
   if (trained.stopped != "asked to") return 0;
@@ -339,129 +357,173 @@ int train_command(Options& options) {
   return kInterrupted;
 }
 
+constexpr const char* kFooter =
+    "DATA holds a token a line, an empty line behind each sequence, plain or gzip: columns as in CoNLL's tasks (the "
+    "word first,\n"
+    "the label last), or CRFsuite's format (label TAB attribute TAB …), which is told apart by its looks.\n\n"
+    "  regccrf train train.conll -m ner.model -e 'bio({PER LOC ORG})'          constrained training\n"
+    "  regccrf train train.conll -m ner.model -c srl.lang --constrain decode   the constraint counts in tagging "
+    "alone\n"
+    "  regccrf train train.conll -m ner.model                                  no constraint: an ordinary CRF\n"
+    "  regccrf train train.conll -m ner.model --dev dev.conll --patience 10    keeps the model that is best on "
+    "dev.conll\n"
+    "  regccrf train pos.txt -m pos.model --template pos.template              features in CRF++'s syntax\n"
+    "  regccrf train ner.crfsuite -m ner.model --l1 0.5 --l2 0                 CRFsuite's data; few weights "
+    "(OWL-QN)\n"
+    "  regccrf train big.conll.gz -m big.model --optimizer adagrad             small steps, for much data\n"
+    "  regccrf train train.conll -m ner.model --unknown '?'                    gold is not known where it says ?\n"
+    "  regccrf train big.conll -m big.model --checkpoint big.ckpt --resume     goes on where it was cut off, if it "
+    "was\n"
+    "  mpirun -n 4 regccrf train big.conll -m big.model                        by several processes\n\n"
+    "The objective is the sum over sequences of -log P(gold | x, L), plus l2 times the sum of squared weights, plus "
+    "l1 times\n"
+    "the sum of their sizes; CRFsuite's c2 and c1 are the same. Ctrl-C ends training and saves the best model so "
+    "far; a second\n"
+    "one ends at once. With --checkpoint L-BFGS forgets its earlier steps at every checkpoint, so that a run that "
+    "was cut off\n"
+    "and resumed takes the very steps of one that was not; it may need some more iterations for that.";
+
+void add_file_options(CLI::App& command, Options& options) {
+  command.add_option("data", options.data, "DATA…: labelled sequences; - is standard input")->required()->type_name("");
+  command.add_option("-m,--model", options.model, "where the model goes")->required()->type_name("FILE");
+}
+
+void add_language_options(CLI::App& command, Options& options) {
+  options.constraint.add_to(command);
+  command
+      .add_option("--constrain", options.constrain,
+                  "when the language counts: train (and tagging), decode (tagging alone) or none")
+      ->check(CLI::IsMember({"train", "decode", "none"}));
+  command
+      .add_option("--outside", options.outside,
+                  "training sequences outside the language: error, skip, or repair (nearest legal labels)")
+      ->check(CLI::IsMember({"error", "skip", "repair"}))
+      ->capture_default_str();
+}
+
+void add_development_options(CLI::App& command, Options& options) {
+  command
+      .add_option("--dev", options.development, "development set: scored after every iteration, the best model is kept")
+      ->type_name("FILE");
+  command
+      .add_option("--patience", options.train.patience,
+                  "stop when the development score has not risen for N iterations")
+      ->type_name("N");
+}
+
+// How the data is read and which attributes its tokens get.
+void add_input_options(CLI::App& command, Options& options) {
+  command.add_option("--format", options.format, "of the data: auto, columns or crfsuite")
+      ->check(CLI::IsMember({"auto", "columns", "crfsuite"}))
+      ->capture_default_str();
+  command
+      .add_option("--template", options.pattern_file,
+                  "features in CRF++'s syntax, instead of the built-in ones for words")
+      ->type_name("FILE");
+  command.add_option("--word-column", options.word_column, "of the built-in features, from 1")
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("--label-column", options.label_column, "from 1; -1 is the last")
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("--columns", options.columns, "further columns that the built-in features look at: --columns 2,3")
+      ->delimiter(',')
+      ->type_name("N,…");
+  command.add_option("--list", options.lists, "a list of words, one a line, as a feature")
+      ->type_name("[NAME=]FILE")
+      ->allow_extra_args(false);
+  command.add_option("--embeddings", options.embeddings, "word vectors as text, as features")->type_name("FILE");
+  command
+      .add_option("--unknown", options.unknown,
+                  "gold labels spelled so are not known; training sums over all that may stand there")
+      ->type_name("LABEL");
+}
+
+// What is minimised, over which weights.
+void add_objective_options(CLI::App& command, Options& options) {
+  TrainOptions& t = options.train;
+  command.add_option("--optimizer", options.optimizer, "lbfgs (with --l1: OWL-QN) or adagrad")
+      ->check(CLI::IsMember({"lbfgs", "adagrad"}))
+      ->capture_default_str();
+  command.add_option("--l1", t.l1, "penalty on the weights' sizes: makes most of them 0")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--l2", t.l2, "penalty on the weights' squares")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--min-count", t.min_count, "leave out attributes that are rarer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_flag("--all-features", t.all_features,
+                   "weights for every attribute and label, not only for those seen together");
+  command.add_flag("--all-transitions", t.all_transitions,
+                   "weights for every pair of labels, not only for neighbours in the data");
+}
+
+void add_stopping_options(CLI::App& command, Options& options) {
+  TrainOptions& t = options.train;
+  command.add_option("--max-iterations", t.max_iterations, "0: until converged")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      .add_option("--tolerance", t.tolerance,
+                  "converged when the objective's relative improvement over --period iterations is less")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--period", t.period, "iterations")->check(CLI::PositiveNumber)->capture_default_str();
+}
+
+void add_adagrad_options(CLI::App& command, Options& options) {
+  TrainOptions& t = options.train;
+  command.add_option("--rate", t.rate, "adagrad: the step's size")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--batch", t.batch, "adagrad: sequences a step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_flag("--no-average", options.no_average, "adagrad: the last weights, not the mean");
+  command.add_option("--seed", t.seed, "adagrad: the order of the sequences")->capture_default_str();
+}
+
+void add_threads_option(CLI::App& command, Options& options) {
+  command
+      .add_option("--threads", options.train.threads, "0: as many as the machine has; the result does not depend on it")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+void add_checkpoint_options(CLI::App& command, Options& options) {
+  TrainOptions& t = options.train;
+  CLI::Option* checkpoint =
+      command.add_option("--checkpoint", t.checkpoint, "keep what is needed to go on after an interruption here")
+          ->type_name("FILE");
+  command.add_option("--every", t.every, "iterations between checkpoints; 0: 50, adagrad 1")
+      ->check(CLI::NonNegativeNumber)
+      ->needs(checkpoint)
+      ->capture_default_str();
+  command.add_flag("--resume", t.resume, "go on from the checkpoint, if it is there")->needs(checkpoint);
+}
+
+void add_report_options(CLI::App& command, Options& options) {
+  command.add_flag("-q,--quiet", options.quiet, "say nothing but errors");
+  command.add_flag("--json", options.json, "print what came out as one JSON object");
+}
+
 }  // namespace
 
 Run add_train(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "Train a tagger whose output obeys a language.");
-  command->footer(
-      "DATA holds a token a line, an empty line behind each sequence, plain or gzip: columns as in CoNLL's tasks (the "
-      "word first,\n"
-      "the label last), or CRFsuite's format (label TAB attribute TAB …), which is told apart by its looks.\n\n"
-      "  regccrf train train.conll -m ner.model -e 'bio({PER LOC ORG})'          constrained training\n"
-      "  regccrf train train.conll -m ner.model -c srl.lang --constrain decode   the constraint counts in tagging "
-      "alone\n"
-      "  regccrf train train.conll -m ner.model                                  no constraint: an ordinary CRF\n"
-      "  regccrf train train.conll -m ner.model --dev dev.conll --patience 10    keeps the model that is best on "
-      "dev.conll\n"
-      "  regccrf train pos.txt -m pos.model --template pos.template              features in CRF++'s syntax\n"
-      "  regccrf train ner.crfsuite -m ner.model --l1 0.5 --l2 0                 CRFsuite's data; few weights "
-      "(OWL-QN)\n"
-      "  regccrf train big.conll.gz -m big.model --optimizer adagrad             small steps, for much data\n"
-      "  regccrf train train.conll -m ner.model --unknown '?'                    gold is not known where it says ?\n"
-      "  regccrf train big.conll -m big.model --checkpoint big.ckpt --resume     goes on where it was cut off, if it "
-      "was\n"
-      "  mpirun -n 4 regccrf train big.conll -m big.model                        by several processes\n\n"
-      "The objective is the sum over sequences of -log P(gold | x, L), plus l2 times the sum of squared weights, plus "
-      "l1 times\n"
-      "the sum of their sizes; CRFsuite's c2 and c1 are the same. Ctrl-C ends training and saves the best model so "
-      "far; a second\n"
-      "one ends at once. With --checkpoint L-BFGS forgets its earlier steps at every checkpoint, so that a run that "
-      "was cut off\n"
-      "and resumed takes the very steps of one that was not; it may need some more iterations for that.");
+  command->footer(kFooter);
   auto options = std::make_shared<Options>();
-  TrainOptions& t = options->train;
-  command->add_option("data", options->data, "DATA…: labelled sequences; - is standard input")
-      ->required()
-      ->type_name("");
-  command->add_option("-m,--model", options->model, "where the model goes")->required()->type_name("FILE");
-  options->constraint.add_to(*command);
-  command
-      ->add_option("--constrain", options->constrain,
-                   "when the language counts: train (and tagging), decode (tagging alone) or none")
-      ->check(CLI::IsMember({"train", "decode", "none"}));
-  command
-      ->add_option("--outside", options->outside,
-                   "training sequences outside the language: error, skip, or repair (nearest legal labels)")
-      ->check(CLI::IsMember({"error", "skip", "repair"}))
-      ->capture_default_str();
-  command
-      ->add_option("--dev", options->development,
-                   "development set: scored after every iteration, the best model is kept")
-      ->type_name("FILE");
-  command->add_option("--patience", t.patience, "stop when the development score has not risen for N iterations")
-      ->type_name("N");
-
-  command->add_option("--format", options->format, "of the data: auto, columns or crfsuite")
-      ->check(CLI::IsMember({"auto", "columns", "crfsuite"}))
-      ->capture_default_str();
-  command
-      ->add_option("--template", options->pattern_file,
-                   "features in CRF++'s syntax, instead of the built-in ones for words")
-      ->type_name("FILE");
-  command->add_option("--word-column", options->word_column, "of the built-in features, from 1")
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--label-column", options->label_column, "from 1; -1 is the last")
-      ->type_name("N")
-      ->capture_default_str();
-  command
-      ->add_option("--columns", options->columns, "further columns that the built-in features look at: --columns 2,3")
-      ->delimiter(',')
-      ->type_name("N,…");
-  command->add_option("--list", options->lists, "a list of words, one a line, as a feature")
-      ->type_name("[NAME=]FILE")
-      ->allow_extra_args(false);
-  command->add_option("--embeddings", options->embeddings, "word vectors as text, as features")->type_name("FILE");
-  command
-      ->add_option("--unknown", options->unknown,
-                   "gold labels spelled so are not known; training sums over all that may stand there")
-      ->type_name("LABEL");
-
-  command->add_option("--optimizer", options->optimizer, "lbfgs (with --l1: OWL-QN) or adagrad")
-      ->check(CLI::IsMember({"lbfgs", "adagrad"}))
-      ->capture_default_str();
-  command->add_option("--l1", t.l1, "penalty on the weights' sizes: makes most of them 0")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command->add_option("--l2", t.l2, "penalty on the weights' squares")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command->add_option("--min-count", t.min_count, "leave out attributes that are rarer")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_flag("--all-features", t.all_features,
-                    "weights for every attribute and label, not only for those seen together");
-  command->add_flag("--all-transitions", t.all_transitions,
-                    "weights for every pair of labels, not only for neighbours in the data");
-  command->add_option("--max-iterations", t.max_iterations, "0: until converged")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command
-      ->add_option("--tolerance", t.tolerance,
-                   "converged when the objective's relative improvement over --period iterations is less")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  command->add_option("--period", t.period, "iterations")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--rate", t.rate, "adagrad: the step's size")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--batch", t.batch, "adagrad: sequences a step")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command->add_flag("--no-average", options->no_average, "adagrad: the last weights, not the mean");
-  command->add_option("--seed", t.seed, "adagrad: the order of the sequences")->capture_default_str();
-  command->add_option("--threads", t.threads, "0: as many as the machine has; the result does not depend on it")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-
-  CLI::Option* checkpoint =
-      command->add_option("--checkpoint", t.checkpoint, "keep what is needed to go on after an interruption here")
-          ->type_name("FILE");
-  command->add_option("--every", t.every, "iterations between checkpoints; 0: 50, adagrad 1")
-      ->check(CLI::NonNegativeNumber)
-      ->needs(checkpoint)
-      ->capture_default_str();
-  command->add_flag("--resume", t.resume, "go on from the checkpoint, if it is there")->needs(checkpoint);
-  command->add_flag("-q,--quiet", options->quiet, "say nothing but errors");
-  command->add_flag("--json", options->json, "print what came out as one JSON object");
+  // In the order in which --help shows them.
+  add_file_options(*command, *options);
+  add_language_options(*command, *options);
+  add_development_options(*command, *options);
+  add_input_options(*command, *options);
+  add_objective_options(*command, *options);
+  add_stopping_options(*command, *options);
+  add_adagrad_options(*command, *options);
+  add_threads_option(*command, *options);
+  add_checkpoint_options(*command, *options);
+  add_report_options(*command, *options);
   return [options] { return train_command(*options); };
 }
 
