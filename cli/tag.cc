@@ -145,41 +145,27 @@ class Writer {
   std::vector<std::string> in_json_;
 };
 
-int tag_command(Options& options) {
-  const Model loaded = Model::load(options.model);
-  const Model model = options.unconstrained ? loaded.with_constraint(std::nullopt, Constrain::none)
-                                            : under_constraint(loaded, options.constraint);
-  const Extractor extractor = Extractor::from_text(model.extractor(), options.embeddings);
-  options.tag.forced_column = options.forced - 1;
-  if (options.forced > 0 && extractor.format() == Format::crfsuite) options.tag.forced_column = 0;
-  const bool stop_at_none = options.no_sequence == "error";
-  options.tag.no_sequence = options.no_sequence == "free" ? NoSequence::free : NoSequence::empty;
-  const Writer writer(options, model.labels());
-
-  const int threads =
-      options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  std::vector<std::unique_ptr<Tagger>> taggers;
-  for (int i = 0; i < threads; ++i) taggers.push_back(std::make_unique<Tagger>(model, extractor, options.tag));
-
-  std::atomic<std::int64_t> none{0};
-  InOrder<Sentences> pool(threads, [&](Sentences& batch, int member) {
-    Tagger& tagger = *taggers[static_cast<std::size_t>(member)];
-    for (std::size_t i = 0; i < batch.count; ++i) tagger.add(batch.sentences[i]);
-    const std::vector<Tagged>& tagged = tagger.decode();
-    for (std::size_t i = 0; i < batch.count; ++i) {
-      const Sentence& sentence = batch.sentences[i];
-      const bool impossible = sentence.size() > 0 && (tagged[i].paths.empty() || tagged[i].free);
-      if (impossible && stop_at_none) {
-        throw Error(sentence.where(0) + ": the sentence " + tagger.reason(static_cast<std::int64_t>(i)) +
-                    "; --no-sequence free labels such sentences without the constraint, --no-sequence empty leaves "
-                    "them without labels");
-      }
-      none += impossible;
-      writer.write(sentence, tagged[i], batch.out);
+// Labels a batch and leaves the text in it; gives the number of sentences that have no legal sequence.
+std::int64_t tag_batch(const Options& options, const Writer& writer, Tagger& tagger, Sentences& batch) {
+  for (std::size_t i = 0; i < batch.count; ++i) tagger.add(batch.sentences[i]);
+  const std::vector<Tagged>& tagged = tagger.decode();
+  std::int64_t none = 0;
+  for (std::size_t i = 0; i < batch.count; ++i) {
+    const Sentence& sentence = batch.sentences[i];
+    const bool impossible = sentence.size() > 0 && (tagged[i].paths.empty() || tagged[i].free);
+    if (impossible && options.no_sequence == "error") {
+      throw Error(sentence.where(0) + ": the sentence " + tagger.reason(static_cast<std::int64_t>(i)) +
+                  "; --no-sequence free labels such sentences without the constraint, --no-sequence empty leaves "
+                  "them without labels");
     }
-  });
+    none += impossible;
+    writer.write(sentence, tagged[i], batch.out);
+  }
+  return none;
+}
 
-  SentenceReader reader(options.input, extractor.format());
+// Hands the input over in batches: those that are full, and what there is whenever the input pauses.
+void feed(SentenceReader& reader, InOrder<Sentences>& pool) {
   std::unique_ptr<Sentences> batch = pool.take();
   const auto hand_over = [&] {
     pool.put(std::move(batch));
@@ -195,73 +181,117 @@ int tag_command(Options& options) {
     ++batch->count;
   }
   if (batch->count > 0) hand_over();
+}
+
+void say_how_many_had_none(std::int64_t none, const Options& options) {
+  std::cerr << "regccrf: note: " << none
+            << (none == 1 ? " sentence has no legal sequence and was " : " sentences have no legal sequence and were ")
+            << (options.no_sequence == "free" ? "labelled without the constraint" : "left without labels") << "\n";
+}
+
+int tag_command(Options& options) {
+  const Model loaded = Model::load(options.model);
+  const Model model = options.unconstrained ? loaded.with_constraint(std::nullopt, Constrain::none)
+                                            : under_constraint(loaded, options.constraint);
+  const Extractor extractor = Extractor::from_text(model.extractor(), options.embeddings);
+  options.tag.forced_column = options.forced - 1;
+  if (options.forced > 0 && extractor.format() == Format::crfsuite) options.tag.forced_column = 0;
+  options.tag.no_sequence = options.no_sequence == "free" ? NoSequence::free : NoSequence::empty;
+  const Writer writer(options, model.labels());
+
+  const int threads =
+      options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<std::unique_ptr<Tagger>> taggers;
+  for (int i = 0; i < threads; ++i) taggers.push_back(std::make_unique<Tagger>(model, extractor, options.tag));
+
+  std::atomic<std::int64_t> none{0};
+  InOrder<Sentences> pool(threads, [&](Sentences& batch, int member) {
+    none += tag_batch(options, writer, *taggers[static_cast<std::size_t>(member)], batch);
+  });
+  SentenceReader reader(options.input, extractor.format());
+  feed(reader, pool);
   pool.finish();
-  if (none > 0) {
-    std::cerr << "regccrf: note: " << none
-              << (none == 1 ? " sentence has no legal sequence and was "
-                            : " sentences have no legal sequence and were ")
-              << (options.no_sequence == "free" ? "labelled without the constraint" : "left without labels") << "\n";
-  }
+  if (none > 0) say_how_many_had_none(none, options);
   return 0;
+}
+
+constexpr const char* kFooter =
+    "Reads what the model was trained on (columns, or CRFsuite's attributes), plain or gzip, and appends the label "
+    "as a last\n"
+    "column; for CRFsuite's attributes it prints labels alone. Output has the input's lines in the input's order; "
+    "blank lines\n"
+    "stay. Works as a filter: constant memory, and an answer whenever the input pauses behind a sentence.\n"
+    "\n"
+    "  regccrf tag -m ner.model test.conll > tagged.conll\n"
+    "  cut -f1 raw.tsv | regccrf tag -m ner.model --scores          label, its marginal, P(sequence)\n"
+    "  regccrf tag -m ner.model --k-best 3 test.conll               three label columns, best first\n"
+    "  regccrf tag -m ner.model -e '(O | B-PER I-PER*)*' test.conll  under another constraint\n"
+    "  regccrf tag -m ner.model --forced 2 partly.conll             labels in column 2 stay; _ is free\n"
+    "  zcat *.gz | parallel --pipe --recend '\\n\\n' regccrf tag -m ner.model\n"
+    "\n"
+    "Appended columns, in this order: the label (with --k-best K, K of them, _ where there are fewer); with --scores "
+    "the\n"
+    "marginal probability of the first label and the probability of each of the K sequences; with --language-mass "
+    "P(L | x), how\n"
+    "much of the unconstrained model's mass is legal.";
+
+void add_file_options(CLI::App& command, Options& options) {
+  command.add_option("-m,--model", options.model, "the model")->required()->type_name("FILE");
+  command.add_option("input", options.input, "sentences; standard input if absent or -")->type_name("INPUT");
+}
+
+// What is printed for a token.
+void add_column_options(CLI::App& command, Options& options) {
+  command.add_flag("--labels-only", options.labels_only, "print labels without the input's columns");
+  command.add_flag("--scores", options.tag.scores, "append probabilities");
+  command.add_option("--k-best", options.tag.k_best, "the K best sequences")
+      ->check(CLI::Range(1, 10'000))
+      ->type_name("K");
+  command.add_flag("--language-mass", options.tag.language_mass, "append P(L | x)");
+}
+
+// Which sequences are legal, and what becomes of a sentence that has none.
+void add_constraint_options(CLI::App& command, Options& options) {
+  options.constraint.add_to(command);
+  command.add_flag("--unconstrained", options.unconstrained, "without the model's constraint")
+      ->excludes("--constraint")
+      ->excludes("--expression");
+  command
+      .add_option(
+          "--forced", options.forced,
+          "this column, from 1, holds labels that stay; empty or _: free. (In CRFsuite's format: 1, its label field)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("COLUMN");
+  command
+      .add_option("--no-sequence", options.no_sequence,
+                  "what to do with a sentence that has no legal sequence: error, free (label it without the "
+                  "constraint) or empty "
+                  "(leave it without labels: _)")
+      ->check(CLI::IsMember({"error", "free", "empty"}))
+      ->capture_default_str()
+      ->type_name("WHAT");
+}
+
+void add_other_options(CLI::App& command, Options& options) {
+  command.add_option("--embeddings", options.embeddings, "where the model's embeddings file is now")->type_name("FILE");
+  command.add_flag("--json", options.json,
+                   "one JSON object a sentence: line, labels, probability, marginals, k_best, language_mass");
+  command.add_option("--threads", options.threads, "0: as many as the machine has")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
 }
 
 }  // namespace
 
 Run add_tag(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tag", "Label sentences with a model.");
-  command->footer(
-      "Reads what the model was trained on (columns, or CRFsuite's attributes), plain or gzip, and appends the label "
-      "as a last\n"
-      "column; for CRFsuite's attributes it prints labels alone. Output has the input's lines in the input's order; "
-      "blank lines\n"
-      "stay. Works as a filter: constant memory, and an answer whenever the input pauses behind a sentence.\n"
-      "\n"
-      "  regccrf tag -m ner.model test.conll > tagged.conll\n"
-      "  cut -f1 raw.tsv | regccrf tag -m ner.model --scores          label, its marginal, P(sequence)\n"
-      "  regccrf tag -m ner.model --k-best 3 test.conll               three label columns, best first\n"
-      "  regccrf tag -m ner.model -e '(O | B-PER I-PER*)*' test.conll  under another constraint\n"
-      "  regccrf tag -m ner.model --forced 2 partly.conll             labels in column 2 stay; _ is free\n"
-      "  zcat *.gz | parallel --pipe --recend '\\n\\n' regccrf tag -m ner.model\n"
-      "\n"
-      "Appended columns, in this order: the label (with --k-best K, K of them, _ where there are fewer); with --scores "
-      "the\n"
-      "marginal probability of the first label and the probability of each of the K sequences; with --language-mass "
-      "P(L | x), how\n"
-      "much of the unconstrained model's mass is legal.");
+  command->footer(kFooter);
   auto options = std::make_shared<Options>();
-  command->add_option("-m,--model", options->model, "the model")->required()->type_name("FILE");
-  command->add_option("input", options->input, "sentences; standard input if absent or -")->type_name("INPUT");
-  command->add_flag("--labels-only", options->labels_only, "print labels without the input's columns");
-  command->add_flag("--scores", options->tag.scores, "append probabilities");
-  command->add_option("--k-best", options->tag.k_best, "the K best sequences")
-      ->check(CLI::Range(1, 10'000))
-      ->type_name("K");
-  command->add_flag("--language-mass", options->tag.language_mass, "append P(L | x)");
-  options->constraint.add_to(*command);
-  command->add_flag("--unconstrained", options->unconstrained, "without the model's constraint")
-      ->excludes("--constraint")
-      ->excludes("--expression");
-  command
-      ->add_option(
-          "--forced", options->forced,
-          "this column, from 1, holds labels that stay; empty or _: free. (In CRFsuite's format: 1, its label field)")
-      ->check(CLI::PositiveNumber)
-      ->type_name("COLUMN");
-  command
-      ->add_option("--no-sequence", options->no_sequence,
-                   "what to do with a sentence that has no legal sequence: error, free (label it without the "
-                   "constraint) or empty "
-                   "(leave it without labels: _)")
-      ->check(CLI::IsMember({"error", "free", "empty"}))
-      ->capture_default_str()
-      ->type_name("WHAT");
-  command->add_option("--embeddings", options->embeddings, "where the model's embeddings file is now")
-      ->type_name("FILE");
-  command->add_flag("--json", options->json,
-                    "one JSON object a sentence: line, labels, probability, marginals, k_best, language_mass");
-  command->add_option("--threads", options->threads, "0: as many as the machine has")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  // In the order in which --help shows them.
+  add_file_options(*command, *options);
+  add_column_options(*command, *options);
+  add_constraint_options(*command, *options);
+  add_other_options(*command, *options);
   return [options] { return tag_command(*options); };
 }
 
