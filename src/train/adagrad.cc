@@ -32,12 +32,12 @@ std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed, int p
 
 class Steps {
  public:
-  Steps(const Dataset& data, const Features& features, const Constraint& constraint, Course& course)
+  Steps(const Dataset& data, const Features& features, const Constraint& constraint, Monitor& monitor)
       : data_(data),
         features_(features),
         constraint_(constraint),
-        options_(course.options()),
-        state_(course.state),
+        options_(monitor.options()),
+        state_(monitor.state),
         occurrences_(static_cast<std::size_t>(features.attributes()), 0),
         here_(occurrences_.size(), 0),
         gradient_(static_cast<std::size_t>(features.size()), 0),
@@ -131,7 +131,7 @@ class Steps {
   const Features& features_;
   const Constraint& constraint_;
   const TrainOptions& options_;
-  CourseState& state_;
+  TrainState& state_;
   Workspace workspace_;
   std::vector<std::int64_t> occurrences_, here_;  // [attributes] in the data, in the batch
   std::vector<std::int32_t> touched_;
@@ -141,7 +141,7 @@ class Steps {
   std::vector<double> h_, dh_, dg_;
 };
 
-std::vector<double> mean_weights(const CourseState& state) {
+std::vector<double> mean_weights(const TrainState& state) {
   std::vector<double> mean = state.w;
   for (std::size_t f = 0; f < mean.size() && state.steps > 0; ++f) mean[f] -= state.drift[f] / state.steps;
   return mean;
@@ -149,12 +149,12 @@ std::vector<double> mean_weights(const CourseState& state) {
 
 }  // namespace
 
-void run_adagrad(const Dataset& data, const Features& features, const Constraint& constraint, Course& course) {
-  const TrainOptions& options = course.options();
-  CourseState& state = course.state;
+void run_adagrad(const Dataset& data, const Features& features, const Constraint& constraint, Monitor& monitor) {
+  const TrainOptions& options = monitor.options();
+  TrainState& state = monitor.state;
   const auto size = static_cast<std::size_t>(features.size());
   state.squares.resize(size, 0);
-  Steps step(data, features, constraint, course);
+  Steps step(data, features, constraint, monitor);
   for (bool more = data.sequences() > 0; more;) {
     if (options.average && state.iteration == 1) state.drift.assign(size, 0);
     const std::vector<std::int64_t> order = shuffled(data.sequences(), options.seed, state.iteration);
@@ -168,8 +168,8 @@ void run_adagrad(const Dataset& data, const Features& features, const Constraint
     double norm = 0;
     for (const double x : state.w) norm += x * x;
     const std::vector<double> result = mean_weights(state);
-    more = course.after(loss + options.l2 * norm, std::sqrt(squared / steps), result);
-    if (more && !options.checkpoint.empty() && state.iteration % options.every == 0) course.save();
+    more = monitor.after(loss + options.l2 * norm, std::sqrt(squared / steps), result);
+    if (more && !options.checkpoint.empty() && state.iteration % options.every == 0) monitor.save();
     if (!more && state.best_w.empty()) state.best_w = result;
   }
 }

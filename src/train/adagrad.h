@@ -4,12 +4,12 @@
 
 #include "regccrf/constraint.h"
 #include "regccrf/dataset.h"
-#include "train/state.h"
 #include "train/features.h"
+#include "train/monitor.h"
 
 namespace regccrf {
 
-// Runs passes over the data until the course says stop.
-void run_adagrad(const Dataset& data, const Features& features, const Constraint& constraint, Course& course);
+// Runs passes over the data until the monitor says stop.
+void run_adagrad(const Dataset& data, const Features& features, const Constraint& constraint, Monitor& monitor);
 
 }  // namespace regccrf

@@ -1,7 +1,7 @@
-// Checkpoints: a course's state as a safetensors file, with a fingerprint of what it belongs to. The file is written
-// beside its place and renamed, so that there is always a whole one; a checksum tells one that was damaged later. What
-// only decides when to stop (max_iterations, tolerance, patience) and the number of threads are not part of the
-// fingerprint: work may go on with others.
+// Checkpoints: the state of training as a file of tensors, with a fingerprint of what it belongs to. The file is
+// written beside its place and renamed, so that there is always a whole one; a checksum tells one that was damaged
+// later. What only decides when to stop (max_iterations, tolerance, patience) and the number of threads are not part of
+// the fingerprint: work may go on with others.
 #include <bit>
 #include <cstring>
 #include <filesystem>
@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/safetensors.h"
 #include "regccrf/error.h"
-#include "train/state.h"
+#include "train/monitor.h"
 
 namespace regccrf {
 
@@ -110,7 +110,7 @@ Progress unpack(const std::vector<double>& numbers, const std::string& path) {
 
 }  // namespace
 
-std::map<std::string, std::string> Course::fingerprint() const {
+std::map<std::string, std::string> Monitor::fingerprint() const {
   const auto hashed = [](auto&& add) {
     Hash hash;
     add(hash);
@@ -156,7 +156,7 @@ std::map<std::string, std::string> Course::fingerprint() const {
   return marks;
 }
 
-void Course::save() const {
+void Monitor::save() const {
   if (processes_.rank != 0) return;
   Safetensors file;
   file.metadata = {{"format", kFormat}, {"fingerprint", nlohmann::json(fingerprint()).dump()}};
@@ -173,7 +173,7 @@ void Course::save() const {
   write_file(options_.checkpoint, encode_safetensors(file));
 }
 
-bool Course::load() {
+bool Monitor::load() {
   const std::string& path = options_.checkpoint;
   std::error_code code;
   if (!std::filesystem::exists(path, code)) return false;

@@ -10,9 +10,9 @@
 #include "regccrf/error.h"
 #include "regccrf/trainer.h"
 #include "train/adagrad.h"
-#include "train/state.h"
 #include "train/features.h"
 #include "train/lbfgs.h"
+#include "train/monitor.h"
 #include "train/objective.h"
 
 namespace regccrf {
@@ -133,15 +133,15 @@ class Penalised {
   const Processes& processes_;
 };
 
-void run_lbfgs(Penalised& objective, Course& course) {
-  const TrainOptions& options = course.options();
-  CourseState& state = course.state;
+void run_lbfgs(Penalised& objective, Monitor& monitor) {
+  const TrainOptions& options = monitor.options();
+  TrainState& state = monitor.state;
   const auto evaluate = [&](std::span<const double> w, std::span<double> gradient) {
     const double value = objective(w, gradient);
     if (state.objectives.empty()) state.objectives.push_back(value);  // where it began, at zero
     return value;
   };
-  const auto after = [&](const LbfgsIteration& i) { return course.after(i.objective, i.gradient_norm, i.w); };
+  const auto after = [&](const LbfgsIteration& i) { return monitor.after(i.objective, i.gradient_norm, i.w); };
   for (;;) {
     int limit = options.max_iterations > 0 ? options.max_iterations - state.iteration : 0;
     if (!options.checkpoint.empty()) {
@@ -149,20 +149,20 @@ void run_lbfgs(Penalised& objective, Course& course) {
       limit = limit > 0 ? std::min(limit, round) : round;
     }
     const LbfgsEnd end = minimize_lbfgs(state.w, options.l1, limit, evaluate, after);
-    if (end == LbfgsEnd::asked) return;  // the course knows why
+    if (end == LbfgsEnd::asked) return;  // the monitor knows why
     if (end != LbfgsEnd::iterations) {
-      course.stopped = "converged";
+      monitor.stopped = "converged";
       return;
     }
-    course.save();
+    monitor.save();
   }
 }
 
-Json facts_of(const Training& training, const TrainOptions& options, const Features& features, const Course& course) {
+Json facts_of(const Training& training, const TrainOptions& options, const Features& features, const Monitor& monitor) {
   Json facts = training.facts.empty() ? Json::object() : Json::parse(training.facts);
   const bool lbfgs = options.optimizer == Optimizer::lbfgs;
   const char* const constrain[] = {"train", "decode", "none"};
-  const Progress &best = course.state.best, &last = course.state.last;
+  const Progress &best = monitor.state.best, &last = monitor.state.last;
   facts["optimizer"] = !lbfgs ? "adagrad" : options.l1 > 0 ? "owlqn" : "lbfgs";
   facts["l1"] = options.l1;
   facts["l2"] = options.l2;
@@ -187,10 +187,10 @@ Json facts_of(const Training& training, const TrainOptions& options, const Featu
   if (best.development) facts["development"] = *best.development;
   facts["iteration"] = best.iteration;
   facts["iterations"] = last.iteration;
-  facts["stopped"] = course.stopped;
+  facts["stopped"] = monitor.stopped;
   facts["seconds"] = last.seconds;
   facts["threads"] = options.threads;
-  if (course.processes().count > 1) facts["processes"] = course.processes().count;
+  if (monitor.processes().count > 1) facts["processes"] = monitor.processes().count;
   return facts;
 }
 
@@ -238,21 +238,21 @@ Trained train(const Training& training, const TrainOptions& given, const OnProgr
   check_constraint(training);
 
   const Features features = make_features(*training.data, training.attributes->size(), training.labels.size(), options);
-  Course course(training, options, features, on_progress, processes);
-  course.state.w.assign(static_cast<std::size_t>(features.size()), 0);
-  if (options.resume) course.load();
+  Monitor monitor(training, options, features, on_progress, processes);
+  monitor.state.w.assign(static_cast<std::size_t>(features.size()), 0);
+  if (options.resume) monitor.load();
   const Constraint constraint = training_constraint(training);
-  if (options.max_iterations > 0 && course.state.iteration >= options.max_iterations) {
-    course.stopped = "max_iterations";
+  if (options.max_iterations > 0 && monitor.state.iteration >= options.max_iterations) {
+    monitor.stopped = "max_iterations";
   } else if (options.optimizer == Optimizer::lbfgs) {
     Penalised objective(training, features, constraint, options, processes);
-    run_lbfgs(objective, course);
+    run_lbfgs(objective, monitor);
   } else {
-    run_adagrad(*training.data, features, constraint, course);
+    run_adagrad(*training.data, features, constraint, monitor);
   }
-  const Json facts = facts_of(training, options, features, course);
-  return {make_model(training, features, course.best_weights(), facts), course.state.best, course.state.last,
-          course.stopped};
+  const Json facts = facts_of(training, options, features, monitor);
+  return {make_model(training, features, monitor.best_weights(), facts), monitor.state.best, monitor.state.last,
+          monitor.stopped};
 }
 
 }  // namespace regccrf

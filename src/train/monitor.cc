@@ -1,21 +1,26 @@
-// What is judged after each iteration (see state.h).
-#include "train/state.h"
+// What is judged after each iteration (see monitor.h).
+#include "train/monitor.h"
 
 #include <algorithm>
 #include <cmath>
 
 namespace regccrf {
 
+namespace {
+
+// What the model decodes under: the constraint, or none.
 Constraint decoding_constraint(const Training& training) {
   const bool constrained = training.constraint && training.constrain != Constrain::none;
   return constrained ? *training.constraint : Constraint::unconstrained(training.labels);
 }
 
-Course::Course(const Training& training, const TrainOptions& options, const Features& features,
-               const OnProgress& on_progress, const Processes& processes)
+}  // namespace
+
+Monitor::Monitor(const Training& training, const TrainOptions& options, const Features& features,
+                 const OnProgress& on_progress, const Processes& processes)
     : training_(training), options_(options), features_(features), on_progress_(on_progress), processes_(processes) {}
 
-bool Course::develop(std::span<const double> w, Progress& progress) {
+bool Monitor::develop(std::span<const double> w, Progress& progress) {
   if (!training_.development) return true;
   const std::vector<Label> predicted =
       decode(features_, w, *training_.development, decoding_constraint(training_), options_.threads);
@@ -26,14 +31,14 @@ bool Course::develop(std::span<const double> w, Progress& progress) {
   return options_.patience == 0 || state.since_best < options_.patience;
 }
 
-bool Course::converged() const {
+bool Monitor::converged() const {
   const auto period = static_cast<std::size_t>(options_.period);
   const std::vector<double>& f = state.objectives;
   if (f.size() <= period) return false;
   return f[f.size() - 1 - period] - f.back() < options_.tolerance * std::abs(f.back());
 }
 
-bool Course::after(double objective, double gradient_norm, std::span<const double> w) {
+bool Monitor::after(double objective, double gradient_norm, std::span<const double> w) {
   ++state.iteration;
   state.objectives.push_back(objective);
   if (state.objectives.size() > static_cast<std::size_t>(options_.period) + 1) {
