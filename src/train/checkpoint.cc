@@ -1,4 +1,4 @@
-// Checkpoints: the state of training as a file of tensors, with a fingerprint of what it belongs to. The file is
+// Checkpoints: the state of training as a safetensors file, with a fingerprint of what it belongs to. The file is
 // written beside its place and renamed, so that there is always a whole one; a checksum tells one that was damaged
 // later. What only decides when to stop (max_iterations, tolerance, patience) and the number of threads are not part of
 // the fingerprint: work may go on with others.
@@ -108,6 +108,70 @@ Progress unpack(const std::vector<double>& numbers, const std::string& path) {
   return p;
 }
 
+using Marks = std::map<std::string, std::string>;  // what a checkpoint belongs to, by name
+
+// A file that was saved by this version and not changed since.
+Safetensors read_whole(const std::string& path) {
+  Safetensors file = decode_safetensors(read_file(path), path);
+  const auto format = file.metadata.find("format");
+  if (format == file.metadata.end() || format->second != kFormat) {
+    throw Error("[resume] " + path + " is not a checkpoint of this version (" + kFormat + ")");
+  }
+  const auto sum = file.metadata.find("checksum");
+  if (sum == file.metadata.end() || sum->second != checksum(file)) {
+    throw Error("[resume] " + path + " is damaged: its content is not what was saved. Begin anew without resume");
+  }
+  return file;
+}
+
+Marks fingerprint_of(const Safetensors& file, const std::string& path) {
+  try {
+    return nlohmann::json::parse(file.metadata.at("fingerprint")).get<Marks>();
+  } catch (const std::exception&) {
+    throw Error("[resume] " + path + " is damaged: its fingerprint cannot be read");
+  }
+}
+
+// In words; empty where both are the same.
+std::string differences(const Marks& mine, const Marks& theirs) {
+  std::string different;
+  const auto compare = [&](const std::string& key) {
+    const auto here = mine.find(key), there = theirs.find(key);
+    const std::string now = here == mine.end() ? "none" : here->second,
+                      then = there == theirs.end() ? "none" : there->second;
+    if (now == then) return;
+    const bool hash = now.size() == 16 && then.size() == 16;
+    different += (different.empty() ? "" : "; ") + key + (hash ? " differs" : " was " + then + ", is " + now);
+  };
+  for (const auto& [key, value] : mine) compare(key);
+  for (const auto& [key, value] : theirs) {
+    if (!mine.contains(key)) compare(key);
+  }
+  return different;
+}
+
+TrainState state_of(const Safetensors& file, std::size_t features, const std::string& path) {
+  TrainState state;
+  state.w = values(file, "w", path);
+  state.best_w = values(file, "best_w", path);
+  state.objectives = values(file, "objectives", path);
+  state.squares = values(file, "squares", path);
+  state.drift = values(file, "drift", path);
+  state.best = unpack(values(file, "best", path), path);
+  state.last = unpack(values(file, "last", path), path);
+  const std::vector<double> counters = values(file, "counters", path);
+  const auto fits_or_empty = [&](const std::vector<double>& v) { return v.empty() || v.size() == features; };
+  if (counters.size() != 3 || state.w.size() != features || !fits_or_empty(state.best_w) ||
+      !fits_or_empty(state.squares) || !fits_or_empty(state.drift)) {
+    throw Error("[resume] " + path + " is damaged: its tensors have the wrong sizes");
+  }
+  state.iteration = static_cast<int>(counters[0]);
+  state.since_best = static_cast<int>(counters[1]);
+  state.steps = counters[2];
+  state.seconds = state.last.seconds;
+  return state;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> Monitor::fingerprint() const {
@@ -116,7 +180,7 @@ std::map<std::string, std::string> Monitor::fingerprint() const {
     add(hash);
     return hash.text();
   };
-  std::map<std::string, std::string> marks;
+  Marks marks;
   marks["training data"] = hashed([&](Hash& hash) {
     add_data(hash, *training_.data);
     for (std::int32_t i = 0; i < training_.attributes->size(); ++i) {
@@ -177,58 +241,13 @@ bool Monitor::load() {
   const std::string& path = options_.checkpoint;
   std::error_code code;
   if (!std::filesystem::exists(path, code)) return false;
-  const Safetensors file = decode_safetensors(read_file(path), path);
-  const auto format = file.metadata.find("format");
-  if (format == file.metadata.end() || format->second != kFormat) {
-    throw Error("[resume] " + path + " is not a checkpoint of this version (" + kFormat + ")");
-  }
-  const auto sum = file.metadata.find("checksum");
-  if (sum == file.metadata.end() || sum->second != checksum(file)) {
-    throw Error("[resume] " + path + " is damaged: its content is not what was saved. Begin anew without resume");
-  }
-  std::map<std::string, std::string> mine = fingerprint();
-  std::map<std::string, std::string> theirs;
-  try {
-    theirs = nlohmann::json::parse(file.metadata.at("fingerprint")).get<std::map<std::string, std::string>>();
-  } catch (const std::exception&) {
-    throw Error("[resume] " + path + " is damaged: its fingerprint cannot be read");
-  }
-  std::string different;
-  const auto compare = [&](const std::string& key) {
-    const auto here = mine.find(key), there = theirs.find(key);
-    const std::string now = here == mine.end() ? "none" : here->second,
-                      then = there == theirs.end() ? "none" : there->second;
-    if (now == then) return;
-    const bool hash = now.size() == 16 && then.size() == 16;
-    different += (different.empty() ? "" : "; ") + key + (hash ? " differs" : " was " + then + ", is " + now);
-  };
-  for (const auto& [key, value] : mine) compare(key);
-  for (const auto& [key, value] : theirs) {
-    if (!mine.contains(key)) compare(key);
-  }
+  const Safetensors file = read_whole(path);
+  const std::string different = differences(fingerprint(), fingerprint_of(file, path));
   if (!different.empty()) {
     throw Error("[resume] " + path + " belongs to other work: " + different +
                 ". Train as before, or begin anew without resume");
   }
-  state.w = values(file, "w", path);
-  state.best_w = values(file, "best_w", path);
-  state.objectives = values(file, "objectives", path);
-  state.squares = values(file, "squares", path);
-  state.drift = values(file, "drift", path);
-  state.best = unpack(values(file, "best", path), path);
-  state.last = unpack(values(file, "last", path), path);
-  const std::vector<double> counters = values(file, "counters", path);
-  const auto fits = [&](const std::vector<double>& v, bool needed) {
-    return v.size() == static_cast<std::size_t>(features_.size()) || (!needed && v.empty());
-  };
-  if (counters.size() != 3 || !fits(state.w, true) || !fits(state.best_w, false) || !fits(state.squares, false) ||
-      !fits(state.drift, false)) {
-    throw Error("[resume] " + path + " is damaged: its tensors have the wrong sizes");
-  }
-  state.iteration = static_cast<int>(counters[0]);
-  state.since_best = static_cast<int>(counters[1]);
-  state.steps = counters[2];
-  state.seconds = state.last.seconds;
+  state = state_of(file, static_cast<std::size_t>(features_.size()), path);
   return true;
 }
 
