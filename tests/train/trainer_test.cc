@@ -3,6 +3,7 @@
 #include "regccrf/trainer.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <barrier>
 #include <cmath>
@@ -225,8 +226,17 @@ std::vector<double> weights_of(const Model& model) {
   return all;
 }
 
+// A folder of this process alone, so that two runs at a time do not write the same files.
+struct Folder {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("regccrf_trainer_test." + std::to_string(::getpid()));
+  Folder() { std::filesystem::create_directory(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
 std::string temporary(const std::string& name) {
-  const auto path = std::filesystem::path(testing::TempDir()) / ("regccrf_trainer_" + name);
+  static const Folder folder;
+  const auto path = folder.path / name;
   std::filesystem::remove(path);
   return path.string();
 }
