@@ -1,11 +1,40 @@
 // regccrf._core: the compiled part of the Python package. Thin: values and functions of the public headers, arrays as
 // raw pointers, no Python array library. Errors keep their message.
+#include <pybind11/stl.h>
+
 #include <exception>
 
 #include "bind.h"
 #include "regccrf/error.h"
 
 namespace py = pybind11;
+
+namespace {
+
+const char* name_of(regccrf::ErrorKind kind) {
+  switch (kind) {
+    case regccrf::ErrorKind::invalid:
+      return "invalid";
+    case regccrf::ErrorKind::limit:
+      return "limit";
+    case regccrf::ErrorKind::impossible:
+      return "impossible";
+    case regccrf::ErrorKind::outside:
+      return "outside";
+  }
+  return "";
+}
+
+// Raises an exception of `type` with the error's message and fields.
+void raise(const py::handle& type, const regccrf::Error& error) {
+  const py::object exception = type(error.what());
+  exception.attr("kind") = name_of(error.kind());
+  exception.attr("sequence") = error.sequence();
+  exception.attr("position") = error.position();
+  PyErr_SetObject(type.ptr(), exception.ptr());
+}
+
+}  // namespace
 
 PYBIND11_MODULE(_core, module) {
   py::options options;
@@ -17,15 +46,22 @@ PYBIND11_MODULE(_core, module) {
   static py::exception<regccrf::LimitError> limit_error(module, "LimitError", error.ptr());
   error.attr("__module__") = "regccrf";
   limit_error.attr("__module__") = "regccrf";
-  error.doc() = "What was asked for cannot be done; the message says why, and what to do.";
+  error.doc() =
+      "What was asked for cannot be done; the message says why, and what to do. For programs: `kind` (\"invalid\", "
+      "\"limit\", \"impossible\" where the language has no sequence, \"outside\" where gold is not in it), and the "
+      "`sequence` "
+      "of the batch and the `position` in it that it speaks of, or None.";
+  error.attr("kind") = name_of(regccrf::ErrorKind::invalid);  // of those that are raised in Python
+  error.attr("sequence") = py::none();
+  error.attr("position") = py::none();
   limit_error.doc() = "A construction would have outgrown its limits; raising them may help.";
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const regccrf::LimitError& e) {
-      limit_error(e.what());
+      raise(limit_error, e);
     } catch (const regccrf::Error& e) {
-      error(e.what());
+      raise(error, e);
     }
   });
 

@@ -4,7 +4,11 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 
 __version__: str
 
-class Error(ValueError): ...
+class Error(ValueError):
+    kind: str
+    sequence: Optional[int]
+    position: Optional[int]
+
 class LimitError(Error): ...
 
 LabelsLike = Union[Labels, Sequence[str]]

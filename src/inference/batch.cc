@@ -1,19 +1,16 @@
-// Checks and wording for a call, and its threads (see batch.h).
+// Checks for a call, and its threads (see batch.h).
 #include "inference/batch.h"
 
 #include <algorithm>
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <thread>
 #include <utility>
 
 namespace regccrf {
 
 namespace {
-
-std::string at(const char* operation) { return std::string("[").append(operation).append("] "); }
-
-[[noreturn]] void fail(const char* operation, const std::string& message) { throw Error(at(operation) + message); }
 
 template <class Real>
 bool acceptable(Real x) {
@@ -49,138 +46,113 @@ template <class Real>
 void check_per_label(const char* operation, const char* what, std::span<const Real> values, const Labels& labels) {
   for (int a = 0; a < labels.size() && !values.empty(); ++a) {
     if (acceptable(values[a])) continue;
-    fail(operation, std::string(what) + " score of label " + labels.name(a) + " is " + spell(values[a]) +
-                        "; scores must be finite or -inf");
+    throw Error(at(operation) + what + " score of label " + labels.name(a) + " is " + spell(values[a]) +
+                "; scores must be finite or -inf");
   }
-}
-
-// Lengths that the language has, as far as an error message needs them.
-struct Lengths {
-  std::int64_t shortest = -1, below = -1, above = -1;  // nearest to the one asked for; -1: none seen
-  bool has = false;
-};
-
-Lengths lengths_around(const Automaton& automaton, std::int64_t length) {
-  Lengths found;
-  std::vector<std::uint8_t> now(automaton.accepting.size(), 0), next;
-  now[automaton.start] = 1;
-  const std::int64_t last = length + automaton.states() + 1;
-  for (std::int64_t n = 0; n <= last && found.above < 0; ++n) {
-    bool accepts = false;
-    for (std::size_t q = 0; q < now.size(); ++q) accepts = accepts || (now[q] && automaton.accepting[q]);
-    if (accepts) {
-      if (found.shortest < 0) found.shortest = n;
-      if (n < length) found.below = n;
-      if (n == length) found.has = true;
-      if (n > length) found.above = n;
-    }
-    next.assign(now.size(), 0);
-    for (const Arc& arc : automaton.arcs) next[arc.to] = next[arc.to] | now[arc.from];
-    now.swap(next);
-  }
-  return found;
 }
 
 }  // namespace
-
-void check_size(const char* operation, const char* what, std::size_t given, std::size_t expected, const char* shape) {
-  if (given == expected) return;
-  fail(operation, std::string(what) + " has " + std::to_string(given) + " entries, expected " +
-                      std::to_string(expected) + " (" + shape + ")");
-}
-
-std::string no_sequence_message(std::int64_t length, const Constraint& constraint, const std::string& otherwise) {
-  const std::string start = "has length " + std::to_string(length);
-  const Lengths lengths = lengths_around(constraint.automaton(), length);
-  if (lengths.has) return start + ", and " + otherwise;
-  std::string around = "shortest: " + std::to_string(lengths.shortest);
-  if (lengths.below > lengths.shortest) around += ", nearest below: " + std::to_string(lengths.below);
-  if (lengths.below >= 0 && lengths.above >= 0) around += ", nearest above: " + std::to_string(lengths.above);
-  return start + ", and the language has no sequence of that length (" + around + ")";
-}
-
-std::string impossible_message(const char* operation, std::int64_t sequence, std::int64_t length,
-                               const Constraint& constraint) {
-  return at(operation) + "sequence " + std::to_string(sequence) + " " +
-         no_sequence_message(length, constraint, "every sequence of the language of that length has a score of -inf");
-}
 
 template <class Real>
 Batch<Real>::Batch(const char* operation, const Constraints& constraints, const Scores<Real>& scores,
                    const Options& options)
     : operation_(operation), constraints_(constraints), scores_(scores), options_(options) {
-  const std::size_t K = static_cast<std::size_t>(std::max(scores.labels, 0));
-  if (constraints.all().empty()) fail(operation, "no constraint was given");
-  for (const Constraint& constraint : constraints.all()) {
-    if (constraint.labels().size() == scores.labels) continue;
-    fail(operation, "scores have " + std::to_string(scores.labels) + " labels, the constraint has " +
-                        std::to_string(constraint.labels().size()));
+  check_shapes();
+  check_layout();
+  check_choice();
+  check_model();
+  if (options.workspace == nullptr) own_ = std::make_unique<Workspace>();
+  workspace_ = &(options.workspace ? options.workspace : own_.get())->impl();
+  members_ = members_worth_waking();
+  while (static_cast<int>(workspace_->arenas.size()) < members_)
+    workspace_->arenas.push_back(std::make_unique<Arena>());
+  workspace_->shared.rewind();
+}
+
+template <class Real>
+void Batch<Real>::check_shapes() {
+  const std::size_t K = static_cast<std::size_t>(std::max(scores_.labels, 0));
+  if (constraints_.all().empty()) throw Error(at(operation_) + "no constraint was given");
+  for (const Constraint& constraint : constraints_.all()) {
+    if (constraint.labels().size() == scores_.labels) continue;
+    throw Error(at(operation_) + "scores have " + std::to_string(scores_.labels) + " labels, the constraint has " +
+                std::to_string(constraint.labels().size()));
   }
   if (K == 0) {
-    if (!scores.emissions.empty()) fail(operation, "emissions were given for 0 labels");
-  } else if (scores.emissions.size() % K != 0) {
-    fail(operation, "emissions have " + std::to_string(scores.emissions.size()) + " entries, which is no multiple of " +
-                        std::to_string(K) + " labels (expected [rows, K])");
+    if (!scores_.emissions.empty()) throw Error(at(operation_) + "emissions were given for 0 labels");
+  } else if (scores_.emissions.size() % K != 0) {
+    throw Error(at(operation_) + "emissions have " + std::to_string(scores_.emissions.size()) +
+                " entries, which is no multiple of " + std::to_string(K) + " labels (expected [rows, K])");
   }
-  check_size(operation, "transitions", scores.transitions.size(), K * K, "[K, K]");
-  if (!scores.start.empty()) check_size(operation, "start", scores.start.size(), K, "[K]");
-  if (!scores.end.empty()) check_size(operation, "end", scores.end.size(), K, "[K]");
+  check_size(operation_, "transitions", scores_.transitions.size(), K * K, "[K, K]");
+  if (!scores_.start.empty()) check_size(operation_, "start", scores_.start.size(), K, "[K]");
+  if (!scores_.end.empty()) check_size(operation_, "end", scores_.end.size(), K, "[K]");
+  rows_ = K == 0 ? 0 : static_cast<std::int64_t>(scores_.emissions.size() / K);
+}
 
-  const Layout& layout = scores.layout;
-  rows_ = K == 0 ? 0 : static_cast<std::int64_t>(scores.emissions.size() / K);
+template <class Real>
+void Batch<Real>::check_layout() {
+  const Layout& layout = scores_.layout;
   if (layout.first.size() != layout.length.size()) {
-    fail(operation, "layout.first has " + std::to_string(layout.first.size()) + " entries, layout.length has " +
-                        std::to_string(layout.length.size()) + "; expected [B] for both");
+    throw Error(at(operation_) + "layout.first has " + std::to_string(layout.first.size()) +
+                " entries, layout.length has " + std::to_string(layout.length.size()) + "; expected [B] for both");
   }
   if (!layout.mask.empty())
-    check_size(operation, "mask", layout.mask.size(), static_cast<std::size_t>(rows_), "[rows]");
-  if (layout.stride < 1) fail(operation, "layout.stride is " + std::to_string(layout.stride) + ", expected 1 or more");
+    check_size(operation_, "mask", layout.mask.size(), static_cast<std::size_t>(rows_), "[rows]");
+  if (layout.stride < 1)
+    throw Error(at(operation_) + "layout.stride is " + std::to_string(layout.stride) + ", expected 1 or more");
   // A default layout is one sequence with every row; an empty batch says so with spans that point somewhere.
   const bool one = layout.first.empty() && layout.first.data() == nullptr;
   size_ = one ? 1 : static_cast<std::int64_t>(layout.first.size());
   for (std::int64_t i = 0; i < size_ && !one; ++i) {
     const std::int64_t first = layout.first[i], length = layout.length[i];
     if (length < 0 || first < 0 || (length > 0 && first + (length - 1) * layout.stride >= rows_)) {
-      fail(operation, "sequence " + std::to_string(i) + " starts at row " + std::to_string(first) + " with length " +
-                          std::to_string(length) + " and stride " + std::to_string(layout.stride) +
-                          ", past the emissions' " + std::to_string(rows_) + " rows");
+      throw Error(at(operation_, i) + " starts at row " + std::to_string(first) + " with length " +
+                      std::to_string(length) + " and stride " + std::to_string(layout.stride) +
+                      ", past the emissions' " + std::to_string(rows_) + " rows",
+                  ErrorKind::invalid, {i, {}});
     }
   }
-  if (!constraints.which().empty()) {
-    check_size(operation, "the choice of constraints", constraints.which().size(), static_cast<std::size_t>(size_),
-               "[B]");
-    for (std::int64_t i = 0; i < size_; ++i) {
-      if (which(i) >= 0 && which(i) < this->constraints()) continue;
-      fail(operation, "sequence " + std::to_string(i) + " asks for constraint " + std::to_string(which(i)) + " of " +
-                          std::to_string(this->constraints()));
-    }
-  }
+}
 
-  const Labels& labels = constraints.all()[0].labels();
-  for (std::size_t ab = 0; ab < K * K; ++ab) {
-    if (acceptable(scores.transitions[ab])) continue;
-    fail(operation, "transition score from label " + labels.name(static_cast<Label>(ab / K)) + " to " +
-                        labels.name(static_cast<Label>(ab % K)) + " is " + spell(scores.transitions[ab]) +
-                        "; scores must be finite or -inf");
+template <class Real>
+void Batch<Real>::check_choice() const {
+  if (constraints_.which().empty()) return;
+  check_size(operation_, "the choice of constraints", constraints_.which().size(), static_cast<std::size_t>(size_),
+             "[B]");
+  for (std::int64_t i = 0; i < size_; ++i) {
+    if (which(i) >= 0 && which(i) < constraints()) continue;
+    throw Error(
+        at(operation_, i) + " asks for constraint " + std::to_string(which(i)) + " of " + std::to_string(constraints()),
+        ErrorKind::invalid, {i, {}});
   }
-  check_per_label(operation, "start", scores.start, labels);
-  check_per_label(operation, "end", scores.end, labels);
+}
+
+template <class Real>
+void Batch<Real>::check_model() {
+  const Labels& labels = constraints_.all()[0].labels();
+  const std::size_t K = static_cast<std::size_t>(labels.size());
+  for (std::size_t ab = 0; ab < K * K; ++ab) {
+    if (acceptable(scores_.transitions[ab])) continue;
+    throw Error(at(operation_) + "transition score from label " + labels.name(static_cast<Label>(ab / K)) + " to " +
+                labels.name(static_cast<Label>(ab % K)) + " is " + spell(scores_.transitions[ab]) +
+                "; scores must be finite or -inf");
+  }
+  check_per_label(operation_, "start", scores_.start, labels);
+  check_per_label(operation_, "end", scores_.end, labels);
   bound(scores_.transitions, bounded_[0]);
   bound(scores_.start, bounded_[1]);
   bound(scores_.end, bounded_[2]);
+}
 
-  if (options.workspace == nullptr) own_ = std::make_unique<Workspace>();
-  workspace_ = &(options.workspace ? options.workspace : own_.get())->impl();
-
-  // A thread must have something to do that is worth waking it for.
+// A thread must have something to do that is worth waking it for.
+template <class Real>
+int Batch<Real>::members_worth_waking() const {
   std::int64_t products = 0;
   for (std::int64_t i = 0; i < size_; ++i) products += length(i) * constraint(i).topology().products;
   const std::int64_t threads =
-      options.threads > 0 ? options.threads : std::max(1u, std::thread::hardware_concurrency());
-  members_ = static_cast<int>(std::max<std::int64_t>(1, std::min({threads, size_, products / 500'000})));
-  while (static_cast<int>(workspace_->arenas.size()) < members_)
-    workspace_->arenas.push_back(std::make_unique<Arena>());
-  workspace_->shared.rewind();
+      options_.threads > 0 ? options_.threads : std::max(1u, std::thread::hardware_concurrency());
+  return static_cast<int>(std::max<std::int64_t>(1, std::min({threads, size_, products / 500'000})));
 }
 
 template <class Real>
@@ -217,9 +189,10 @@ bool Batch<Real>::check(const Sequence<Real>& sequence) const {
     large = large || std::any_of(h, h + sequence.K, too_large<Real>);
     const int a = static_cast<int>(std::find_if_not(h, h + sequence.K, acceptable<Real>) - h);
     if (a == sequence.K) continue;
-    fail(operation_, "sequence " + std::to_string(sequence.index) + ", position " + std::to_string(t) +
-                         ": emission score of label " + constraint(sequence.index).labels().name(a) + " is " +
-                         spell(h[a]) + "; scores must be finite or -inf");
+    throw Error(at(operation_, sequence.index) + ", position " + std::to_string(t) + ": emission score of label " +
+                    constraint(sequence.index).labels().name(a) + " is " + spell(h[a]) +
+                    "; scores must be finite or -inf",
+                ErrorKind::invalid, {sequence.index, t});
   }
   return !large;
 }
@@ -264,7 +237,7 @@ void Batch<Real>::each(const Job& job) const {
 template <class Real>
 void Batch<Real>::impossible(const Sequence<Real>& sequence) const {
   if (options_.impossible == Impossible::allow) return;
-  throw Error(impossible_message(operation_, sequence.index, sequence.T, constraint(sequence.index)));
+  throw impossible_error(operation_, sequence.index, sequence.T, constraint(sequence.index));
 }
 
 template class Batch<float>;

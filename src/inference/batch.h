@@ -1,5 +1,5 @@
 // Batch: a call as the rooms behind the interface see it. Checks shapes and values once, hands out one sequence at a
-// time, spreads sequences over threads, and words the errors that name a sequence. Job functions must not leave the
+// time, and spreads sequences over threads. Job functions must not leave the
 // arena that they are given.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "constraint/topology.h"
+#include "inference/errors.h"
 #include "inference/workspace.h"
 #include "regccrf/inference.h"
 #include "regccrf/scores.h"
@@ -69,6 +70,12 @@ class Batch {
   void impossible(const Sequence<Real>& sequence) const;
 
  private:
+  void check_shapes();
+  void check_layout();
+  void check_choice() const;  // of constraints
+  void check_model();         // transitions, start and end, which are bounded too
+  int members_worth_waking() const;
+
   const char* operation_;
   const Constraints& constraints_;
   Scores<Real> scores_;
@@ -79,18 +86,6 @@ class Batch {
   std::unique_ptr<Workspace> own_;
   Workspace::Impl* workspace_;
 };
-
-// "has length 1, and the language has no sequence of that length (shortest: 2)"; `otherwise` in the place of the
-// reason, where it has one.
-std::string no_sequence_message(std::int64_t length, const Constraint& constraint, const std::string& otherwise);
-
-// "[viterbi] sequence 3 has length 1, and the language has no sequence of that length (shortest: 2)"; or that all legal
-// ones are forbidden by scores.
-std::string impossible_message(const char* operation, std::int64_t sequence, std::int64_t length,
-                               const Constraint& constraint);
-
-// An output array's size, as an Error says it.
-void check_size(const char* operation, const char* what, std::size_t given, std::size_t expected, const char* shape);
 
 extern template class Batch<float>;
 extern template class Batch<double>;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "inference/batch.h"
+#include "inference/errors.h"
 #include "tagger/crfsuite_text.h"
 #include "tagger/model_file.h"
 #include "tagger/name_table.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <random>
 
 #include "tests/inference/inference_fixture.h"
@@ -52,6 +53,41 @@ TEST(Gold, OutsideTheLanguageIsNamedWhereItLeaves) {
   const std::vector<Label> gold{0, 0, 2, 0};
   EXPECT_EQ(error_of([&] { nll<double>(spans(), x.view(), gold); }),
             "[nll] sequence 0: gold leaves the language at position 2 with label I; possible there: O, B");
+}
+
+// The kind and the place of an error are fields: nobody has to read its message.
+struct Fields {
+  ErrorKind kind;
+  std::optional<std::int64_t> sequence, position;
+  bool operator==(const Fields&) const = default;
+};
+std::optional<Fields> fields_of(const std::function<void()>& job) {
+  try {
+    job();
+  } catch (const Error& error) {
+    return Fields{error.kind(), error.sequence(), error.position()};
+  }
+  return std::nullopt;
+}
+
+TEST(Errors, HaveAKindAndAPlace) {
+  Data x(4);
+  const std::vector<std::int64_t> first{0, 1}, length{1, 3};
+  Scores<double> two = x.view();
+  two.layout = {.first = first, .length = length};
+  const auto loss = [&](const Constraint& constraint, const std::vector<Label>& gold) {
+    return fields_of([&] { nll<double>(constraint, two, gold); });
+  };
+  EXPECT_EQ(loss(spans(), {0, 0, 1, 2}), std::nullopt);
+  EXPECT_EQ(loss(spans(), {0, 0, 2, 0}), (Fields{ErrorKind::outside, 1, 1}));
+  EXPECT_EQ(loss(spans(), {0, 0, 7, 0}), (Fields{ErrorKind::invalid, 1, 1}));
+  Automaton even;  // (O O)*
+  even.accepting = {1, 0};
+  even.arcs = {{0, 0, 1}, {1, 0, 0}};
+  EXPECT_EQ(loss(Constraint::from_automaton(even, names()), {0, 0, 0, 0}),
+            (Fields{ErrorKind::impossible, 0, std::nullopt}));
+  x.h[3 * 3] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(loss(spans(), {0, 0, 0, 0}), (Fields{ErrorKind::invalid, 1, 2}));
 }
 
 TEST(Gold, ThatEndsTooEarlyIsNamed) {

@@ -190,6 +190,21 @@ def test_nll_is_forward_times_minus_one(reduction, outside):
         assert all(torch.equal(x, y) for x, y in zip(*found)), (gold, rest)
 
 
+def test_errors_have_a_kind_and_a_place():
+    crf = RegCCRF(["O", "B", "I"], constraint="(O | B I*)*", batch_first=True)
+    emissions = torch.zeros(2, 3, 3)
+    with pytest.raises(regccrf.Error) as error:
+        crf(emissions, torch.tensor([[0, 0, 0], [0, 2, 0]]))
+    assert (error.value.kind, error.value.sequence, error.value.position) == ("outside", 1, 1)
+    emissions[1, 2, 0] = math.nan
+    with pytest.raises(regccrf.Error) as error:
+        crf.decode(emissions)
+    assert (error.value.kind, error.value.sequence, error.value.position) == ("invalid", 1, 2)
+    with pytest.raises(regccrf.LimitError) as error:
+        regccrf.compile("a{100}", limits=regccrf.Limits(states=10))
+    assert (error.value.kind, error.value.sequence, error.value.position) == ("limit", None, None)
+
+
 def test_gold_outside_the_language():
     crf = module()
     emissions, mask = ragged([3, 3])

@@ -6,40 +6,17 @@
 #include <limits>
 #include <string>
 
+#include "automaton/automaton.h"
+#include "automaton/lengths.h"
 #include "inference/cpu/expectation.h"
 #include "inference/cpu/gradients.h"
 #include "inference/path.h"
-#include "automaton/automaton.h"
 
 namespace regccrf {
 
 namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
-
-std::string names(const Labels& labels, const std::vector<Label>& some) {
-  std::string text;
-  const std::size_t most = 12;
-  for (std::size_t i = 0; i < some.size() && i < most; ++i) text += (i ? ", " : "") + labels.name(some[i]);
-  if (some.size() > most) text += " and " + std::to_string(some.size() - most) + " more";
-  return text.empty() ? "nothing but the end" : text;
-}
-
-template <class Real>
-std::string gold_message(const Batch<Real>& batch, const Sequence<Real>& sequence, const Label* gold,
-                         const Membership& membership) {
-  const Constraint& constraint = batch.constraint(sequence.index);
-  const std::string impossible = impossible_message(batch.operation(), sequence.index, sequence.T, constraint);
-  if (impossible.find("no sequence of that length") != std::string::npos) return impossible;
-  const std::string start =
-      std::string("[").append(batch.operation()) + "] sequence " + std::to_string(sequence.index) + ": gold ";
-  const std::string possible = "; possible there: " + names(constraint.labels(), membership.possible);
-  if (membership.position >= static_cast<std::size_t>(sequence.T)) {
-    return start + "ends too early, at position " + std::to_string(sequence.T) + possible;
-  }
-  return start + "leaves the language at position " + std::to_string(membership.position) + " with label " +
-         constraint.labels().name(gold[membership.position]) + possible;
-}
 
 // One sequence's gold, without absent positions.
 template <class Real>
@@ -49,9 +26,9 @@ const Label* gold_of(const Batch<Real>& batch, const Sequence<Real>& sequence, s
   for (std::int64_t t = 0; t < sequence.T; ++t) {
     labels[t] = gold[sequence.row(t)];
     if (labels[t] >= 0 && labels[t] < batch.K()) continue;
-    throw Error(std::string("[").append(batch.operation()) + "] sequence " + std::to_string(sequence.index) +
-                ", position " + std::to_string(t) + ": gold label " + std::to_string(labels[t]) + " is not in 0 … " +
-                std::to_string(batch.K() - 1));
+    throw Error(at(batch.operation(), sequence.index) + ", position " + std::to_string(t) + ": gold label " +
+                    std::to_string(labels[t]) + " is not in 0 … " + std::to_string(batch.K() - 1),
+                ErrorKind::invalid, {sequence.index, t});
   }
   return labels;
 }
@@ -148,9 +125,8 @@ Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<c
     const double score = path_score(batch.scores(), sequence, y);
     if (!membership || score == kNone) {
       if (options.outside == OutsideGold::error) {
-        if (!membership) throw Error(gold_message(batch, sequence, y, membership));
-        throw Error("[nll] sequence " + std::to_string(sequence.index) +
-                    ": gold has a score of -inf; forbidding what is gold makes the loss infinite");
+        if (membership) throw forbidden_gold_error("nll", sequence.index);
+        throw outside_error("nll", sequence.index, sequence.T, constraint, y, membership);
       }
       clear_rows(counts, sequence);
       ++skipped;
@@ -180,10 +156,11 @@ Loss partial_nll(const Constraints& constraints, const Scores<Real>& scores, std
     const double consistent = expectations.log_z(constraint, restricted, arena);
     if (consistent == kNone) {
       if (options.outside == OutsideGold::error) {
-        const std::string impossible = impossible_message(batch.operation(), sequence.index, sequence.T, constraint);
-        if (impossible.find("no sequence of that length") != std::string::npos) throw Error(impossible);
-        throw Error("[partial_nll] sequence " + std::to_string(sequence.index) +
-                    ": no sequence of the language with a finite score is allowed at every position");
+        if (!lengths_around(constraint.automaton(), sequence.T).has)
+          throw impossible_error("partial_nll", sequence.index, sequence.T, constraint);
+        throw Error(at("partial_nll", sequence.index) +
+                        ": no sequence of the language with a finite score is allowed at every position",
+                    ErrorKind::outside, {sequence.index, {}});
       }
       clear_rows(counts, sequence);
       ++skipped;

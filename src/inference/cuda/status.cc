@@ -1,5 +1,5 @@
 // What a device left in its status records, in words.
-#include "inference/batch.h"
+#include "inference/errors.h"
 #include "regccrf/cuda.h"
 
 namespace regccrf::cuda {
@@ -16,7 +16,7 @@ std::string status_message(const char* operation, const Constraint& constraint, 
     case Outcome::bad_transition:
       return std::string("[") + operation + "] transitions, start or end scores hold NaN or +inf";
     case Outcome::impossible:
-      return impossible_message(operation, sequence, status.length, constraint);
+      return impossible_error(operation, sequence, status.length, constraint).what();
     case Outcome::outside:
       if (status.position < 0) return where + ": gold is in the language, and its score is −inf";
       if (status.position == status.length)
