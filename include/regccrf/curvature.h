@@ -20,10 +20,10 @@ Loss log_z(const Constraints& constraints, const Scores<Real>& scores, const Gra
 // A direction in the space of scores. What is empty does not move.
 template <class Real>
 struct Direction {
-  std::span<const Real> emissions;    // [rows, K] in the layout of the emissions
-  std::span<const Real> transitions;  // [K, K]
-  std::span<const Real> start;        // [K]
-  std::span<const Real> end;          // [K]
+  std::span<const Real> emissions = {};    // [rows, K] in the layout of the emissions
+  std::span<const Real> transitions = {};  // [K, K]
+  std::span<const Real> start = {};        // [K]
+  std::span<const Real> end = {};          // [K]
 };
 
 // How log_z changes along `direction` (values, [B]), and how the gradients of Σ_i weights[i] · log_z_i change along it

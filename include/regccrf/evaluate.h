@@ -1,10 +1,13 @@
 // Evaluation: predicted label sequences against gold ones. What is counted is counted for each sequence, so that a
 // sum over any selection of sequences is an evaluation too; intervals and tests are built on that.
 //
-//   Evaluation e = evaluate(gold, predicted);
-//   e.total.spans.f1();                                           // as conlleval prints it: in percent
-//   interval(bootstrap(e.sequences), Measure::f1);                // 95% of the resamples lie there
-//   compare(e, evaluate(gold, other), Measure::f1).p;             // could the difference be chance?
+//   std::vector<LabelNames> gold = {{"B-PER", "I-PER", "O"}, {"O", "B-PER"}};    // a list of labels a sequence
+//   std::vector<LabelNames> ours = {{"B-PER", "I-PER", "O"}, {"O", "O"}};        // what one system says of them
+//   std::vector<LabelNames> theirs = {{"B-PER", "B-PER", "O"}, {"O", "B-PER"}};  // … and another
+//   Evaluation e = evaluate(gold, ours);
+//   double f1 = e.total.spans.f1();                                              // as conlleval prints it: in percent
+//   Interval likely = interval(bootstrap(e.sequences), Measure::f1);             // 95% of the resamples lie there
+//   double p = compare(e, evaluate(gold, theirs), Measure::f1).p;                // could the difference be chance?
 #pragma once
 
 #include <cstdint>
@@ -57,8 +60,9 @@ struct Counts {
 
 struct EvaluateOptions {
   SpanScheme scheme = SpanScheme::prefixed;
-  std::optional<Constraint> constraint;  // the language whose violations are counted; a label that it lacks violates it
-  std::optional<std::string> unknown;    // gold of this name is not known: such positions count for violations alone
+  // The language whose violations are counted; a label that it lacks violates it.
+  std::optional<Constraint> constraint = {};
+  std::optional<std::string> unknown = {};  // gold of this name is not known: such positions count for violations alone
   // conlleval sees the empty line behind a sequence. It makes a difference to labels that conlleval does not know
   // (`S` without a type); a file may lack it behind its last sequence.
   bool last_is_followed_by_empty_line = true;

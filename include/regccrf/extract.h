@@ -33,12 +33,12 @@ struct WordList {
 };
 
 struct WordFeatures {
-  int word = 0;              // the column that holds the word, from 0
-  std::vector<int> columns;  // further columns that are taken as they are
-  std::vector<WordList> lists;
+  int word = 0;                   // the column that holds the word, from 0
+  std::vector<int> columns = {};  // further columns that are taken as they are
+  std::vector<WordList> lists = {};
   // Lines `word v1 v2 …` (GloVe; word2vec's text, whose first line is `words dimensions`, too): attributes e0, e1, …
   // with the vector's numbers as their values. The model keeps the file's path and a checksum, not its content.
-  std::string embeddings;
+  std::string embeddings = {};
 };
 
 class Extractor {

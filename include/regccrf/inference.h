@@ -1,8 +1,9 @@
 // Inference: exact questions about the distribution P(y | x, L) ∝ exp score(y) over the sequences y of a language L.
 //
-//   Constraint bio = compile(Language::parse("(O | B-PER I-PER*)*"));
-//   Scores<float> scores{.labels = 3, .emissions = h, .transitions = g};   // h: [T, 3], g: [3, 3]
-//   Path best = viterbi(bio, scores)[0];                                    // always in L
+//   Constraint bio = compile(Language::parse("(O | B-PER I-PER*)*"));      // K = 3 labels: O, B-PER, I-PER
+//   std::vector<float> h(4 * 3), g(3 * 3);                                 // [T, K], [K, K]: what a model says
+//   Scores<float> scores{.labels = 3, .emissions = h, .transitions = g};
+//   Path best = viterbi(bio, scores)[0];                                   // always in L
 //   double probability = std::exp(best.score - log_z(bio, scores)[0]);
 //
 // The unconstrained CRF is Constraint::unconstrained(labels). Every function takes a ragged batch, in float or double,
@@ -95,8 +96,8 @@ std::vector<std::vector<Path>> k_best(const Constraints& constraints, const Scor
 struct Sampling {
   int count = 1;
   std::uint64_t seed = 0;
-  double temperature = 1;              // > 0
-  std::span<const std::uint64_t> ids;  // [B] or empty
+  double temperature = 1;                   // > 0
+  std::span<const std::uint64_t> ids = {};  // [B] or empty
 };
 template <class Real>
 std::vector<std::vector<Path>> sample(const Constraints& constraints, const Scores<Real>& scores,

@@ -3,8 +3,9 @@
 // threads.
 //
 //   Language spans = Language::parse("(O | B-PER I-PER*)*");
-//   Language two   = spans & Language::parse("exactly(2, B-PER)", spans.labels());
-//   two.accepts({"B-PER", "O"}).accepted            // false
+//   Language two = spans & Language::parse("exactly(2, B-PER)", spans.labels());
+//   std::vector<std::string> sequence = {"B-PER", "O"};
+//   bool legal = two.accepts(sequence).accepted;  // false: it has one B-PER
 //
 // The pattern syntax is in docs/language.md.
 #pragma once

@@ -1,8 +1,12 @@
 // Losses with gradients in closed form: expected counts minus observed ones, from one forward–backward pass.
 //
-//   std::vector<float> dh(T * K), dg(K * K);
-//   Loss loss = nll(constraint, scores, gold, {.emissions = dh, .transitions = dg});
-//   loss.values[0]   // −log P(gold | x, L)
+//   Constraint bio = compile(Language::parse("(O | B-PER I-PER*)*"));      // K = 3 labels: O, B-PER, I-PER
+//   std::vector<float> h(4 * 3), g(3 * 3);                                 // [T, K], [K, K]: what a model says
+//   Scores<float> scores{.labels = 3, .emissions = h, .transitions = g};
+//   std::vector<Label> gold = {1, 2, 0, 0};                                // [T]: B-PER I-PER O O
+//   std::vector<float> dh(4 * 3), dg(3 * 3);                               // for the gradients
+//   Loss loss = nll(bio, scores, gold, {.emissions = dh, .transitions = dg});
+//   double value = loss.values[0];                                         // −log P(gold | x, L)
 //
 // Threads and accuracy as in inference.h.
 #pragma once
@@ -21,10 +25,10 @@ namespace regccrf {
 // are untouched.
 template <class Real>
 struct Gradients {
-  std::span<Real> emissions;           // [rows, K] in the layout of the emissions
-  std::span<Real> transitions;         // [K, K]
-  std::span<Real> start;               // [K]
-  std::span<Real> end;                 // [K]
+  std::span<Real> emissions = {};      // [rows, K] in the layout of the emissions
+  std::span<Real> transitions = {};    // [K, K]
+  std::span<Real> start = {};          // [K]
+  std::span<Real> end = {};            // [K]
   std::span<const Real> weights = {};  // [B]; empty: all 1
 
   bool wanted() const { return !emissions.empty() || !transitions.empty() || !start.empty() || !end.empty(); }

@@ -21,20 +21,20 @@ namespace regccrf {
 //   padded, time first [T, B, K]: stride B, first[i] = i
 // A position whose row is masked out is as if it were absent: its neighbours become adjacent.
 struct Layout {
-  std::span<const std::int64_t> first;   // [B]; empty: one sequence, which has every row
-  std::span<const std::int64_t> length;  // [B]; positions of each, the masked ones included
+  std::span<const std::int64_t> first = {};   // [B]; empty: one sequence, which has every row
+  std::span<const std::int64_t> length = {};  // [B]; positions of each, the masked ones included
   std::int64_t stride = 1;
-  std::span<const std::uint8_t> mask;  // [rows] 0 = absent; empty: all present
+  std::span<const std::uint8_t> mask = {};  // [rows] 0 = absent; empty: all present
 };
 
 template <class Real>  // float or double
 struct Scores {
-  int labels = 0;                     // K
-  std::span<const Real> emissions;    // [rows, K]
-  std::span<const Real> transitions;  // [K, K] from, to
-  std::span<const Real> start;        // [K], or empty for none
-  std::span<const Real> end;          // [K], or empty for none
-  Layout layout;
+  int labels = 0;                          // K
+  std::span<const Real> emissions = {};    // [rows, K]
+  std::span<const Real> transitions = {};  // [K, K] from, to
+  std::span<const Real> start = {};        // [K], or empty for none
+  std::span<const Real> end = {};          // [K], or empty for none
+  Layout layout = {};
 };
 
 // One constraint for every sequence, or one of several for each.

@@ -3,8 +3,10 @@
 //
 //   Model model = Model::load("ner.model");
 //   Tagger tagger(model, Extractor::from_text(model.extractor()));
+//   Sentence sentence = Sentence::of_rows({{"Ada"}, {"met"}, {"Babbage"}});  // a row a word, with its columns
 //   tagger.add(sentence);
-//   tagger.decode()[0].paths[0].labels
+//   Path best = tagger.decode()[0].paths[0];
+//   std::vector<std::string> labels = model.labels().names(best.labels);
 //
 // A tagger is scratch memory and serves one thread; models and extractors are shared.
 #pragma once

@@ -2,7 +2,11 @@
 // torch.
 //
 //   regccrf::RegCCRF crf(regccrf::compile(regccrf::Language::parse("(O | B-PER I-PER*)*")));
-//   torch::Tensor loss = -crf(emissions, tags, mask);                 // emissions [T, B, K], tags [T, B], mask [T, B]
+//   torch::Tensor emissions = torch::randn({4, 2, 3}, torch::requires_grad());  // [T, B, K]: what a network says
+//   torch::Tensor tags = torch::zeros({4, 2}, torch::kLong);                    // [T, B]: label ids
+//   torch::Tensor mask = torch::ones({4, 2}, torch::kBool);                     // [T, B]: which positions there are
+//   torch::Tensor loss = -crf(emissions, tags, mask);
+//   loss.backward();
 //   std::vector<std::vector<regccrf::Label>> best = crf->decode(emissions, mask);
 //
 // Constraint::unconstrained(labels) makes it an ordinary CRF. Parameters are named as in regccrf.torch and pytorch-crf.

@@ -2,9 +2,15 @@
 //
 //   objective(w) = Σ_i −log P(gold_i | x_i, L) + l2 · ‖w‖² + l1 · ‖w‖₁
 //
-//   Training task{.labels = labels, .attributes = &names, .data = &data};
+//   Labels labels({"O", "B-PER", "I-PER"});
+//   Names attributes, label_names;
+//   for (const std::string& name : labels.names()) label_names.add(name);  // gold is numbered as the labels are
+//   Extractor words = Extractor::words({});
+//   Dataset data = read_dataset({"train.conll"}, Format::columns, words, attributes, label_names);
+//   Training task{.labels = labels, .attributes = &attributes, .data = &data};
 //   task.constraint = compile(Language::parse("(O | B-PER I-PER*)*", labels));
 //   task.constrain = Constrain::train;
+//   task.extractor = words.text();                                         // the tagger will do the same
 //   Model model = train(task, {.l2 = 1}).model;
 //
 // The result depends on the data, the options and the seed, not on the number of threads. Interrupted work loses
@@ -26,17 +32,17 @@ namespace regccrf {
 
 // What is learnt. Everything pointed to must outlive the call.
 struct Training {
-  Labels labels;                         // what gold's numbers mean
-  const Names* attributes = nullptr;     // what the data's attribute numbers mean
-  const Dataset* data = nullptr;         // with gold; kUnknownLabel where it is not known
-  std::optional<Constraint> constraint;  // over the same labels
+  Labels labels = {};                         // what gold's numbers mean
+  const Names* attributes = nullptr;          // what the data's attribute numbers mean
+  const Dataset* data = nullptr;              // with gold; kUnknownLabel where it is not known
+  std::optional<Constraint> constraint = {};  // over the same labels
   Constrain constrain = Constrain::none;
-  std::string extractor;  // goes into the model: see extract.h
-  std::string facts;      // a JSON object that goes into the model's facts, or empty
+  std::string extractor = {};  // goes into the model: see extract.h
+  std::string facts = {};      // a JSON object that goes into the model's facts, or empty
 
   // Development set: decoded as the model would after every iteration, and scored; larger is better.
   const Dataset* development = nullptr;
-  std::function<double(std::span<const Label> predicted)> score;  // predicted: [positions]
+  std::function<double(std::span<const Label> predicted)> score = {};  // predicted: [positions]
 };
 
 enum class Optimizer { lbfgs, adagrad };  // lbfgs with l1 > 0 is OWL-QN
@@ -51,15 +57,15 @@ struct TrainOptions {
   int max_iterations = 0;        // 0: until converged. Iterations of adagrad are passes over the data
   double tolerance = 1e-5;       // stop when the objective's relative improvement over `period` iterations is below it
   int period = 10;
-  int patience = 0;        // stop when the development score has not risen for this many iterations; 0: never
-  double rate = 0.1;       // adagrad: the step's size
-  int batch = 8;           // adagrad: sequences a step
-  bool average = true;     // adagrad: the mean of the weights after the first pass, not the last
-  std::uint64_t seed = 1;  // adagrad: the order of the sequences
-  int threads = 0;         // 0: as many as the machine has
-  std::string checkpoint;  // path; empty: none
-  int every = 0;           // iterations from one checkpoint to the next; 0: 50 for lbfgs, 1 for adagrad
-  bool resume = false;     // go on from the checkpoint, if there is one
+  int patience = 0;             // stop when the development score has not risen for this many iterations; 0: never
+  double rate = 0.1;            // adagrad: the step's size
+  int batch = 8;                // adagrad: sequences a step
+  bool average = true;          // adagrad: the mean of the weights after the first pass, not the last
+  std::uint64_t seed = 1;       // adagrad: the order of the sequences
+  int threads = 0;              // 0: as many as the machine has
+  std::string checkpoint = {};  // path; empty: none
+  int every = 0;                // iterations from one checkpoint to the next; 0: 50 for lbfgs, 1 for adagrad
+  bool resume = false;          // go on from the checkpoint, if there is one
 };
 
 struct Progress {
@@ -76,7 +82,7 @@ using OnProgress = std::function<bool(const Progress& progress)>;
 // Several processes at one task, each with its own part of the sequences and all of the weights.
 struct Processes {
   int rank = 0, count = 1;
-  std::function<void(std::span<double>)> add_up;  // every process's numbers become the sum of all processes'
+  std::function<void(std::span<double>)> add_up = {};  // every process's numbers become the sum of all processes'
 };
 
 struct Trained {
