@@ -21,7 +21,8 @@ class Constraint {
  public:
   // The one-state language of all sequences: an ordinary CRF.
   static Constraint unconstrained(const Labels& labels);
-  // Takes an automaton that is already unambiguous, as it is (checked: Error if it is not, or if it accepts nothing).
+  // Takes an automaton that is already unambiguous. Its states are renumbered and otherwise stay. Error if it is
+  // ambiguous, accepts nothing, or has states on no accepting path; LimitError if it is too large to tell.
   static Constraint from_automaton(Automaton automaton, const Labels& labels, std::string method = "given",
                                    std::string text = "");
 

@@ -31,7 +31,7 @@ using LabelNames = std::vector<std::string>;  // of one sequence
 enum class SpanScheme { prefixed, bioes, tokens, runs };
 
 // What the labels look like: bioes where there is an S-X; prefixed where one has a single character before its first
-// hyphen, or where B, I or E stands beside O; runs otherwise.
+// hyphen, where B, I, E or a bracket stands beside O, or where all are O; runs otherwise.
 SpanScheme guess_scheme(std::span<const LabelNames> gold);
 
 struct SpanCounts {

@@ -1,8 +1,10 @@
 // Extractor: how a sentence becomes attributes. Three kinds:
-//   template    CRF++ feature templates over columns: `U01:%x[-1,0]/%x[0,0]`, `B`
-//   words       built-in features of words: the word, its lower case, shape, affixes, neighbours, other columns, lists,
-//   vectors attributes  what CRFsuite's format gives, as it is
+//   from_template  CRF++ feature templates over columns: `U01:%x[-1,0]/%x[0,0]`, `B`
+//   words          built-in features: the word, its lower case, shape, affixes and neighbours; if asked for, other
+//                  columns, word lists and word vectors (docs/tagging.md has them all)
+//   attributes     what CRFsuite's format gives, as it is
 // Immutable and safe to share between threads. Its text goes into the model, so that tagging does what training did.
+// DatasetBuilder, below, collects what an extractor finds.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +27,8 @@ class AttributeSink {
   virtual void next() = 0;                                         // the present position has all its attributes
 };
 
-// A list of words, matched without regard to case: `list=NAME` holds where the word is in it.
+// A list of words, matched without regard to case: `list=NAME` holds where the word is in it, `list[-1]=NAME` and
+// `list[1]=NAME` where its neighbour is.
 struct WordList {
   std::string name;
   std::vector<std::string> words;
@@ -34,7 +37,7 @@ struct WordList {
 
 struct WordFeatures {
   int word = 0;                   // the column that holds the word, from 0
-  std::vector<int> columns = {};  // further columns that are taken as they are
+  std::vector<int> columns = {};  // further columns, from 0, that are taken as they are
   std::vector<WordList> lists = {};
   // Lines `word v1 v2 …` (GloVe; word2vec's text, whose first line is `words dimensions`, too): attributes e0, e1, …
   // with the vector's numbers as their values. The model keeps the file's path and a checksum, not its content.
@@ -47,17 +50,18 @@ class Extractor {
   static Extractor words(const WordFeatures& features);
   static Extractor from_template(const std::string& text, const std::string& origin = "template");
 
-  std::string text() const;
-  // What text() gave. `embeddings`: the file's path, where it is no longer what it was in training.
+  std::string text() const;  // all that from_text() needs, as JSON
+  // The extractor whose text() this is. `embeddings`: where the file of word vectors is now; empty: where it was.
   static Extractor from_text(const std::string& text, const std::string& embeddings = "");
 
   Format format() const;        // what it reads
   int columns() const;          // the least number of columns that it needs
   bool uses(int column) const;  // that column, from 0, is looked at
-  bool transitions() const;     // neighbouring labels are seen: not so for a template without `B`
+  bool transitions() const;     // whether labels see their neighbours; false for a template without `B`
   std::string summary() const;  // one line for people
 
-  // `sentence` has been split. Error where a row has fewer columns than needed, or a CRFsuite value is not a number.
+  // `sentence` has been split. Error where it is in the wrong format, a row has fewer columns than needed, or a
+  // CRFsuite value is not a number.
   void extract(const Sentence& sentence, AttributeSink& sink) const;
 
   struct Impl;
@@ -74,7 +78,7 @@ struct ReadOptions {
   bool grow = true;          // attributes that are new get a number; else they are left out
 };
 
-// Collects sequences. Labels always grow: a label that the caller did not expect has a number past those that it did.
+// Collects sequences. Labels always grow: one that is not yet in `labels` gets the next number.
 class DatasetBuilder : public AttributeSink {
  public:
   DatasetBuilder(Names& attributes, Names& labels, ReadOptions options = {});
@@ -82,7 +86,8 @@ class DatasetBuilder : public AttributeSink {
   void read(SentenceReader& reader, const Extractor& extractor);  // everything that is left in the file
   void add(Sentence& sentence, const Extractor& extractor);
 
-  // Piece by piece: attributes, then next() or next(label); end() after a sequence's last position.
+  // Piece by piece: a position's attributes, then next(label), or next() if there is no gold at any position; end()
+  // after a sequence's last position.
   void attribute(std::string_view name, float value) override;
   void next() override;
   void next(std::string_view label);

@@ -35,8 +35,8 @@ namespace regccrf {
 // How often inference had to leave its fastest arithmetic. Counts since the workspace was made.
 struct Statistics {
   std::int64_t sequences = 0;     // passes over a sequence
-  std::int64_t doubled = 0;       // of these, redone or done at once in double for want of range or precision
-  std::int64_t wide = 0;          // … and of those, redone with an exponent of its own for every number
+  std::int64_t doubled = 0;       // of these, float scores that needed double's range or precision
+  std::int64_t wide = 0;          // … and those that needed an exponent of its own for every number, float or double
   std::int64_t checkpointed = 0;  // kept only some of its steps in memory and computed the others twice
 };
 
@@ -72,7 +72,8 @@ struct Path {
   double score = 0;  // summed in double
 };
 
-// log Σ_{y in L} exp score(y). [B]. O(nodes) memory. −inf is an answer here, never an error.
+// log Σ_{y in L} exp score(y). [B]. O(nodes) memory, unless scores are so far apart that a pass backward has to tell
+// what may be neglected. −inf is an answer here, never an error.
 template <class Real>
 std::vector<double> log_z(const Constraints& constraints, const Scores<Real>& scores, const Options& options = {});
 

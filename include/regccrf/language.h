@@ -42,8 +42,8 @@ class Language {
   // to it.
   static Language parse(std::string_view text, const std::optional<Labels>& labels = {},
                         const std::string& origin = "pattern");
-  // A .lang file, an OpenFst binary acceptor, AT&T text (*.att), or a compiled constraint, told apart by content.
-  // `symbols` is an OpenFst symbol table for automata that carry none.
+  // A .lang file, an OpenFst binary acceptor or a compiled constraint, told apart by content, or AT&T text, told by its
+  // name (*.att). `symbols` is an OpenFst symbol table for automata that carry none.
   static Language load(const std::string& path, const std::optional<Labels>& labels = {},
                        const std::string& symbols = "", const Limits& limits = {});
   static Language from_automaton(Automaton automaton, const Labels& labels);

@@ -80,8 +80,8 @@ Constraint fit_constraint(const Constraint& constraint, const Labels& labels,
 // What `crfsuite dump` prints, as the parts of a model: the same weights, to the six digits that are printed.
 ModelParts import_crfsuite(const std::string& path);
 
-// h[t, a] of the positions `first` … `last` - 1 of `data`, whose attributes are numbered as the model's. `out`: [last -
-// first, K]
+// h[t, a] of the positions `first` … `last` - 1 of `data`, whose attributes are numbered as the model's.
+// `out`: [last - first, K]
 template <class Real>
 void emissions(const Model& model, const Dataset& data, std::int64_t first, std::int64_t last, std::span<Real> out);
 

@@ -60,7 +60,7 @@ struct TrainOptions {
   int patience = 0;             // stop when the development score has not risen for this many iterations; 0: never
   double rate = 0.1;            // adagrad: the step's size
   int batch = 8;                // adagrad: sequences a step
-  bool average = true;          // adagrad: the mean of the weights after the first pass, not the last
+  bool average = true;          // adagrad: take the mean of the weights from the second pass on, not the last
   std::uint64_t seed = 1;       // adagrad: the order of the sequences
   int threads = 0;              // 0: as many as the machine has
   std::string checkpoint = {};  // path; empty: none

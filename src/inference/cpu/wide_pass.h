@@ -13,8 +13,9 @@ namespace regccrf {
 template <class Real>
 Wide wide_total(const Topology& topology, const WideModel& model, const Sequence<Real>& sequence, Arena& arena);
 
-// visit(t, nodes, E) for t = T-1 … 0: nodes [N] has P(position t is emitted from node n), and E, where it is wanted,
-// has the bigrams (t, t+1) added to it. Returns Z; where it is zero nothing is visited.
+// visit(t, nodes) for t = T-1 … 0: nodes [N] has P(position t is emitted from node n). E [K, K], unless null, gets the
+// expected bigrams of all positions added to it; those of (t, t+1) are in it when t is visited. Returns Z; where it is
+// zero nothing is visited or added.
 using WideVisit = std::function<void(std::int64_t t, const double* nodes)>;
 template <class Real>
 Wide wide_marginals(const Topology& topology, const WideModel& model, const Sequence<Real>& sequence, Arena& arena,
