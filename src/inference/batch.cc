@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "inference/numerics/limits.h"
+
 namespace regccrf {
 
 namespace {
@@ -25,7 +27,7 @@ bool too_large(Real x) {
 
 template <class Real>
 Real bounded(Real x) {
-  return too_large(x) ? std::copysign(static_cast<Real>(kLargestScore), x) : x;
+  return static_cast<Real>(bounded_score(static_cast<double>(x)));
 }
 
 // Lets `numbers` be a bounded copy, in `copy`, if they have to be.

@@ -18,8 +18,6 @@
 
 namespace regccrf {
 
-constexpr double kLargestScore = 1e10;  // in size; finite scores beyond count as that
-
 // One sequence's emissions, masked positions left out.
 template <class Real>
 struct Sequence {

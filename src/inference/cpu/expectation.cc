@@ -8,6 +8,7 @@
 #include "inference/cpu/forward_backward.h"
 #include "inference/cpu/one_state.h"
 #include "inference/cpu/wide_pass.h"
+#include "inference/numerics/limits.h"
 
 namespace regccrf {
 
@@ -75,7 +76,7 @@ template <class Real>
 double Expectations<Real>::log_z(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena) {
   if (sequence.T == 0) return empty_sequence(constraint.topology());
   if constexpr (std::is_same_v<Real, float>) {
-    if (sequence.T <= kFloatSteps) {
+    if (sequence.T <= kLongestFloat) {
       const FastResult fast = fast_log_z(gains<float>(constraint), sequence, arena);
       if (fast.trusted) return fast.log_z;
     }
@@ -99,7 +100,7 @@ double Expectations<Real>::operator()(const Constraint& constraint, const Sequen
   if (sequence.T == 0) return empty_sequence(constraint.topology());
   bool checkpointed = false;
   if constexpr (std::is_same_v<Real, float>) {
-    if (sequence.T <= kFloatSteps) {
+    if (sequence.T <= kLongestFloat) {
       const FastResult fast =
           fast_counts(gains<float>(constraint), sequence, arena, counts, batch_.options().keep_bytes, checkpointed);
       batch_.workspace().checkpointed += checkpointed;

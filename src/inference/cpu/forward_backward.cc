@@ -10,6 +10,8 @@
 #include "inference/cpu/kernels.h"
 #include "inference/numerics/arithmetic.h"
 #include "inference/numerics/bounds.h"
+#include "inference/numerics/limits.h"
+#include "inference/numerics/sum.h"
 #include "inference/numerics/wide.h"
 
 namespace regccrf {
@@ -197,7 +199,7 @@ class FastPass {
     });
     return z;
   }
-  bool is_enough(double z) const { return z - 1 - corrected_ >= -Bounds<P>::agree; }
+  bool is_enough(double z) const { return z - 1 - corrected_ >= -kAgreement<P>; }
 
   void give_labels(std::int64_t t, double sum) {
     const double weight = counts_.weight / sum;

@@ -15,8 +15,6 @@
 
 namespace regccrf {
 
-constexpr std::int64_t kFloatSteps = 256;  // the longest sequence that float serves
-
 // exp of a call's transition, start and end scores, laid out for one plan.
 template <class P>
 struct Gains {

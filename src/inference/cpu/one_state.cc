@@ -8,6 +8,8 @@
 #include "inference/numerics/bounds.h"
 #include "inference/cpu/kernels.h"
 #include "inference/cpu/one_state.h"
+#include "inference/numerics/limits.h"
+#include "inference/numerics/sum.h"
 #include "inference/numerics/wide.h"
 
 // The order of these matters.
@@ -193,7 +195,7 @@ struct Pass {
     // Z by beta alone, relative to alpha's.
     double z = 0;
     for (int a = 0; a < gains.K; ++a) z += kPeak * lower_weight(gains.start[a]) * after[a];
-    return low >= 1 - Limits::agree && z >= 1 - Limits::agree && high < 2;
+    return low >= 1 - kAgreement<double> && z >= 1 - kAgreement<double> && high < 2;
   }
 
   HWY_INLINE void give(std::int64_t t, const V* p, double scale) {

@@ -1,17 +1,9 @@
-// Numbers that grow too small for their type, and how to know whether that matters.
-//
-// Alpha is kept at or above the truth, beta at or below it:
-//   alpha   a cell that can be reached never falls below a floor, far below the step's largest number, and weights that
-//           would vanish although their score is finite are the smallest number instead. A floor times the least gain
-//           is still a normal number, so that a sum is 0 where nothing leads and nowhere else; the least gain decides
-//           how low the floor can be (floor_for).
+// What numerics/bounds.h says of alpha above and beta below the truth, as kernels do it:
+//   alpha   weights that would vanish although their score is finite are the smallest number instead, and a cell that
+//           can be reached never falls below a floor that follows from the least gain (floor_for).
 //   beta    what may have come from rounding tiny numbers is taken off, and what is less than that is 0.
-// To have as much room as there is, a step's largest number is not brought to 1 but to 2^alpha_peak or 2^beta_peak,
-// which leaves some above for two steps' sums of many numbers. What grows out of that is noticed.
-//
-// So the sum over all paths that alpha finds at the end is no less than the true one, and what beta finds at the
-// beginning is no more. If they agree, both are right; and so is every position between, since alpha · beta there lies
-// between the two, and each of its terms is off by no more than they differ.
+// Steps are scaled one late, so a step's largest number is brought to 2^alpha_peak or 2^beta_peak, which leaves room
+// above for two steps' sums of many numbers. What grows out of that is noticed.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -32,7 +24,6 @@ struct Bounds<float> {
   static constexpr float inexact = 0x1p-120f;  // more than a sum can have gained by rounding to what is not normal
   static constexpr double least_z = 1;         // alpha · beta is exact from here on …
   static constexpr double least_product = 0x1p-100;  // … and from here on
-  static constexpr double agree = 5e-6;              // half of the tolerance
 };
 template <>
 struct Bounds<double> {
@@ -43,7 +34,6 @@ struct Bounds<double> {
   static constexpr double normal = 0x1p-1022, least = 0x1p-1074;
   static constexpr double inexact = 0x1p-1000;
   static constexpr double least_z = 0x1p-100, least_product = 0x1p-950;
-  static constexpr double agree = 5e-11;
   // What alpha has lost of a node where pieces of a scan meet was less than 2^-96, and may have grown to this since.
   static constexpr double boundary = 0x1p504;
   static constexpr std::int32_t most_growth = 600;

@@ -4,9 +4,9 @@
 
 #include <type_traits>
 
-#include "inference/numerics/mixture.h"
 #include "inference/cuda/prepare.h"
 #include "inference/cuda/wide.h"
+#include "inference/numerics/mixture.h"
 
 namespace regccrf::cuda::covariance {
 

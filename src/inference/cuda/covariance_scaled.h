@@ -18,6 +18,7 @@
 #include "inference/cuda/bounds.h"
 #include "inference/cuda/covariance.h"
 #include "inference/cuda/team.h"
+#include "inference/numerics/limits.h"
 
 namespace regccrf::cuda::covariance {
 
@@ -361,7 +362,7 @@ class ScaledPass {
       mine = mine + gains_.start(d_.node_label[n]) * x_.after_next[n];
     const Dual z = block_total<kThreads>(mine);
     return fabs(z.weight * power(beta_exponent_ - z_exponent_) / z_.weight - 1) <= kRounding * (T + 64) &&
-           fabs(z.gained / z.weight - mean_) <= Bounds<double>::agree * size;
+           fabs(z.gained / z.weight - mean_) <= kAgreement<double> * size;
   }
   // The power of two above the largest gain.
   __device__ double largest() {

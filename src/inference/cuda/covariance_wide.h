@@ -1,6 +1,6 @@
-// Means and covariances in wide arithmetic, as inference/cpu/covariance.h explains them: slow, and always right. One block a
-// sequence; forward alone where no gradient is wanted, else back again, with what the forward steps left kept for one
-// segment of positions at a time and at the first position of every segment.
+// Means and covariances in wide arithmetic, as inference/cpu/covariance.h explains them: slow, and always right. One
+// block a sequence; forward alone where no gradient is wanted, else back again, with what the forward steps left kept
+// for one segment of positions at a time and at the first position of every segment.
 #pragma once
 
 #include "inference/cuda/covariance.h"

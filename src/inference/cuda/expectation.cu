@@ -1,6 +1,7 @@
 // log_z and expected counts on a device. Four kernels:
 //   prepare   scores to weights (prepare.cu)
-//   pass      one block a sequence and direction walks the steps and leaves alpha and beta (forward_backward.cu); where few
+//   pass      one block a sequence and direction walks the steps and leaves alpha and beta (forward_backward.cu); where
+//   few
 //             sequences are long and the automaton is small, two kernels before it share out the steps (scan.cu)
 //   join      blocks of some positions each: marginals, and sums for the bigrams (join.cu; join_stream.cu)
 //   finish    one value per sequence; bigrams from the blocks' sums
@@ -9,15 +10,15 @@
 // A sequence is trusted where alpha and beta find the same sum over all paths, each from its own end (bounds.h).
 #include "inference/cuda/bounds.h"
 #include "inference/cuda/expectation.h"
-#include "inference/numerics/wide.h"
 #include "inference/cuda/wide.h"
+#include "inference/numerics/limits.h"
+#include "inference/numerics/wide.h"
 
 namespace regccrf::cuda {
 
 namespace {
 
-constexpr std::int64_t kLongestFloat = 256;  // rounding errors of a longer float pass may add up to the tolerance
-constexpr std::int64_t kShort = 512;         // positions up to which a small block finishes a sequence
+constexpr std::int64_t kShort = 512;  // positions up to which a small block finishes a sequence
 
 template <class P>
 struct FinishArgs {
@@ -34,10 +35,10 @@ struct FinishArgs {
 // The thread's share of the sum over all paths as beta has it. By the last threads, since the first have other things
 // to do.
 template <class P, int kThreads>
-__device__ Exact from_beta(const FinishArgs<P>& a, std::int64_t b) {
+__device__ Sum from_beta(const FinishArgs<P>& a, std::int64_t b) {
   const Starts& starts = a.topology.starts[a.at_outs];
   const P* beta = a.kept.beta + b * a.batch.length * std::int64_t{a.at_outs ? a.join.outs : a.join.backward_cells};
-  Exact sum;
+  Sum sum;
   for (std::int32_t i = kThreads - 1 - static_cast<std::int32_t>(threadIdx.x); i < starts.count; i += kThreads) {
     const P cell = Downwards::weight(beta[starts.place[i]]),
             start = Downwards::weight(a.kept.scores.start[starts.label[i]]);
@@ -58,7 +59,7 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   const std::int32_t T = a.kept.scores.length[b], K = a.join.K;
   const std::int64_t at = b * a.batch.length;
   enum { of_paths, of_gold, of_beta, count };  // logs of the sum over all paths and of gold, and that sum by beta
-  Exact sum[count];
+  Sum sum[count];
   bool bad_score = false;
   for (std::int32_t t = threadIdx.x; t < T; t += kThreads) {
     const double shift = a.kept.scores.shift[at + t];
@@ -86,7 +87,7 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   if (threadIdx.x != 0) return;
 
   if (a.grown && a.grown[b] > Bounds<double>::most_growth) a.kept.flag[b] = 1;
-  if (T > 0 && !agree(z, apart, sum[of_beta].value(), Bounds<P>::agree)) a.kept.flag[b] = 1;
+  if (T > 0 && !agree(z, apart, sum[of_beta].value(), kAgreement<P>)) a.kept.flag[b] = 1;
   double value = T > 0 ? sum[of_paths].value() : a.topology.empty ? 0.0 : -INFINITY;
   const bool bad = status.outcome != 0;
   bool outside = false;

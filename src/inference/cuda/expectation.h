@@ -24,8 +24,8 @@ struct Kept {
 // Whose blocks have those beside them that follow gold.
 enum class Follows { nobody, pass, join };
 
-// forward_backward.cu: one block a sequence and direction, or a piece of these, walks the steps, and leaves each step's cells
-// in memory.
+// forward_backward.cu: one block a sequence and direction, or a piece of these, walks the steps, and leaves each step's
+// cells in memory.
 template <class P>
 struct PassWork {
   Pieces pieces;

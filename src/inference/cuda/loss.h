@@ -67,7 +67,7 @@ __device__ void reduce_values(std::int64_t size, const Loss& loss) {
     if (threadIdx.x == 0) *loss.scale = loss.sign;
     return;
   }
-  Exact mine, my_share;
+  Sum mine, my_share;
   for (std::int64_t i = threadIdx.x; i < size; i += kThreads) {
     mine.add(value_of(loss, i));
     my_share.add(share_of(loss, i));

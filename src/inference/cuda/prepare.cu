@@ -5,6 +5,7 @@
 
 #include "inference/cuda/bounds.h"
 #include "inference/cuda/prepare.h"
+#include "inference/numerics/limits.h"
 
 namespace regccrf::cuda {
 
@@ -14,11 +15,11 @@ constexpr int kThreads = 256, kRows = kThreads / 32;
 
 template <class T>
 __device__ double as_double(T x) {
-  return bounded(static_cast<double>(static_cast<float>(x)));
+  return bounded_score(static_cast<double>(static_cast<float>(x)));
 }
 template <>
 __device__ double as_double(double x) {
-  return bounded(x);
+  return bounded_score(x);
 }
 
 __device__ double warp_max(double x) {
@@ -118,7 +119,7 @@ __device__ Extent extent_of(const Score* scores, std::int64_t count, bool& bad) 
     most = max(most, __shfl_xor_sync(0xffffffffu, most, bit));
     least = min(least, __shfl_xor_sync(0xffffffffu, least, bit));
   }
-  const Extent mine{bounded(static_cast<double>(most)), bounded(static_cast<double>(least))};
+  const Extent mine{bounded_score(static_cast<double>(most)), bounded_score(static_cast<double>(least))};
   __syncthreads();
   if (threadIdx.x % 32 == 0) extent[threadIdx.x / 32] = mine;
   __syncthreads();

@@ -22,7 +22,7 @@ struct Work {
   Prepared<double> scores;
   double* products;       // [B, pieces, width, width]
   std::int32_t* node;     // [B, pieces + 1] where a piece begins and the last one ends; -1: there is no path
-  Exact* share;           // [B, pieces] of the score
+  Sum* share;             // [B, pieces] of the score
   std::uint8_t* crossed;  // [B, pieces, width] the best node at the begin of a piece for each at its end
   std::uint8_t* before;   // [B, T, width] the best node of the step before for each
 };
@@ -271,8 +271,8 @@ __global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_con
   const std::int64_t* row = a.work.scores.row + b * a.batch.length;
   const std::int32_t begin = top.node_label[node[0]];
   const auto label = [&](std::int32_t t) { return t == piece.first ? begin : path[t]; };
-  const Exact share = path_score(a.batch, top.K, T, row, label, piece.number > 0 ? piece.first + 1 : 0, piece.last + 1);
-  const Exact sum = block_exact<64 * kTiles>(share);
+  const Sum share = path_score(a.batch, top.K, T, row, label, piece.number > 0 ? piece.first + 1 : 0, piece.last + 1);
+  const Sum sum = block_exact<64 * kTiles>(share);
   if (thread == 0) a.work.share[b * a.pieces.count + piece.number] = sum;
 }
 
@@ -282,9 +282,9 @@ __global__ void __launch_bounds__(kTotalThreads, 1) total_kernel(const __grid_co
   const std::int64_t b = blockIdx.x;
   const std::int32_t T = a.work.scores.length[b], of = Piece(T, a.pieces.steps, 0).of;
   const bool found = T > 0 && a.work.node[b * (a.pieces.count + 1)] >= 0;
-  Exact sum;
+  Sum sum;
   for (std::int32_t n = threadIdx.x; found && n < of; n += kTotalThreads) {
-    const Exact share = a.work.share[b * a.pieces.count + n];
+    const Sum share = a.work.share[b * a.pieces.count + n];
     sum.add(share.sum);
     sum.rest += share.rest;
   }
@@ -323,7 +323,7 @@ Work cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batc
   work.scores = cut_prepared<double>(cutter, c, batch, false);
   work.products = cutter.take<double>(all * width * width);
   work.node = cutter.take<std::int32_t>(all + B);
-  work.share = cutter.take<Exact>(all);
+  work.share = cutter.take<Sum>(all);
   if (!s.crossed_on_chip) work.crossed = cutter.take<std::uint8_t>(all * width);
   if (!s.before_on_chip) work.before = cutter.take<std::uint8_t>(B * static_cast<std::size_t>(batch.length) * width);
   return work;

@@ -6,12 +6,11 @@
 
 #include <cstdint>
 
+#include "inference/numerics/limits.h"
+#include "inference/numerics/sum.h"
 #include "regccrf/cuda.h"
 
 namespace regccrf::cuda {
-
-// Finite scores count as at most 1e10 in size.
-__device__ inline double bounded(double x) { return isfinite(x) ? fmin(fmax(x, -1e10), 1e10) : x; }
 
 __device__ inline double read_number(const void* numbers, Type type, std::int64_t i) {
   switch (type) {
@@ -26,7 +25,7 @@ __device__ inline double read_number(const void* numbers, Type type, std::int64_
   }
 }
 __device__ inline double score_at(const void* scores, Type type, std::int64_t i) {
-  return bounded(read_number(scores, type, i));
+  return bounded_score(read_number(scores, type, i));
 }
 
 __device__ inline void write_score(void* scores, Type type, std::int64_t i, double x) {
@@ -47,36 +46,15 @@ __device__ inline void zero_counts(const Batch& batch, std::int32_t K, std::int6
     write_score(transitions, batch.type, b * K * K + i, 0);
 }
 
-// A sum that keeps what each addition loses.
-struct Exact {
-  double sum = 0, rest = 0;
-  __device__ void add(double x) {
-    const double next = sum + x;
-    if (isinf(next)) {
-      sum = next;
-      return;
-    }
-    rest += fabs(sum) >= fabs(x) ? (sum - next) + x : (x - next) + sum;
-    sum = next;
-  }
-  // A product, and what rounding it loses.
-  __device__ void add(double x, double y) {
-    add(x * y);
-    rest += fma(x, y, -(x * y));
-  }
-  __device__ double value() const { return sum + rest; }
-};
-
 // Sums over the first `threads` threads, some at once, to all threads. `kThreads`: of the block, at most.
 template <int kThreads, int kCount>
-__device__ void block_sums(Exact (&mine)[kCount], std::int32_t threads = kThreads) {
-  __shared__ Exact sums[kCount][kThreads / 32];
+__device__ void block_sums(Sum (&mine)[kCount], std::int32_t threads = kThreads) {
+  __shared__ Sum sums[kCount][kThreads / 32];
   for (int bit = 16; bit > 0; bit /= 2) {
 #pragma unroll
-    for (Exact& x : mine) {
+    for (Sum& x : mine) {
       const double sum = __shfl_xor_sync(0xffffffffu, x.sum, bit), rest = __shfl_xor_sync(0xffffffffu, x.rest, bit);
-      x.add(sum);
-      x.rest += rest;
+      x.add(Sum{sum, rest});
     }
   }
   __syncthreads();
@@ -85,36 +63,35 @@ __device__ void block_sums(Exact (&mine)[kCount], std::int32_t threads = kThread
     if (threadIdx.x % 32 == 0) sums[k][threadIdx.x / 32] = mine[k];
   __syncthreads();
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) mine[k] = Exact{};
+  for (int k = 0; k < kCount; ++k) mine[k] = Sum{};
 #pragma unroll 1
   for (std::int32_t i = 0; 32 * i < min(threads, static_cast<std::int32_t>(blockDim.x)); ++i) {
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
-      mine[k].add(sums[k][i].sum);
-      mine[k].rest += sums[k][i].rest;
+      mine[k].add(sums[k][i]);
     }
   }
 }
 template <int kThreads>
-__device__ Exact block_exact(Exact mine, std::int32_t threads = kThreads) {
-  Exact sums[1] = {mine};
+__device__ Sum block_exact(Sum mine, std::int32_t threads = kThreads) {
+  Sum sums[1] = {mine};
   block_sums<kThreads>(sums, threads);
   return sums[0];
 }
 template <int kThreads>
-__device__ double block_sum(Exact mine, std::int32_t threads = kThreads) {
+__device__ double block_sum(Sum mine, std::int32_t threads = kThreads) {
   return block_exact<kThreads>(mine, threads).value();
 }
 
 // This thread's share of a path's score, of what positions begin … end - 1 and the transitions to them add. `label(t)`:
 // of position t; `row`: [T] of its emissions. `kScores`: numbers are scores, and bounded.
 template <bool kScores = true, class LabelAt>
-__device__ Exact path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
-                            const LabelAt& label, std::int32_t begin, std::int32_t end) {
+__device__ Sum path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
+                          const LabelAt& label, std::int32_t begin, std::int32_t end) {
   const auto at = [](const void* numbers, Type type, std::int64_t i) {
     return kScores ? score_at(numbers, type, i) : read_number(numbers, type, i);
   };
-  Exact sum;
+  Sum sum;
 #pragma unroll 1
   for (std::int32_t t = begin + static_cast<std::int32_t>(threadIdx.x); t < end; t += blockDim.x) {
     const std::int64_t a = label(t);
@@ -129,8 +106,8 @@ __device__ Exact path_score(const Batch& batch, std::int32_t K, std::int32_t T, 
   return sum;
 }
 template <bool kScores = true, class LabelAt>
-__device__ Exact path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
-                            const LabelAt& label) {
+__device__ Sum path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
+                          const LabelAt& label) {
   return path_score<kScores>(batch, K, T, row, label, 0, T);
 }
 

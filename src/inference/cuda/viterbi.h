@@ -77,7 +77,7 @@ struct Answer {
   template <int kThreads>
   __device__ double score(const std::int64_t* row) const {
     __syncthreads();
-    const Exact mine = path_score(batch, K, T, row + b * batch.length, [&](std::int32_t t) { return path[t]; });
+    const Sum mine = path_score(batch, K, T, row + b * batch.length, [&](std::int32_t t) { return path[t]; });
     const double sum = block_sum<kThreads>(mine, T);
     if (threadIdx.x == 0) best.score[b] = sum;
     return sum;

@@ -24,13 +24,14 @@
 
 #include "inference/cuda/resident.h"
 #include "inference/cuda/viterbi.h"
+#include "inference/numerics/limits.h"
 
 namespace regccrf::cuda {
 
 namespace {
 
 constexpr std::uint32_t kMostCost = (1u << 23) - 1, kMostKept = 1u << 29;
-constexpr float kLargest = 1e10f;      // of finite scores, as bounded() has it
+constexpr float kLargest = 1e10f;      // of finite scores, as bounded_score() has it
 constexpr std::int32_t kRenewal = 32;  // steps until the lowest cost is taken off; before, no cost reaches kNoWay
 static_assert(kMostKept + 2 * (kRenewal + 1) * std::uint64_t{kMostCost} < kNoWay + 2 * std::uint64_t{kMostCost});
 constexpr std::int32_t kMostChunk = 32;  // steps brought at once
@@ -748,12 +749,12 @@ __device__ double largest_sum(const Args& a, const Measure& m) {
 }
 
 // A thread's share of the score of the half's path, once that is written. The position in the middle counts forwards.
-__device__ Exact half_score(const Args& a, int back, std::int32_t T, std::int32_t last, const std::int32_t* path) {
+__device__ Sum half_score(const Args& a, int back, std::int32_t T, std::int32_t last, const std::int32_t* path) {
   const Batch& batch = a.batch;
   const Emissions emissions(a, T);
   const std::int32_t K = emissions.K;
   const void* edge = back ? batch.end : batch.start;
-  Exact sum;
+  Sum sum;
 #pragma unroll 1
   for (auto n = static_cast<std::int32_t>(threadIdx.x); n <= last; n += static_cast<std::int32_t>(blockDim.x)) {
     const std::int32_t t = back ? T - 1 - n : n, label = path[t], inner = n < last ? path[back ? t - 1 : t + 1] : -1;
@@ -811,7 +812,7 @@ __device__ void answer(const Args& a, int back, std::int32_t T) {
   }
   __pipeline_wait_prior(0);
   __syncthreads();
-  const Exact mine = block_exact<kThreads>(half_score(a, back, T, half.steps, answer.path), half.steps + 1);
+  const Sum mine = block_exact<kThreads>(half_score(a, back, T, half.steps, answer.path), half.steps + 1);
   Part* part = on_chip<Part>(a.at[0].part);  // of the forward block
   if (back) {
     if (threadIdx.x != 0) return;
@@ -823,7 +824,7 @@ __device__ void answer(const Args& a, int back, std::int32_t T) {
   if (threadIdx.x == 0) expect(box + 1, sizeof(Part));
   wait_for(box + 1, 0);
   if (threadIdx.x != 0) return;
-  Exact all = mine;
+  Sum all = mine;
   all.add(part->sum);
   all.rest += part->rest;
   const double value = all.value(), cost = m.taken + part->taken + best.cost, error = T + 1 + cost / (1 << 24);

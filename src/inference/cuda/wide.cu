@@ -1,14 +1,15 @@
 // Sweeps in wide arithmetic: slow, and always right (see wide.h). The flow is that of expectation.cu, in one
 // block: forward, then backward with alpha at hand, joining as it goes. Samples go back along alpha alone, as in
-// inference/cpu/sample.cc. As the last kernel of an expectation it also has all values in the end, and reduces them to a loss.
+// inference/cpu/sample.cc. As the last kernel of an expectation it also has all values in the end, and reduces them to
+// a loss.
 #include <algorithm>
 #include <cmath>
 
-#include "inference/numerics/draw_one.h"
-#include "inference/cuda/loss.h"
 #include "base/philox.h"
+#include "inference/cuda/loss.h"
 #include "inference/cuda/sweep.h"
 #include "inference/cuda/wide.h"
+#include "inference/numerics/draw_one.h"
 
 namespace regccrf::cuda {
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 #if defined(__SSE__)
@@ -30,24 +29,5 @@ inline float power_of_two(float, int e) { return std::bit_cast<float>(static_cas
 inline double power_of_two(double, int e) { return std::bit_cast<double>(static_cast<std::uint64_t>(e + 1023) << 52); }
 inline int exponent_of(float x) { return static_cast<int>(std::bit_cast<std::uint32_t>(x) >> 23) - 127; }
 inline int exponent_of(double x) { return static_cast<int>(std::bit_cast<std::uint64_t>(x) >> 52) - 1023; }
-
-// A sum of many doubles that keeps what each addition loses (Neumaier).
-class Sum {
- public:
-  void add(double x) {
-    const double next = sum_ + x;
-    rest_ += std::abs(sum_) >= std::abs(x) ? (sum_ - next) + x : (x - next) + sum_;
-    sum_ = next;
-  }
-  // A product, and what rounding it loses.
-  void add(double x, double y) {
-    add(x * y);
-    rest_ += std::fma(x, y, -(x * y));
-  }
-  double value() const { return sum_ + rest_; }
-
- private:
-  double sum_ = 0, rest_ = 0;
-};
 
 }  // namespace regccrf

@@ -33,7 +33,6 @@ struct Bounds<float> {
   static constexpr float lowest_floor = 0x1p-115f;
   static constexpr float low_peak = 0x1p26f, room = 0x1p68f;
   static constexpr int most_scale = 120;  // 2^this at most
-  static constexpr double agree = 5e-6;   // half of the tolerance
 };
 template <>
 struct Bounds<double> {
@@ -43,7 +42,6 @@ struct Bounds<double> {
   static constexpr double lowest_floor = 0x1p-1000;
   static constexpr double low_peak = 0x1p660, room = 0x1p820;
   static constexpr int most_scale = 1000;
-  static constexpr double agree = 3e-11;
 };
 
 // The lowest floor for gains whose finite scores are at least this.

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "base/host_device.h"
+#include "inference/numerics/limits.h"
 
 namespace regccrf {
 
@@ -53,7 +54,7 @@ REGCCRF_BOTH inline Wide operator+(Wide x, Wide y) {
 REGCCRF_BOTH inline Wide wide_exp(double score) {
   if (score == -std::numeric_limits<double>::infinity()) return kWideZero;
   constexpr double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;  // fdlibm's split
-  score = std::fmin(std::fmax(score, -1e10), 1e10);  // exponents of a million such steps still fit
+  score = bounded_score(score);
   const double k = std::nearbyint(score * 1.44269504088896340736);
   const double rest = (score - k * ln2_high) - k * ln2_low;
   return to_wide(std::exp(rest), static_cast<std::int64_t>(k));
