@@ -11,6 +11,7 @@
 // Threads and accuracy as in inference.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -42,8 +43,12 @@ struct LossOptions : Options {
 };
 
 struct Loss {
-  std::vector<double> values;  // [B]; 0 for skipped sequences
-  std::int64_t skipped = 0;
+  explicit Loss(std::int64_t size = 0)
+      : values(static_cast<std::size_t>(size)), skipped(static_cast<std::size_t>(size)) {}
+
+  std::vector<double> values;         // [B]; 0 for skipped sequences
+  std::vector<std::uint8_t> skipped;  // [B]; 1 where gold was outside and OutsideGold::skip was asked for
+  std::int64_t skipped_count() const { return std::count(skipped.begin(), skipped.end(), 1); }
   double total() const {
     double sum = 0;
     for (double value : values) sum += value;

@@ -137,54 +137,23 @@ py::list lists(const std::vector<std::vector<Path>>& paths) {
   return all;
 }
 
-// Which sequences a loss left out. Only their number is known, so those of value 0 are asked one by one.
-template <class Real, class One>
-std::vector<bool> left_out(const Loss& loss, const Scores<Real>& scores, const One& one) {
-  std::vector<bool> out(loss.values.size());
-  for (std::size_t i = 0; loss.skipped > 0 && i < out.size(); ++i) {
-    if (loss.values[i] != 0) continue;
-    Scores<Real> alone = scores;
-    alone.layout.first = alone.layout.first.subspan(i, 1);
-    alone.layout.length = alone.layout.length.subspan(i, 1);
-    out[i] = one(alone, i) > 0;
-  }
-  return out;
-}
+using LossAnswer = std::pair<std::vector<double>, std::vector<bool>>;  // values, and which were left out
 
-using LossAnswer = std::pair<std::vector<double>, std::vector<bool>>;
-
-// `compute(constraints, scores, gradients)`, then again for single sequences where some were left out.
-template <class Real, class Compute>
-LossAnswer answer(const Choice& choice, const Scores<Real>& scores, const Gradients<Real>& gradients,
-                  const Compute& compute) {
-  const Loss loss = compute(choice.view(), scores, gradients);
-  return {loss.values, left_out(loss, scores, [&](const Scores<Real>& alone, std::size_t i) {
-            const std::span<const std::int32_t> which(choice.which);
-            return compute(Constraints(choice.all, which.empty() ? which : which.subspan(i, 1)), alone,
-                           Gradients<Real>{})
-                .skipped;
-          })};
-}
+LossAnswer answer(const Loss& loss) { return {loss.values, {loss.skipped.begin(), loss.skipped.end()}}; }
 
 LossAnswer bound_nll(const Choice& choice, const Batch& batch, Address gold, const Wanted& wanted,
                      const Settings& settings) {
-  return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const LossOptions& options) {
-    return answer(choice, scores, wanted.gradients<Real>(batch),
-                  [&](const auto& constraints, const auto& some, const auto& gradients) {
-                    return nll(constraints, some, memory<const Label>(gold, batch.rows), gradients, options);
-                  });
-  });
+  return answer(run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const LossOptions& options) {
+    return nll(choice.view(), scores, memory<const Label>(gold, batch.rows), wanted.gradients<Real>(batch), options);
+  }));
 }
 
 LossAnswer bound_partial_nll(const Choice& choice, const Batch& batch, Address allowed, const Wanted& wanted,
                              const Settings& settings) {
-  return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const LossOptions& options) {
-    return answer(choice, scores, wanted.gradients<Real>(batch),
-                  [&](const auto& constraints, const auto& some, const auto& gradients) {
-                    return partial_nll(constraints, some, memory<const std::uint8_t>(allowed, batch.rows * batch.K()),
-                                       gradients, options);
-                  });
-  });
+  return answer(run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const LossOptions& options) {
+    return partial_nll(choice.view(), scores, memory<const std::uint8_t>(allowed, batch.rows * batch.K()),
+                       wanted.gradients<Real>(batch), options);
+  }));
 }
 
 void bind_arguments(py::module_& module) {

@@ -126,7 +126,8 @@ TEST(Gold, OutsideTheLanguageIsSkippedAndCountedAtTheCallersWord) {
   options.outside = OutsideGold::skip;
   std::vector<double> dh(x.h.size(), 7), dg(9);
   const Loss loss = nll<double>(spans(), scores, gold, {dh, dg, {}, {}, {}}, options);
-  EXPECT_EQ(loss.skipped, 1);
+  EXPECT_EQ(loss.skipped, (std::vector<std::uint8_t>{1, 0}));
+  EXPECT_EQ(loss.skipped_count(), 1);
   EXPECT_EQ(loss.values[0], 0);
   EXPECT_GT(loss.values[1], 0);
   for (int i = 0; i < 9; ++i) EXPECT_EQ(dh[i], 0);

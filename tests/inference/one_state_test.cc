@@ -78,7 +78,7 @@ struct Case {
 
 struct Answer {
   std::vector<double> values, dh, dg, ds, de;
-  std::int64_t skipped;
+  std::vector<std::uint8_t> skipped;
 };
 
 Answer answer(const Case& c, const Constraint& constraint) {

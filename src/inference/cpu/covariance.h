@@ -17,7 +17,6 @@
 #include "inference/cpu/checkpoint.h"
 #include "inference/cpu/gradients.h"
 #include "inference/numerics/mixture.h"
-#include "inference/cpu/wide_steps.h"
 
 namespace regccrf {
 
@@ -185,8 +184,7 @@ template <class Real, class Quantity>
 Loss covariance(const Batch<Real>& batch, const Quantity& quantity, const Gradients<Real>& gradients) {
   GradientSums<Real> sums(batch, gradients);
   const WideModel model(batch.scores());
-  Loss loss;
-  loss.values.resize(static_cast<std::size_t>(batch.size()));
+  Loss loss(batch.size());
   batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
     const Topology& topology = batch.constraint(sequence.index).topology();
     if (sequence.T == 0) {

@@ -1,5 +1,7 @@
 // log_z with gradients, and its second derivative in a direction: ∇²log_z · v is the covariance of counts with what a
 // path's score gains along v. One interface: curvature.h.
+#include "regccrf/curvature.h"
+
 #include <limits>
 #include <vector>
 
@@ -50,14 +52,14 @@ Loss log_z(const Constraints& constraints, const Scores<Real>& scores, const Gra
   const Batch<Real> batch("log_z", constraints, scores, options);
   GradientSums<Real> sums(batch, gradients);
   Expectations<Real> expectations(batch);
-  std::vector<double> values(static_cast<std::size_t>(batch.size()));
+  Loss loss(batch.size());
   batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
     const Counts<Real> counts = sums.counts(sequence, member);
-    values[sequence.index] = expectations(batch.constraint(sequence.index), sequence, arena, counts);
-    if (values[sequence.index] == -std::numeric_limits<double>::infinity()) batch.impossible(sequence);
+    loss.values[sequence.index] = expectations(batch.constraint(sequence.index), sequence, arena, counts);
+    if (loss.values[sequence.index] == -std::numeric_limits<double>::infinity()) batch.impossible(sequence);
   });
   sums.finish();
-  return {std::move(values), 0};
+  return loss;
 }
 
 template <class Real>

@@ -1,7 +1,6 @@
 // Losses: differences of log_z, with differences of expected counts as gradients.
 #include "regccrf/loss.h"
 
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -110,8 +109,7 @@ Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<c
   GradientSums<Real> sums(batch, gradients);
   Expectations<Real> expectations(batch);
   Tracers tracers(batch.members(), batch.constraints());
-  std::vector<double> values(static_cast<std::size_t>(batch.size()));
-  std::atomic<std::int64_t> skipped{0};
+  Loss loss(batch.size());
   batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
     const Counts<Real> counts = sums.counts(sequence, member);
     const Constraint& constraint = batch.constraint(sequence.index);
@@ -129,15 +127,15 @@ Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<c
         throw outside_error("nll", sequence.index, sequence.T, constraint, y, membership);
       }
       clear_rows(counts, sequence);
-      ++skipped;
+      loss.skipped[sequence.index] = 1;
       return;
     }
     const double z = expectations(constraint, sequence, arena, counts);
     subtract_path(counts, sequence, y);
-    values[sequence.index] = std::max(z - score, 0.0);
+    loss.values[sequence.index] = std::max(z - score, 0.0);
   });
   sums.finish();
-  return {std::move(values), skipped};
+  return loss;
 }
 
 template <class Real>
@@ -147,8 +145,7 @@ Loss partial_nll(const Constraints& constraints, const Scores<Real>& scores, std
   check_size(batch.operation(), "allowed", allowed.size(), scores.emissions.size(), "[rows, K]");
   GradientSums<Real> sums(batch, gradients);
   Expectations<Real> expectations(batch);
-  std::vector<double> values(static_cast<std::size_t>(batch.size()));
-  std::atomic<std::int64_t> skipped{0};
+  Loss loss(batch.size());
   batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
     const Counts<Real> counts = sums.counts(sequence, member);
     const Constraint& constraint = batch.constraint(sequence.index);
@@ -163,15 +160,15 @@ Loss partial_nll(const Constraints& constraints, const Scores<Real>& scores, std
                     ErrorKind::outside, {sequence.index, {}});
       }
       clear_rows(counts, sequence);
-      ++skipped;
+      loss.skipped[sequence.index] = 1;
       return;
     }
     const double z = expectations(constraint, sequence, arena, counts);
     if (counts.wanted()) subtract_expected(expectations, constraint, sequence, restricted, arena, counts);
-    values[sequence.index] = std::max(z - consistent, 0.0);
+    loss.values[sequence.index] = std::max(z - consistent, 0.0);
   });
   sums.finish();
-  return {std::move(values), skipped};
+  return loss;
 }
 
 template <class Real>
@@ -181,20 +178,20 @@ Loss language_mass(const Constraints& constraints, const Scores<Real>& scores, c
   GradientSums<Real> sums(batch, gradients);
   Expectations<Real> expectations(batch);
   const Constraint everything = Constraint::unconstrained(batch.constraint_number(0).labels());
-  std::vector<double> values(static_cast<std::size_t>(batch.size()));
+  Loss loss(batch.size());
   batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
     const Counts<Real> counts = sums.counts(sequence, member);
     const double legal = expectations(batch.constraint(sequence.index), sequence, arena, counts);
     if (legal == kNone) {
       batch.impossible(sequence);
-      values[sequence.index] = kNone;
+      loss.values[sequence.index] = kNone;
       return;
     }
-    values[sequence.index] =
+    loss.values[sequence.index] =
         std::min(0.0, legal - subtract_expected(expectations, everything, sequence, sequence, arena, counts));
   });
   sums.finish();
-  return {std::move(values), 0};
+  return loss;
 }
 
 #define REGCCRF_INSTANTIATE(Real)                                                                            \
