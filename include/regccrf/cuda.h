@@ -16,6 +16,7 @@
 #include <string>
 
 #include "regccrf/constraint.h"
+#include "regccrf/loss.h"
 
 namespace regccrf::cuda {
 
@@ -147,8 +148,7 @@ void curvature(const DeviceConstraint& constraint, const Batch& batch, const Cur
                void* stream);
 
 // A loss from what the sequences have on their own (`Expectation` or `Entropy`), on the device: values [B] times
-// `sign`, or one number. Sums are in double, in the same order in every run.
-enum class Reduction : std::int32_t { none, sum, mean, token_mean };  // mean over sequences; over present positions
+// `sign`, or one number (loss.h: Reduction). Sums are in double, in the same order in every run.
 enum class LeftOut : std::int32_t { no, skip, infinite };  // what is not fine: stays as it is, counts for nothing, +inf
 enum class Errors : std::int32_t { none, bad_scores, all };  // which outcomes are errors
 
@@ -190,5 +190,10 @@ struct Weighing {
   void* end = nullptr;    // … and the last
 };
 void weigh(const Batch& batch, std::int32_t labels, const Weighing& weighing, void* stream);
+
+// The divisor of a reduction (loss.h) for values from several calls. skipped: [B], or null for none; lengths: [B];
+// out: [1].
+void divisor(Reduction reduction, std::int64_t size, const std::uint8_t* skipped, const std::int64_t* lengths,
+             double* out, void* stream);
 
 }  // namespace regccrf::cuda

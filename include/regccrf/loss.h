@@ -56,6 +56,28 @@ struct Loss {
   }
 };
 
+// How the losses of a batch become one number: their sum over a divisor, which is 1 for `sum`, the number of sequences
+// for `mean`, and that of their present positions for `token_mean`. What is skipped counts for nothing, in the sum and
+// in the divisor. The divisor is at least 1, so that a batch of which nothing is left has the loss 0. An infinite loss
+// counts as any other.
+enum class Reduction : std::int32_t { none, sum, mean, token_mean };
+
+// What a sequence adds to the divisor …
+constexpr std::int64_t divisor_part(Reduction reduction, bool skipped, std::int64_t length) {
+  if (skipped) return 0;
+  return reduction == Reduction::mean ? 1 : reduction == Reduction::token_mean ? length : 0;
+}
+// … the divisor from their sum …
+constexpr double divisor_of(double parts) { return parts > 1 ? parts : 1; }
+// … and that of a batch. `skipped`: [B], or empty for none; `lengths`: [B], of present positions.
+inline double divisor(Reduction reduction, std::span<const std::uint8_t> skipped,
+                      std::span<const std::int64_t> lengths) {
+  std::int64_t parts = 0;
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    parts += divisor_part(reduction, !skipped.empty() && skipped[i], lengths[i]);
+  return divisor_of(static_cast<double>(parts));
+}
+
 // −log P(gold | x, L). `gold`: [rows]; entries of absent positions may be anything.
 // Gold outside L is an Error that names the first position at which it leaves L and the labels that were possible
 // there. An impossible sequence (inference.h) is gold outside L.

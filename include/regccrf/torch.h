@@ -132,13 +132,18 @@ struct Question {
 
 class Differentiable : public ::torch::autograd::Function<Differentiable> {
  public:
-  static ::torch::Tensor forward(::torch::autograd::AutogradContext* context, ::torch::Tensor emissions,
-                                 ::torch::Tensor transitions, ::torch::Tensor start, ::torch::Tensor end,
-                                 const Question& question) {
+  // Values [B], and which sequences were skipped [B], on the CPU.
+  static ::torch::autograd::variable_list forward(::torch::autograd::AutogradContext* context,
+                                                  ::torch::Tensor emissions, ::torch::Tensor transitions,
+                                                  ::torch::Tensor start, ::torch::Tensor end,
+                                                  const Question& question) {
     const Input input({emissions, transitions, start, end}, question.mask, question.batch_first);
     context->saved_data["question"] = c10::IValue::make_capsule(c10::make_intrusive<Keep>(question));
     context->save_for_backward({emissions, transitions, start, end});
-    return input.numbers(question.ask(input, {{}, {}, {}, {}}).values).to(emissions.device());
+    const Loss loss = question.ask(input, {{}, {}, {}, {}});
+    const ::torch::Tensor skipped = ::torch::tensor(loss.skipped, ::torch::kByte);
+    context->mark_non_differentiable({skipped});
+    return {input.numbers(loss.values).to(emissions.device()), skipped};
   }
 
   static ::torch::autograd::variable_list backward(::torch::autograd::AutogradContext* context,
@@ -180,16 +185,17 @@ class RegCCRFImpl : public ::torch::nn::Module {
     for (::torch::Tensor& parameter : parameters()) ::torch::nn::init::uniform_(parameter, -0.1, 0.1);
   }
 
-  // log P(tags | emissions) under the language. reduction: none [B], sum, mean, token_mean.
+  // log P(tags | emissions) under the language. reduction: none [B], sum, mean, token_mean (loss.h: Reduction).
   ::torch::Tensor forward(const ::torch::Tensor& emissions, const ::torch::Tensor& tags,
                           const ::torch::Tensor& mask = {}, const std::string& reduction = "sum") {
-    const ::torch::Tensor values = log_prob(emissions, tags, mask);
-    if (reduction == "none") return values;
-    if (reduction == "sum") return values.sum();
-    if (reduction == "mean") return values.mean();
-    if (reduction != "token_mean") throw Error("[RegCCRF] invalid reduction: " + reduction);
-    return values.sum() / (mask.defined() ? mask.ne(0).sum().to(values.scalar_type())
-                                          : ::torch::tensor(static_cast<double>(tags.numel())));
+    const Reduction by = reduction_of(reduction);
+    const auto loss = gold_loss(emissions, tags, mask);
+    const ::torch::Tensor values = -loss[0];
+    if (by == Reduction::none) return values;
+    const ::torch::Tensor lengths = lengths_of(emissions, mask);
+    using torch_layer::Input;
+    return values.sum() /
+           divisor(by, Input::memory<const std::uint8_t>(loss[1]), Input::memory<const std::int64_t>(lengths));
   }
 
   // The loss: forward times -1.
@@ -202,12 +208,7 @@ class RegCCRFImpl : public ::torch::nn::Module {
   // part. [B]
   ::torch::Tensor log_prob(const ::torch::Tensor& emissions, const ::torch::Tensor& tags,
                            const ::torch::Tensor& mask = {}) {
-    const bool sets = tags.scalar_type() == ::torch::kBool && tags.sizes() == emissions.sizes();
-    if (sets)
-      return -differentiable(torch_layer::Kind::partial_nll, emissions, mask,
-                             tags.to(::torch::kByte).cpu().contiguous());
-    check_shape("tags", tags, emissions);
-    return -differentiable(torch_layer::Kind::nll, emissions, mask, tags.to(::torch::kInt).cpu().contiguous());
+    return -gold_loss(emissions, tags, mask)[0];
   }
 
   // For each sequence, whether it is in the language, and where it leaves it (positions as if masked ones were absent).
@@ -230,17 +231,17 @@ class RegCCRFImpl : public ::torch::nn::Module {
 
   // log_z: [B]
   ::torch::Tensor log_partition(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
-    return differentiable(torch_layer::Kind::log_z, emissions, mask, {});
+    return differentiable(torch_layer::Kind::log_z, emissions, mask, {})[0];
   }
 
   // In nats: [B]
   ::torch::Tensor entropy(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
-    return differentiable(torch_layer::Kind::entropy, emissions, mask, {});
+    return differentiable(torch_layer::Kind::entropy, emissions, mask, {})[0];
   }
 
   // log P(L | emissions), how much of the unconstrained model's mass is legal: [B]; −inf for none.
   ::torch::Tensor language_mass(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
-    return differentiable(torch_layer::Kind::language_mass, emissions, mask, {});
+    return differentiable(torch_layer::Kind::language_mass, emissions, mask, {})[0];
   }
 
   // The most likely label ids of each sequence, absent positions left out. Always in the language.
@@ -346,8 +347,34 @@ class RegCCRFImpl : public ::torch::nn::Module {
     return labels;
   }
 
-  ::torch::Tensor differentiable(torch_layer::Kind kind, const ::torch::Tensor& emissions, const ::torch::Tensor& mask,
-                                 const ::torch::Tensor& gold) {
+  static Reduction reduction_of(const std::string& name) {
+    if (name == "none") return Reduction::none;
+    if (name == "sum") return Reduction::sum;
+    if (name == "mean") return Reduction::mean;
+    if (name == "token_mean") return Reduction::token_mean;
+    throw Error("[RegCCRF] invalid reduction: " + name + " (expected none, sum, mean or token_mean)");
+  }
+
+  // Of each sequence's present positions, on the CPU. [B]
+  ::torch::Tensor lengths_of(const ::torch::Tensor& emissions, const ::torch::Tensor& mask) const {
+    const std::int64_t sequences = options_.batch_first ? 0 : 1, positions = 1 - sequences;
+    if (mask.defined()) return mask.ne(0).sum(positions).cpu().contiguous();
+    return ::torch::full({emissions.size(sequences)}, emissions.size(positions), ::torch::kLong);
+  }
+
+  // −log P(tags | emissions), and which sequences were skipped. [B], [B]
+  ::torch::autograd::variable_list gold_loss(const ::torch::Tensor& emissions, const ::torch::Tensor& tags,
+                                             const ::torch::Tensor& mask) {
+    using torch_layer::Kind;
+    const bool sets = tags.scalar_type() == ::torch::kBool && tags.sizes() == emissions.sizes();
+    if (sets) return differentiable(Kind::partial_nll, emissions, mask, tags.to(::torch::kByte).cpu().contiguous());
+    check_shape("tags", tags, emissions);
+    return differentiable(Kind::nll, emissions, mask, tags.to(::torch::kInt).cpu().contiguous());
+  }
+
+  // Values, and which sequences were skipped. [B], [B]
+  ::torch::autograd::variable_list differentiable(torch_layer::Kind kind, const ::torch::Tensor& emissions,
+                                                  const ::torch::Tensor& mask, const ::torch::Tensor& gold) {
     const auto s = scores(emissions);
     torch_layer::Question q = question(kind, emissions, mask, gold);
     const bool infinite_is_an_answer = kind == torch_layer::Kind::log_z || kind == torch_layer::Kind::language_mass;

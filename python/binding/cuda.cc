@@ -73,7 +73,7 @@ void compute(const Losses& losses, const cuda::DeviceConstraint& constraint, con
   const cuda::Loss loss{at<const double>(call.kept + losses.value),
                         at<const cuda::Status>(call.kept + losses.status),
                         call.sign,
-                        static_cast<cuda::Reduction>(call.reduction),
+                        static_cast<Reduction>(call.reduction),
                         static_cast<cuda::LeftOut>(call.left_out),
                         static_cast<cuda::Type>(call.type),
                         at(call.out),
@@ -198,6 +198,11 @@ void bind_losses(py::module_& module) {
               Address emissions, Address transitions, Address start, Address end, Address stream) {
              weigh(losses, {weights, stride, weights_type, kept, mask, emissions, transitions, start, end, stream});
            });
+  module.def("cuda_divisor",
+             [](int reduction, std::int64_t size, Address skipped, Address lengths, Address out, Address stream) {
+               cuda::divisor(static_cast<Reduction>(reduction), size, at<const std::uint8_t>(skipped),
+                             at<const std::int64_t>(lengths), at<double>(out), at(stream));
+             });
   module.def("node_header", [] { return REGCCRF_NODE_HEADER; });
   module.def("cuda_loss_calls", [] { return reinterpret_cast<Address>(&kCalls); });
 }

@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -156,6 +157,17 @@ LossAnswer bound_partial_nll(const Choice& choice, const Batch& batch, Address a
   }));
 }
 
+// `mask`: [T, B], or [B, T] with batch_first.
+double bound_divisor(int reduction, std::size_t size, std::size_t length, bool batch_first, Address skipped,
+                     Address mask) {
+  std::vector<std::int64_t> lengths(size, static_cast<std::int64_t>(length));
+  const auto present = memory<const std::uint8_t>(mask, size * length);
+  if (!present.empty()) std::fill(lengths.begin(), lengths.end(), 0);
+  for (std::size_t row = 0; row < present.size(); ++row)
+    lengths[batch_first ? row / length : row % size] += present[row] != 0;
+  return divisor(static_cast<Reduction>(reduction), memory<const std::uint8_t>(skipped, size), lengths);
+}
+
 void bind_arguments(py::module_& module) {
   py::class_<Batch>(module, "Batch")
       .def(py::init([](bool is_double, int labels, std::size_t rows, Address emissions, Address transitions,
@@ -252,6 +264,7 @@ void bind_inference(py::module_& module) {
   });
   module.def("nll", &bound_nll);
   module.def("partial_nll", &bound_partial_nll);
+  module.def("divisor", &bound_divisor);
 }
 
 }  // namespace regccrf::python

@@ -198,6 +198,16 @@ def device_loss(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: 
     return out, kept
 
 
+def divisor(left_out: Tensor, mask: Tensor, size: int, length: int, batch_first: bool, reduction: int) -> Tensor:
+    """`divisor` of _torch_ops."""
+    device, left_out = left_out.device, left_out.contiguous()
+    lengths = mask.sum(1 if batch_first else 0) if mask.dim() == 2 else torch.full((size,), length, dtype=torch.int64, device=device)
+    out = torch.empty((), dtype=torch.float64, device=device)
+    with current(device):
+        _core.cuda_divisor(reduction, size, left_out.data_ptr(), lengths.data_ptr(), out.data_ptr(), stream(device))
+    return out
+
+
 def _fake_weigh(weights, kept, h, g, s, e, mask, batch_first, want_h, want_g,  # type: ignore[no-untyped-def]
                 need_h, need_g, need_s, need_e):
     return tuple(x.new_empty(x.shape if need else (0,)) for x, need in zip((h, g, s, e), (need_h, need_g, need_s, need_e)))

@@ -136,6 +136,16 @@ def loss_gradients(kind: str, weights: Tensor, dh: Tensor, dg: Tensor, ds: Tenso
     return dh, dg, ds, de
 
 
+@operator(lambda left_out, mask, size, length, batch_first, reduction: left_out.new_empty((), dtype=torch.float64))
+def divisor(left_out: Tensor, mask: Tensor, size: int, length: int, batch_first: bool, reduction: int) -> Tensor:
+    """What the sum of a batch's losses is divided by: float64. left_out: bool [B], or empty for none."""
+    if cuda.on_device(left_out):
+        return cuda.divisor(left_out, mask, size, length, batch_first, reduction)
+    skipped, present = on_cpu(left_out), on_cpu(mask)
+    by = _core.divisor(reduction, size, length, batch_first, skipped.data_ptr(), present.data_ptr())
+    return torch.tensor(by, dtype=torch.float64, device=left_out.device)
+
+
 class LogPartition(Function):
     """(h, g, s, e, mask, batch_first, handle) → log_z [B]. Differentiable twice."""
 

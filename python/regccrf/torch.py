@@ -28,7 +28,7 @@ from . import LanguageLike, _core, compile
 from ._core import Constraint, Labels
 from . import _torch_cuda as cuda
 from ._torch_graph import Part, Several, batch_size, compiling, handle_of, nothing, outside_of_graphs, parts_of, send
-from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, node_nll
+from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, node_nll
 from .inference import Constraints, Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
@@ -137,7 +137,7 @@ class CRF(nn.Module):
             tags: [T, B] label ids; anything under the mask. Or sets of allowed labels: bool [T, B, K], for gold that is known
                 in part; the answer is then the log probability of everything that is consistent with it.
             mask: [T, B], 0 or False = absent.
-            reduction: `none` [B], `sum`, `mean` over sequences, `token_mean` over present positions.
+            reduction: `none` [B], `sum`, `mean` over sequences, `token_mean` over present positions. 0 for a batch of which nothing is left.
             forbidden: bool [T, B, K], labels that may not stand at a position.
             outside: gold that is not in the language: `raise`, `skip` (it counts for nothing) or `inf` (it has −inf).
             constraint: a `Constraint` for each sequence, or one for all, in the place of the layer's; with its labels.
@@ -525,12 +525,12 @@ class CRF(nn.Module):
             return values
         if reduction == "sum":
             return values.sum()
-        if reduction == "mean":
-            return values.mean() if left_out is None else values.sum() / (~left_out).sum().clamp(min=1)
-        present = torch.ones(emissions.shape[:2], device=emissions.device) if mask is None else mask.ne(0).float()
-        if left_out is not None:
-            present = present * (~left_out).float().unsqueeze(1 if self.batch_first else 0)
-        return values.sum() / present.sum().clamp(min=1)
+        none = nothing(values.device, torch.bool)
+        present = none if mask is None else mask if mask.dtype == torch.bool else mask.ne(0)
+        batch, time = (0, 1) if self.batch_first else (1, 0)
+        by = divisor(none if left_out is None else left_out, present, emissions.shape[batch], emissions.shape[time], self.batch_first,
+                     cuda.REDUCTIONS.index(reduction))
+        return values.sum() / by.to(values.dtype)
 
 
 class RegCCRF(CRF):

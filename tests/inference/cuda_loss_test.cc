@@ -16,7 +16,7 @@
 namespace regccrf {
 namespace {
 
-using cuda::Errors, cuda::LeftOut, cuda::Reduction, cuda::Status, cuda::Type;
+using cuda::Errors, cuda::LeftOut, cuda::Status, cuda::Type;
 using oracle::Random;
 
 constexpr std::int32_t kImpossible = static_cast<std::int32_t>(cuda::Outcome::impossible),
@@ -70,7 +70,7 @@ Reduced reduced_on_host(const std::vector<double>& value, const std::vector<Stat
   }
   if (reduction == Reduction::none) return {out, sign};
   if (reduction == Reduction::sum) share = 1;
-  if (reduction == Reduction::token_mean || left_out == LeftOut::skip) share = std::max(share, 1.0);
+  share = std::max(share, 1.0);
   return {{std::accumulate(out.begin(), out.end(), 0.0) / share}, sign / share};
 }
 
@@ -95,6 +95,25 @@ TYPED_TEST(CudaLoss, IsReducedAsOnTheHost) {
     expect_close(expected.out, out.host(), tolerance<TypeParam>, "loss");
     expect_close({expected.scale}, scale.host(), 1e-12, "scale");
     if (this->HasFailure()) return;
+  }
+}
+
+TYPED_TEST(CudaLoss, DivisorsAreThoseOfTheHost) {
+  Random random(15);
+  for (int round = 0; round < 100; ++round) {
+    const auto reduction = static_cast<Reduction>(random.below(4));
+    const int size = random.below(3) ? random.below(9) : random.below(2000);
+    std::vector<std::uint8_t> skipped(static_cast<std::size_t>(size));
+    std::vector<std::int64_t> lengths(skipped.size());
+    for (std::uint8_t& s : skipped) s = random.below(3) == 0;
+    for (std::int64_t& length : lengths) length = random.below(50);
+    if (random.below(4) == 0) skipped.clear();
+    const OnDevice<std::uint8_t> skipped_there{std::span<const std::uint8_t>(skipped)};
+    const OnDevice<std::int64_t> lengths_there{std::span<const std::int64_t>(lengths)};
+    const OnDevice<double> out(1);
+    cuda::divisor(reduction, size, skipped.empty() ? nullptr : skipped_there.get(), lengths_there.get(), out.get(),
+                  nullptr);
+    EXPECT_EQ(out.host()[0], divisor(reduction, skipped, lengths));
   }
 }
 

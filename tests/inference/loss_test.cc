@@ -136,6 +136,19 @@ TEST(Gold, OutsideTheLanguageIsSkippedAndCountedAtTheCallersWord) {
   EXPECT_NEAR(sum, 0, 1e-12);  // two expected bigrams minus two observed ones
 }
 
+TEST(Reduction, IsDividedByWhatCounts) {
+  const std::vector<std::int64_t> lengths{3, 0, 5};
+  const std::vector<std::uint8_t> last{0, 0, 1}, all{1, 1, 1};
+  const auto divisors = [&](std::span<const std::uint8_t> skipped, std::span<const std::int64_t> some) {
+    return std::vector<double>{divisor(Reduction::sum, skipped, some), divisor(Reduction::mean, skipped, some),
+                               divisor(Reduction::token_mean, skipped, some)};
+  };
+  EXPECT_EQ(divisors({}, lengths), (std::vector<double>{1, 3, 8}));
+  EXPECT_EQ(divisors(last, lengths), (std::vector<double>{1, 2, 3}));
+  EXPECT_EQ(divisors(all, lengths), (std::vector<double>{1, 1, 1}));
+  EXPECT_EQ(divisors({}, {}), (std::vector<double>{1, 1, 1}));
+}
+
 TEST(Gold, PartialGoldThatAllowsNothingIsAnError) {
   const Data x(3);
   const std::vector<std::uint8_t> allowed{0, 0, 1, 1, 1, 1, 1, 1, 1};

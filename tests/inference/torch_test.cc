@@ -19,7 +19,8 @@ RegCCRF module(RegCCRFOptions options = {}) {
   return crf;
 }
 
-const torch::Tensor kTags = torch::tensor({{1, 0}, {2, 1}, {0, -100}});  // [T, B]: B I O, O B
+const torch::Tensor kTags = torch::tensor({{1, 0}, {2, 1}, {0, -100}});         // [T, B]: B I O, O B
+const torch::Tensor kSomeOutside = torch::tensor({{0, 0}, {2, 1}, {0, -100}});  // O I O, O B
 const torch::Tensor kMask = torch::tensor({{1, 1}, {1, 1}, {1, 0}});
 
 torch::Tensor random_emissions() {
@@ -68,9 +69,9 @@ TEST(TorchRegCCRF, LogProbIsTheLibrarys) {
 
 TEST(TorchRegCCRF, GradientsAreThoseOfFiniteDifferences) {
   for (const char* reduction : {"sum", "mean", "token_mean"}) {
-    RegCCRF crf = module();
+    RegCCRF crf = module({.outside = OutsideGold::skip});
     torch::Tensor h = random_emissions().requires_grad_();
-    const auto value = [&] { return crf(h, kTags, kMask, reduction); };
+    const auto value = [&] { return crf(h, kTags, kMask, reduction) + crf(h, kSomeOutside, kMask, reduction); };
     value().backward();
     EXPECT_LT(gradient_error(h, h.grad(), [&] { return value().template item<double>(); }), 1e-8);
     for (const torch::Tensor& parameter : crf->parameters()) {
@@ -165,6 +166,46 @@ TEST(TorchRegCCRF, GoldOutsideTheLanguageIsFoundAndMayBeSkipped) {
   const torch::Tensor values = crf->log_prob(random_emissions(), tags);
   EXPECT_LT(values[0].item<double>(), 0);
   EXPECT_EQ(values[1].item<double>(), 0);
+}
+
+// Gold with "-" for masked; e to the sum of the losses where all scores are 0 and gold outside is skipped; and what the
+// sum is divided by. As in tests/python/helpers.py.
+struct ReductionCase {
+  const char* name;
+  std::vector<std::string> gold;
+  double product, sequences, positions;
+};
+const ReductionCase kReductionCases[] = {
+    {"none outside", {"BIO", "OB-"}, 13 * 5, 2, 5},
+    {"some outside", {"OIO", "OB-"}, 5, 1, 2},
+    {"all outside", {"OIO", "I--"}, 1, 1, 1},
+    {"holes, some outside", {"B-I", "-IO", "OO-"}, 5 * 5, 2, 4},
+    {"an empty sequence", {"---", "BIO"}, 13, 2, 3},
+    {"all masked", {"---", "---"}, 1, 2, 1},
+    {"an empty batch", {}, 1, 1, 1},
+};
+
+TEST(TorchRegCCRF, WhatIsSkippedCountsForNothing) {
+  for (const bool batch_first : {false, true}) {
+    RegCCRF crf = module({.batch_first = batch_first, .outside = OutsideGold::skip});
+    for (torch::Tensor& parameter : crf->parameters()) torch::nn::init::zeros_(parameter);
+    for (const ReductionCase& c : kReductionCases) {
+      SCOPED_TRACE(c.name);
+      torch::Tensor ids = torch::empty({static_cast<std::int64_t>(c.gold.size()), 3}, torch::kLong);
+      for (std::size_t i = 0; i < c.gold.size(); ++i) {
+        for (int t = 0; t < 3; ++t) ids[i][t] = static_cast<int>(std::string("OBI-").find(c.gold[i][t]));
+      }
+      if (!batch_first) ids = ids.t();
+      const torch::Tensor h = torch::zeros({ids.size(0), ids.size(1), 3}, torch::kDouble);
+      const torch::Tensor tags = ids.remainder(3), mask = ids.ne(3), sets = torch::one_hot(tags, 3).to(torch::kBool);
+      for (const torch::Tensor& gold : {tags, sets}) {
+        const double sum = std::log(c.product);
+        EXPECT_NEAR(crf->nll(h, gold, mask, "sum").item<double>(), sum, 1e-12);
+        EXPECT_NEAR(crf->nll(h, gold, mask, "mean").item<double>(), sum / c.sequences, 1e-12);
+        EXPECT_NEAR(crf->nll(h, gold, mask, "token_mean").item<double>(), sum / c.positions, 1e-12);
+      }
+    }
+  }
 }
 
 TEST(TorchRegCCRF, ParametersSaveAndLoad) {

@@ -2,19 +2,42 @@
 
 import contextlib
 import itertools
+import math
 import random
 
 import torch
 
+from regccrf import compile
 from regccrf.torch import RegCCRF
 
 LABELS = ["O", "B", "I"]
 PATTERNS = ["(O | B I*)*", "(O | B I*)* & at_most(1, B)", "(O | B I | I B O)*", "!(. B B .*)", ".*"]
 
+# Gold under (O | B I*)*, "-" for masked. All scores are 0: e to the sum of the losses, where gold outside the language is skipped, and what
+# the sum is divided by in mean and token_mean. (There are 1, 2, 5, 13 sequences of length 0, 1, 2, 3.)
+REDUCTION_CASES = {
+    "none outside": (["BIO", "OB-"], 13 * 5, 2, 5),
+    "some outside": (["OIO", "OB-"], 5, 1, 2),
+    "all outside": (["OIO", "I--"], 1, 1, 1),
+    "holes, some outside": (["B-I", "-IO", "OO-"], 5 * 5, 2, 4),
+    "an empty sequence": (["---", "BIO"], 13, 2, 3),
+    "all masked": (["---", "---"], 1, 2, 1),
+    "an empty batch": ([], 1, 1, 1),
+}
+OUTSIDE_CASES = [case for case in REDUCTION_CASES if case.endswith(("some outside", "all outside"))]
+
 
 def module(pattern="(O | B I*)*", dtype=torch.double, **options):
     torch.manual_seed(7)
     return RegCCRF(LABELS, constraint=pattern, **options).to(dtype)
+
+
+def zero_module(**options):
+    """A module whose scores are all 0."""
+    crf = module(**options)
+    for parameter in crf.parameters():
+        torch.nn.init.zeros_(parameter)
+    return crf
 
 
 def ragged(lengths, K=3, dtype=torch.double, seed=1, batch_first=False):
@@ -34,6 +57,23 @@ def legal_tags(crf, lengths, seed=3):
         names = random.Random(seed + i).choice(language.of_length(length, most=500))
         tags[:length, i] = torch.tensor(crf.labels.ids(names), dtype=torch.long)
     return tags
+
+
+def reduction_case(case, reduction, outside):
+    """Tags and mask [T, B], and their loss."""
+    gold, product, sequences, positions = REDUCTION_CASES[case]
+    ids = torch.tensor([["OBI-".index(label) for label in sequence] for sequence in gold], dtype=torch.long).view(len(gold), 3).t()
+    loss = math.log(product) / {"sum": 1, "mean": sequences, "token_mean": positions}[reduction]
+    return ids % 3, ids != 3, math.inf if outside == "inf" and case in OUTSIDE_CASES else loss
+
+
+def reduced_losses(crf, tags, mask, reduction):
+    """The loss by the three ways that there are: gold, sets of labels, several constraints. All emissions are 0."""
+    emissions = torch.zeros(*tags.shape, 3, dtype=torch.double, device=tags.device)
+    each = [crf.constraint if i % 2 else compile("(O | B I*)* & .*", LABELS) for i in range(tags.shape[1])]
+    sets = torch.nn.functional.one_hot(tags, 3).bool()
+    return {"gold": crf.nll(emissions, tags, mask, reduction), "sets": crf.nll(emissions, sets, mask, reduction),
+            "constraints": crf.nll(emissions, tags, mask, reduction, constraint=each)}
 
 
 def all_scores(crf, emissions):

@@ -13,7 +13,7 @@ def compiled(function):
     return torch.compile(function, backend="aot_eager", fullgraph=True)
 
 
-@pytest.mark.parametrize("reduction", ["sum", "mean", "none"])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "token_mean", "none"])
 def test_the_loss_compiles_without_a_graph_break(reduction):
     crf = module()
     emissions, mask = ragged([4, 3])
@@ -57,4 +57,5 @@ def test_operators_are_registered_as_they_behave():
     torch.library.opcheck(torch.ops.regccrf.log_partition.default, (*scores, False, crf._handle))
     torch.library.opcheck(torch.ops.regccrf.expectation.default, (torch.ones(2).double(), *scores, False, crf._handle, True))
     tags = legal_tags(crf, [4, 3]).to(torch.int32)
+    torch.library.opcheck(torch.ops.regccrf.divisor.default, (torch.tensor([True, False]), mask, 2, 4, False, 2))
     torch.library.opcheck(torch.ops.regccrf.loss.default, ("nll", *scores, tags, False, crf._handle, False, True))

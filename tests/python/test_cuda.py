@@ -8,7 +8,8 @@ import torch
 
 import regccrf
 from devices import agree, device, to, transposed
-from helpers import LABELS, PATTERNS, legal_tags, module, ragged
+from helpers import (LABELS, OUTSIDE_CASES, PATTERNS, REDUCTION_CASES, legal_tags, module, ragged, reduced_losses, reduction_case,
+                     zero_module)
 from regccrf import _torch_cuda
 from test_constraints import CHOICE, METHODS, gold
 from test_constraints import LENGTHS as CHOICE_LENGTHS
@@ -45,6 +46,19 @@ def test_reductions_and_no_mask(device, reduction):
     emissions, _ = ragged([5, 5, 5])
     agree(device, crf, lambda m, h, y: m(h, y, reduction=reduction), emissions, legal_tags(crf, [5, 5, 5]))
     agree(device, crf, lambda m, h, y: m(h, y, reduction=reduction), emissions[:1], torch.zeros(1, 3, dtype=torch.long))
+
+
+@pytest.mark.parametrize("case", REDUCTION_CASES)
+@pytest.mark.parametrize("outside", ["raise", "skip", "inf"])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "token_mean"])
+def test_reductions(device, reduction, outside, case):
+    tags, mask, expected = reduction_case(case, reduction, outside)
+    if outside == "raise" and case in OUTSIDE_CASES:
+        return
+    with device.working():
+        losses = reduced_losses(zero_module(outside=outside).to(device.device), to(device, tags), to(device, mask), reduction)
+    for way, loss in losses.items():
+        assert loss.item() == pytest.approx(expected), way
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.uint8, torch.long])

@@ -13,7 +13,8 @@ import torch.nn.utils.parametrize
 from torch.autograd import gradcheck, gradgradcheck
 
 import regccrf
-from helpers import LABELS, PATTERNS, all_scores, functional, inputs, legal_tags, module, ragged, threads
+from helpers import (LABELS, OUTSIDE_CASES, PATTERNS, REDUCTION_CASES, all_scores, functional, inputs, legal_tags, module, ragged,
+                     reduced_losses, reduction_case, threads, zero_module)
 from regccrf.torch import CRF, Outside, RegCCRF
 
 HOLES = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 0]])
@@ -203,6 +204,17 @@ def test_errors_have_a_kind_and_a_place():
     with pytest.raises(regccrf.LimitError) as error:
         regccrf.compile("a{100}", limits=regccrf.Limits(states=10))
     assert (error.value.kind, error.value.sequence, error.value.position) == ("limit", None, None)
+
+
+@pytest.mark.parametrize("case", REDUCTION_CASES)
+@pytest.mark.parametrize("outside", ["raise", "skip", "inf"])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "token_mean"])
+def test_reductions(reduction, outside, case):
+    tags, mask, expected = reduction_case(case, reduction, outside)
+    if outside == "raise" and case in OUTSIDE_CASES:
+        return
+    for way, loss in reduced_losses(zero_module(outside=outside), tags, mask, reduction).items():
+        assert loss.item() == pytest.approx(expected), way
 
 
 def test_gold_outside_the_language():

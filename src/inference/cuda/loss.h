@@ -52,10 +52,8 @@ __device__ inline double value_of(const Loss& loss, std::int64_t i) {
   return loss.left_out == LeftOut::skip ? 0 : loss.sign * INFINITY;
 }
 
-// How much sequence i adds to what the sum is divided by.
-__device__ inline double share_of(const Loss& loss, std::int64_t i) {
-  if (loss.left_out == LeftOut::skip && !fine(loss.status[i])) return 0;
-  return loss.reduction == Reduction::token_mean ? loss.status[i].length : 1;
+__device__ inline bool is_skipped(const Loss& loss, std::int64_t i) {
+  return loss.left_out == LeftOut::skip && !fine(loss.status[i]);
 }
 
 // By the whole block.
@@ -67,18 +65,15 @@ __device__ void reduce_values(std::int64_t size, const Loss& loss) {
     if (threadIdx.x == 0) *loss.scale = loss.sign;
     return;
   }
-  Sum mine, my_share;
+  Sum mine, parts;
   for (std::int64_t i = threadIdx.x; i < size; i += kThreads) {
     mine.add(value_of(loss, i));
-    my_share.add(share_of(loss, i));
+    parts.add(static_cast<double>(divisor_part(loss.reduction, is_skipped(loss, i), loss.status[i].length)));
   }
-  const double sum = block_sum<kThreads>(mine);
-  double share = block_sum<kThreads>(my_share);
+  const double sum = block_sum<kThreads>(mine), by = divisor_of(block_sum<kThreads>(parts));
   if (threadIdx.x != 0) return;
-  if (loss.reduction == Reduction::sum) share = 1;
-  if (loss.reduction == Reduction::token_mean || loss.left_out == LeftOut::skip) share = fmax(share, 1.0);
-  write_number(loss.out, loss.type, 0, sum / share);
-  *loss.scale = loss.sign / share;
+  write_number(loss.out, loss.type, 0, sum / by);
+  *loss.scale = loss.sign / by;
 }
 
 }  // namespace regccrf::cuda

@@ -26,6 +26,22 @@ struct Reducing {
 
 __global__ void reduce_kernel(Reducing reducing) { reduce_values<kThreads>(reducing.size, reducing.loss); }
 
+struct Dividing {
+  Reduction reduction;
+  std::int64_t size;
+  const std::uint8_t* skipped;
+  const std::int64_t* lengths;
+  double* out;
+};
+
+__global__ void divisor_kernel(Dividing d) {
+  Sum parts;
+  for (std::int64_t i = threadIdx.x; i < d.size; i += kThreads)
+    parts.add(static_cast<double>(divisor_part(d.reduction, d.skipped && d.skipped[i], d.lengths[i])));
+  const double by = divisor_of(block_sum<kThreads>(parts));
+  if (threadIdx.x == 0) *d.out = by;
+}
+
 // --- its gradients
 
 struct Arguments {
@@ -161,6 +177,12 @@ std::int64_t pieces(std::int64_t count, std::int64_t size) { return (count + siz
 
 void reduce(std::int64_t size, const Loss& loss, void* stream) {
   launch_kernel(reduce_kernel, 1, kThreads, 0, static_cast<cudaStream_t>(stream), {size, loss}, "a loss");
+}
+
+void divisor(Reduction reduction, std::int64_t size, const std::uint8_t* skipped, const std::int64_t* lengths,
+             double* out, void* stream) {
+  launch_kernel(divisor_kernel, 1, kThreads, 0, static_cast<cudaStream_t>(stream),
+                {reduction, size, skipped, lengths, out}, "a divisor");
 }
 
 void weigh(const Batch& batch, std::int32_t labels, const Weighing& weighing, void* stream) {
