@@ -122,7 +122,14 @@ void weigh(const Losses& losses, const WeighCall& call) {
   cuda::weigh(batch_of(losses, call.mask), losses.labels, weighing, at(call.stream));
 }
 
-const LossCalls kCalls{[](const Losses& losses, Address constraint, bool entropy, bool gold) {
+template <class Enum>
+constexpr int number(Enum value) {
+  return static_cast<int>(value);
+}
+
+const LossCalls kCalls{{number(cuda::Type::f16), number(cuda::Type::bf16), number(cuda::Type::f32),
+                        number(cuda::Type::f64), number(Reduction::none)},
+                       [](const Losses& losses, Address constraint, bool entropy, bool gold) {
                          return loss_bytes(losses, *at<const cuda::DeviceConstraint>(constraint), entropy, gold);
                        },
                        [](const Losses& losses, Address constraint, const LossCall& call) {
@@ -150,17 +157,35 @@ std::int64_t first_not_fine(Address address, std::int64_t size) {
   return found == status + size ? -1 : found - status;
 }
 
+// PyTorch's operators know no enums: what passes through them comes as the number of one.
+void bind_enums(py::module_& module) {
+  using cuda::Errors, cuda::LeftOut, cuda::Type;
+  py::enum_<Type>(module, "CudaType")
+      .value("f16", Type::f16)
+      .value("bf16", Type::bf16)
+      .value("f32", Type::f32)
+      .value("f64", Type::f64);
+  py::enum_<LeftOut>(module, "CudaLeftOut")
+      .value("no", LeftOut::no)
+      .value("skip", LeftOut::skip)
+      .value("infinite", LeftOut::infinite);
+  py::enum_<Errors>(module, "CudaErrors")
+      .value("none", Errors::none)
+      .value("bad_scores", Errors::bad_scores)
+      .value("all", Errors::all);
+}
+
 void bind_batch(py::module_& module) {
   py::class_<cuda::Batch>(module, "CudaBatch")
       .def(py::init([](std::int64_t size, std::int64_t length, std::int64_t batch_stride, std::int64_t time_stride,
-                       int emissions_type, int type, Address emissions, Address transitions, Address start, Address end,
-                       Address mask) {
+                       cuda::Type emissions_type, cuda::Type type, Address emissions, Address transitions,
+                       Address start, Address end, Address mask) {
         return cuda::Batch{size,
                            length,
                            batch_stride,
                            time_stride,
-                           static_cast<cuda::Type>(emissions_type),
-                           static_cast<cuda::Type>(type),
+                           emissions_type,
+                           type,
                            at(emissions),
                            at(transitions),
                            at(start),
@@ -175,7 +200,11 @@ void bind_batch(py::module_& module) {
 
 void bind_losses(py::module_& module) {
   py::class_<Losses>(module, "CudaLosses")
-      .def(py::init<std::int64_t, std::int64_t, std::int64_t, int, int, bool, bool, bool>())
+      .def(py::init([](std::int64_t first, std::int64_t second, std::int64_t K, cuda::Type emissions_type,
+                       cuda::Type type, std::size_t width, bool batch_first, bool want_counts, bool want_bigrams) {
+        return Losses(first, second, K, number(emissions_type), number(type), width, batch_first, want_counts,
+                      want_bigrams);
+      }))
       .def_readonly("value", &Losses::value)
       .def_readonly("counts", &Losses::counts)
       .def_readonly("end", &Losses::end)
@@ -184,20 +213,20 @@ void bind_losses(py::module_& module) {
           "compute",
           [](const Losses& losses, const cuda::DeviceConstraint& constraint, Address emissions, Address transitions,
              Address start, Address end, Address mask, Address gold, bool entropy, double sign, int reduction,
-             int left_out, int type, int errors, std::int32_t operation, Address failure, Address numbers, Address out,
-             Address kept, Address memory, std::size_t bytes, Address stream) {
+             int left_out, cuda::Type type, int errors, std::int32_t operation, Address failure, Address numbers,
+             Address out, Address kept, Address memory, std::size_t bytes, Address stream) {
             compute(losses, constraint,
-                    {emissions, transitions, start,     end,     mask,    gold, entropy, sign,   reduction, left_out,
-                     type,      errors,      operation, failure, numbers, out,  kept,    memory, bytes,     stream});
+                    {emissions,    transitions, start,     end,     mask,    gold, entropy, sign,   reduction, left_out,
+                     number(type), errors,      operation, failure, numbers, out,  kept,    memory, bytes,     stream});
           },
           Unlocked())
       .def("curvature_bytes", &curvature_bytes)
       .def("curvature", &compute_curvature, Unlocked())
-      .def("weigh",
-           [](const Losses& losses, Address weights, std::int64_t stride, int weights_type, Address kept, Address mask,
-              Address emissions, Address transitions, Address start, Address end, Address stream) {
-             weigh(losses, {weights, stride, weights_type, kept, mask, emissions, transitions, start, end, stream});
-           });
+      .def("weigh", [](const Losses& losses, Address weights, std::int64_t stride, cuda::Type weights_type,
+                       Address kept, Address mask, Address emissions, Address transitions, Address start, Address end,
+                       Address stream) {
+        weigh(losses, {weights, stride, number(weights_type), kept, mask, emissions, transitions, start, end, stream});
+      });
   module.def("cuda_divisor",
              [](int reduction, std::int64_t size, Address skipped, Address lengths, Address out, Address stream) {
                cuda::divisor(static_cast<Reduction>(reduction), size, at<const std::uint8_t>(skipped),
@@ -211,6 +240,7 @@ void bind_losses(py::module_& module) {
 
 void bind_cuda(py::module_& module) {
   using cuda::Batch, cuda::DeviceConstraint, cuda::Memory;
+  bind_enums(module);
   bind_batch(module);
   bind_losses(module);
   module.def("cuda_built", &cuda::built);

@@ -157,7 +157,7 @@ LossAnswer bound_partial_nll(const Choice& choice, const Batch& batch, Address a
   }));
 }
 
-// `mask`: [T, B], or [B, T] with batch_first.
+// `reduction`: a Reduction's number; `mask`: [T, B], or [B, T] with batch_first.
 double bound_divisor(int reduction, std::size_t size, std::size_t length, bool batch_first, Address skipped,
                      Address mask) {
   std::vector<std::int64_t> lengths(size, static_cast<std::int64_t>(length));
@@ -264,6 +264,11 @@ void bind_inference(py::module_& module) {
   });
   module.def("nll", &bound_nll);
   module.def("partial_nll", &bound_partial_nll);
+  py::enum_<Reduction>(module, "Reduction")
+      .value("none", Reduction::none)
+      .value("sum", Reduction::sum)
+      .value("mean", Reduction::mean)
+      .value("token_mean", Reduction::token_mean);
   module.def("divisor", &bound_divisor);
 }
 

@@ -1,6 +1,6 @@
 """Types of the compiled part. Its documents are in the docstrings."""
 
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, ClassVar, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 __version__: str
 
@@ -220,11 +220,35 @@ def curvature(choice: Choice, batch: Batch, direction: Wanted, wanted: Wanted, s
 def nll(choice: Choice, batch: Batch, gold: int, wanted: Wanted, settings: Settings) -> Tuple[List[float], List[bool]]: ...
 def partial_nll(choice: Choice, batch: Batch, allowed: int, wanted: Wanted,
                 settings: Settings) -> Tuple[List[float], List[bool]]: ...
+
+class _Enum:  # what pybind11's enums have in common
+    __members__: ClassVar[Dict[str, Any]]
+    def __int__(self) -> int: ...
+class Reduction(_Enum):
+    none: ClassVar[Reduction]
+    sum: ClassVar[Reduction]
+    mean: ClassVar[Reduction]
+    token_mean: ClassVar[Reduction]
+
+# `reduction`, `left_out` and `errors`, here and below: numbers of the enums, as PyTorch's operators know none.
 def divisor(reduction: int, size: int, length: int, batch_first: bool, skipped: int, mask: int) -> float: ...
 
-# Inference on a device: integers are addresses of device memory, 0 for absent, and streams. Types: 0 f16, 1 bf16, 2 f32, 3 f64.
+# Inference on a device: integers are addresses of device memory, 0 for absent, and streams.
+class CudaType(_Enum):
+    f16: ClassVar[CudaType]
+    bf16: ClassVar[CudaType]
+    f32: ClassVar[CudaType]
+    f64: ClassVar[CudaType]
+class CudaLeftOut(_Enum):
+    no: ClassVar[CudaLeftOut]
+    skip: ClassVar[CudaLeftOut]
+    infinite: ClassVar[CudaLeftOut]
+class CudaErrors(_Enum):
+    none: ClassVar[CudaErrors]
+    bad_scores: ClassVar[CudaErrors]
+    all: ClassVar[CudaErrors]
 class CudaBatch:
-    def __init__(self, size: int, length: int, batch_stride: int, time_stride: int, emissions_type: int, type: int, emissions: int,
+    def __init__(self, size: int, length: int, batch_stride: int, time_stride: int, emissions_type: CudaType, type: CudaType, emissions: int,
                  transitions: int, start: int, end: int, mask: int) -> None: ...
 class DeviceConstraint:
     address: int
@@ -233,17 +257,17 @@ class CudaLosses:  # see _node.h
     value: int
     counts: int
     end: int
-    def __init__(self, first: int, second: int, labels: int, emissions_type: int, type: int, batch_first: bool, want_counts: bool,
-                 want_bigrams: bool) -> None: ...
+    def __init__(self, first: int, second: int, labels: int, emissions_type: CudaType, type: CudaType, width: int, batch_first: bool,
+                 want_counts: bool, want_bigrams: bool) -> None: ...
     def bytes(self, constraint: DeviceConstraint, entropy: bool, gold: bool) -> int: ...
     def compute(self, constraint: DeviceConstraint, emissions: int, transitions: int, start: int, end: int, mask: int, gold: int,
-                entropy: bool, sign: float, reduction: int, left_out: int, type: int, errors: int, operation: int, failure: int,
+                entropy: bool, sign: float, reduction: int, left_out: int, type: CudaType, errors: int, operation: int, failure: int,
                 numbers: int, out: int, kept: int, memory: int, bytes: int, stream: int) -> None: ...
     def curvature_bytes(self, constraint: DeviceConstraint) -> int: ...
     def curvature(self, constraint: DeviceConstraint, emissions: int, transitions: int, start: int, end: int, mask: int, gold: int,
                   along_emissions: int, along_transitions: int, along_start: int, along_end: int, kept: int, memory: int, bytes: int,
                   stream: int) -> None: ...
-    def weigh(self, weights: int, stride: int, weights_type: int, kept: int, mask: int, emissions: int, transitions: int, start: int,
+    def weigh(self, weights: int, stride: int, weights_type: CudaType, kept: int, mask: int, emissions: int, transitions: int, start: int,
               end: int, stream: int) -> None: ...
 
 def cuda_divisor(reduction: int, size: int, skipped: int, lengths: int, out: int, stream: int) -> None: ...

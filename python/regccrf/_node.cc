@@ -54,8 +54,9 @@ Address address(const Tensor& x) { return x.defined() ? reinterpret_cast<Address
 
 bool is_half(const Tensor& x) { return x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16; }
 bool is_full(const Tensor& x) { return x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble; }
-int number_of(at::ScalarType type) {  // as cuda::Type counts them
-  return type == at::kHalf ? 0 : type == at::kBFloat16 ? 1 : type == at::kFloat ? 2 : 3;
+int number_of(at::ScalarType type) {
+  const Numbers& n = core->numbers;
+  return type == at::kHalf ? n.f16 : type == at::kBFloat16 ? n.bf16 : type == at::kFloat ? n.f32 : n.f64;
 }
 
 // A Python object, let go of under the interpreter's lock: a node can end in any thread.
@@ -135,7 +136,8 @@ class DeviceLoss : public torch::autograd::Function<DeviceLoss> {
     const auto bytes = h.options().dtype(at::kByte), numbers = h.options().dtype(g.scalar_type());
     const Tensor memory = at::empty({static_cast<std::int64_t>(call.bytes)}, bytes),
                  kept = at::empty({static_cast<std::int64_t>(asked->losses.end)}, bytes);
-    Tensor out = call.reduction == 0 ? at::empty({asked->losses.size}, numbers) : at::empty({}, numbers);
+    Tensor out =
+        call.reduction == core->numbers.unreduced ? at::empty({asked->losses.size}, numbers) : at::empty({}, numbers);
     call.memory = address(memory), call.kept = address(kept), call.out = address(out);
     of_core([&] { core->compute(asked->losses, asked->constraint, call); });
     if (asked->differentiate()) {
@@ -214,8 +216,8 @@ std::optional<Tensor> nll(const Tensor& h, const Tensor& g, const Tensor& s, con
   if (!is_common(h, g, s, e, mask, gold, K)) return std::nullopt;
   std::array<bool, 4> needed{h.requires_grad(), g.requires_grad(), s.requires_grad(), e.requires_grad()};
   if (!at::GradMode::is_enabled()) needed = {};
-  const Losses losses(h.size(0), h.size(1), K, number_of(h.scalar_type()), number_of(g.scalar_type()), batch_first,
-                      needed[0] || needed[2] || needed[3], needed[1]);
+  const Losses losses(h.size(0), h.size(1), K, number_of(h.scalar_type()), number_of(g.scalar_type()), g.element_size(),
+                      batch_first, needed[0] || needed[2] || needed[3], needed[1]);
   auto asked = c10::make_intrusive<Asked>(losses, std::move(given));
   LossCall& call = asked->call;
   call.sign = sign, call.reduction = reduction, call.left_out = left_out, call.errors = errors;

@@ -10,7 +10,8 @@ namespace regccrf::python {
 using Address = std::uintptr_t;
 
 // Losses of batches of one shape, and how what a loss leaves for its gradients lies in one piece of memory, which
-// begins with its scale [1] float64: how much each sequence counts. Types: as cuda::Type counts them.
+// begins with its scale [1] float64: how much each sequence counts. Types: cuda::Type's numbers. `width`: of
+// `type`, in bytes.
 struct Losses {
   std::int64_t size, length, batch_stride, time_stride;
   std::int32_t labels;
@@ -20,8 +21,8 @@ struct Losses {
   std::size_t counts, bigrams;  // of `type`, shaped as the emissions, and [B, K, K]; 0: not wanted
   std::size_t end;
 
-  Losses(std::int64_t first, std::int64_t second, std::int64_t K, int of_emissions, int of_others, bool batch_first,
-         bool want_counts, bool want_bigrams)
+  Losses(std::int64_t first, std::int64_t second, std::int64_t K, int of_emissions, int of_others, std::size_t width,
+         bool batch_first, bool want_counts, bool want_bigrams)
       : size(batch_first ? first : second),
         length(batch_first ? second : first),
         batch_stride(batch_first ? second : 1),
@@ -30,7 +31,7 @@ struct Losses {
         emissions_type(of_emissions),
         type(of_others) {
     const auto B = static_cast<std::size_t>(size), rows = static_cast<std::size_t>(first * second),
-               labels_here = static_cast<std::size_t>(K), width = std::size_t{type == 3 ? 8U : 4U};
+               labels_here = static_cast<std::size_t>(K);
     value = status + 16 * B;
     counts = aligned(value + 8 * B);
     bigrams = counts + (want_counts ? aligned(rows * labels_here * width) : 0);
@@ -61,8 +62,15 @@ struct WeighCall {
   Address kept = 0, mask = 0, emissions = 0, transitions = 0, start = 0, end = 0, stream = 0;
 };
 
+// What of regccrf's enums the node asks about. It is compiled without their headers.
+struct Numbers {
+  int f16, bf16, f32, f64;  // cuda::Type
+  int unreduced;            // Reduction::none
+};
+
 // The core's functions. `constraint`: a cuda::DeviceConstraint.
 struct LossCalls {
+  Numbers numbers;
   std::size_t (*bytes)(const Losses& losses, Address constraint, bool entropy, bool gold);  // of memory
   void (*compute)(const Losses& losses, Address constraint, const LossCall& call);
   void (*weigh)(const Losses& losses, const WeighCall& call);

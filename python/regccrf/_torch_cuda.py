@@ -24,11 +24,14 @@ from . import _core
 from ._torch_graph import Part, batch_size, constraint_of, handle_of, nothing, operator
 
 BUILT = _core.cuda_built()
-NOTHING, BAD_SCORES, EVERYTHING = range(3)  # what of a status is an error
 OPERATIONS = ("log_z", "nll", "partial_nll", "language_mass", "posterior_decode", "entropy")
-REDUCTIONS = ("none", "sum", "mean", "token_mean")
-OUTSIDE = ("raise", "skip", "inf")  # what becomes of the values of sequences that are not fine: nothing, 0, +inf
-_TYPES = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2, torch.float64: 3}
+# The core's enums. Operators take numbers: what passes through one is a number here already.
+NOTHING, BAD_SCORES, EVERYTHING = map(int, (_core.CudaErrors.none, _core.CudaErrors.bad_scores, _core.CudaErrors.all))
+REDUCTIONS = {name: int(reduction) for name, reduction in _core.Reduction.__members__.items()}
+UNREDUCED = REDUCTIONS["none"]
+OUTSIDE = {"raise": int(_core.CudaLeftOut.no), "skip": int(_core.CudaLeftOut.skip), "inf": int(_core.CudaLeftOut.infinite)}
+_TYPES = {torch.float16: _core.CudaType.f16, torch.bfloat16: _core.CudaType.bf16, torch.float32: _core.CudaType.f32,
+          torch.float64: _core.CudaType.f64}
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # a number, without an object around it
 _raw_device = getattr(torch._C, "_cuda_getDevice", None) or torch.cuda.current_device  # without a look at whether CUDA is set up
 _AS_IT_IS = contextlib.nullcontext()
@@ -156,7 +159,7 @@ def scale_of(kept: Tensor) -> Tensor:
 def _losses(shape: torch.Size, emissions_type: torch.dtype, type: torch.dtype, batch_first: bool, want_h: bool,
             want_g: bool) -> _core.CudaLosses:
     """The losses of batches whose h has this shape, and where things are in the memory that each keeps for its gradients."""
-    return _core.CudaLosses(*shape, _TYPES[emissions_type], _TYPES[type], batch_first, want_h, want_g)
+    return _core.CudaLosses(*shape, _TYPES[emissions_type], _TYPES[type], torch.finfo(type).bits // 8, batch_first, want_h, want_g)
 
 
 def kept_bytes(shape: Sequence[int], width: int, batch_first: bool, want_h: bool, want_g: bool) -> int:
@@ -168,7 +171,7 @@ def kept_bytes(shape: Sequence[int], width: int, batch_first: bool, want_h: bool
 
 def _fake_loss(h, g, s, e, mask, gold, operation, batch_first, handle, errors, sign,  # type: ignore[no-untyped-def]
                reduction, left_out, exact, want_h, want_g):
-    return (g.new_empty(() if reduction else (batch_size(h, batch_first),), dtype=torch.float64 if exact else g.dtype),
+    return (g.new_empty((batch_size(h, batch_first),) if reduction == UNREDUCED else (), dtype=torch.float64 if exact else g.dtype),
             g.new_empty(kept_bytes(h.shape, g.element_size(), batch_first, want_h, want_g), dtype=torch.uint8))
 
 
@@ -180,12 +183,12 @@ def device_loss(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: 
 
     With gold (int64, shaped as the mask) the negative log-likelihood instead, +inf outside the language, and counts minus
     gold's. Sequences with a NaN or +inf among their scores have NaN. The operation `entropy` gives entropies instead, NaN where
-    there is none, and their gradients. `reduction`, `left_out`: places in REDUCTIONS and OUTSIDE. `exact`: the answer is float64.
+    there is none, and their gradients. `reduction`, `left_out`: of REDUCTIONS and OUTSIDE. `exact`: the answer is float64.
     """
     h, g, s, e, mask, gold = h.contiguous(), g.contiguous(), s.contiguous(), e.contiguous(), mask.contiguous(), gold.contiguous()
     device, type, transitions, entropy = h.device, torch.float64 if exact else g.dtype, g.data_ptr(), operation == "entropy"
     losses = _losses(h.shape, h.dtype, g.dtype, batch_first, want_h, want_g)
-    out = torch.empty(() if reduction else (batch_size(h, batch_first),), dtype=type, device=device)
+    out = torch.empty((batch_size(h, batch_first),) if reduction == UNREDUCED else (), dtype=type, device=device)
     kept = torch.empty(losses.end, dtype=torch.uint8, device=device)
     gold_at = gold.data_ptr() or (transitions if gold.dim() == 2 else 0)  # T = 0: there, and never read
     with current(device):
@@ -362,8 +365,8 @@ def sample(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
 def posterior_decode(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int) -> List[List[int]]:
     """Viterbi with marginals for emissions and nothing for the rest. What scores forbid stays forbidden."""
     none = nothing(h.device, torch.int64)
-    _, kept = device_loss(h, g, s, e, mask, none, "posterior_decode", batch_first, handle, EVERYTHING, 1, 0, 0, False, True,
-                          False)
+    _, kept = device_loss(h, g, s, e, mask, none, "posterior_decode", batch_first, handle, EVERYTHING, 1, UNREDUCED, OUTSIDE["raise"], False,
+                          True, False)
     begin = _losses(h.shape, h.dtype, g.dtype, batch_first, True, False).counts
     marginals = kept[begin:begin + h.numel() * g.element_size()].view(g.dtype).view(h.shape)
     g, s, e = (torch.where(torch.isneginf(x), x, torch.zeros_like(x)) for x in (g, s, e))

@@ -226,7 +226,7 @@ class CRF(nn.Module):
         weights = scores[0].new_ones(batch_size(scores[0], self.batch_first))
         if not cuda.on_device(emissions):
             return Expectation.apply(weights, *scores, self.batch_first, self._handle, False)[0]
-        asked = ("log_z", self.batch_first, self._handle, cuda.EVERYTHING, 1, 0, 0, False, True, False)
+        asked = ("log_z", self.batch_first, self._handle, cuda.EVERYTHING, 1, cuda.UNREDUCED, cuda.OUTSIDE["raise"], False, True, False)
         gold = nothing(emissions.device, torch.int64)
         return self._checked(DeviceGradient.apply(weights, *scores, gold, None, asked, (True, False, False, False))[0])
 
@@ -472,8 +472,8 @@ class CRF(nn.Module):
         differentiate = torch.is_grad_enabled()
         want_h = differentiate and (h.requires_grad or s.requires_grad or e.requires_grad)
         gold = nothing(h.device, torch.int64) if gold is None else gold
-        asked = (operation, self.batch_first, handle or self._handle, errors, sign, cuda.REDUCTIONS.index(reduction),
-                 cuda.OUTSIDE.index(outside), exact, want_h, differentiate and g.requires_grad)
+        asked = (operation, self.batch_first, handle or self._handle, errors, sign, cuda.REDUCTIONS[reduction],
+                 cuda.OUTSIDE[outside], exact, want_h, differentiate and g.requires_grad)
         answer: Tensor = device_loss(*scores, gold, asked)
         return answer
 
@@ -498,7 +498,7 @@ class CRF(nn.Module):
             g, s, e = _held(self, "transitions"), _held(self, "start_transitions"), _held(self, "end_transitions")
             s, e = nothing(g.device, g.dtype) if s is None else s, nothing(g.device, g.dtype) if e is None else e
             answer = node_nll(emissions, g, s, e, mask, tags, self.num_tags, self.batch_first, self._handle, errors, sign,
-                              cuda.REDUCTIONS.index(reduction), cuda.OUTSIDE.index(outside))
+                              cuda.REDUCTIONS[reduction], cuda.OUTSIDE[outside])
             if answer is not None:
                 return answer
         scores = self._scores(emissions, mask, forbidden, tags, half=True)
@@ -529,7 +529,7 @@ class CRF(nn.Module):
         present = none if mask is None else mask if mask.dtype == torch.bool else mask.ne(0)
         batch, time = (0, 1) if self.batch_first else (1, 0)
         by = divisor(none if left_out is None else left_out, present, emissions.shape[batch], emissions.shape[time], self.batch_first,
-                     cuda.REDUCTIONS.index(reduction))
+                     cuda.REDUCTIONS[reduction])
         return values.sum() / by.to(values.dtype)
 
 

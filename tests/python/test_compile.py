@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from helpers import legal_tags, module, ragged
+from regccrf import _torch_cuda
 
 if not hasattr(torch.library, "custom_op"):
     pytest.skip("torch.compile with custom operators needs PyTorch 2.4", allow_module_level=True)
@@ -57,5 +58,5 @@ def test_operators_are_registered_as_they_behave():
     torch.library.opcheck(torch.ops.regccrf.log_partition.default, (*scores, False, crf._handle))
     torch.library.opcheck(torch.ops.regccrf.expectation.default, (torch.ones(2).double(), *scores, False, crf._handle, True))
     tags = legal_tags(crf, [4, 3]).to(torch.int32)
-    torch.library.opcheck(torch.ops.regccrf.divisor.default, (torch.tensor([True, False]), mask, 2, 4, False, 2))
+    torch.library.opcheck(torch.ops.regccrf.divisor.default, (torch.tensor([True, False]), mask, 2, 4, False, _torch_cuda.REDUCTIONS["mean"]))
     torch.library.opcheck(torch.ops.regccrf.loss.default, ("nll", *scores, tags, False, crf._handle, False, True))

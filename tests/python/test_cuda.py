@@ -403,14 +403,15 @@ def test_the_loss_compiles_without_a_graph_break(device):
 
 
 @pytest.mark.skipif(not hasattr(torch.library, "custom_op"), reason="needs PyTorch 2.4")
-@pytest.mark.parametrize("reduction", [0, 2])
+@pytest.mark.parametrize("reduction", ["none", "mean"])
 def test_operators_are_registered_as_they_behave(device, reduction):
     crf = module(dtype=torch.float).to(device.device)
     emissions, mask = (to(device, x) for x in ragged(LENGTHS, dtype=torch.float))
     tags, tests = to(device, legal_tags(crf, LENGTHS)), ("test_schema", "test_faketensor")
     with device.working():
         scores = [x.detach() for x in crf._scores(emissions.bfloat16(), mask, None, half=True)]
-        asked = ("nll", False, crf._handle, _torch_cuda.EVERYTHING, -1, reduction, 0, False, True, True)
+        asked = ("nll", False, crf._handle, _torch_cuda.EVERYTHING, -1, _torch_cuda.REDUCTIONS[reduction], _torch_cuda.OUTSIDE["raise"], False,
+                 True, True)
         torch.library.opcheck(torch.ops.regccrf.device_loss.default, (*scores, tags, *asked), test_utils=tests)
         out, kept = _torch_cuda.device_loss(*scores, tags, *asked)
         torch.library.opcheck(torch.ops.regccrf.weigh.default, (torch.ones_like(out), kept, *scores, False, *[True] * 6), test_utils=tests)

@@ -174,7 +174,8 @@ def test_the_operator_is_registered_as_it_behaves(device):
     with device.working():
         scores = [x.detach() for x in crf._scores(emissions, mask, None, half=True)]
         none = torch.empty(0, dtype=torch.int64, device=device.device)
-        out, kept = _torch_cuda.device_loss(*scores, none, "log_z", False, crf._handle, 0, 1, 0, 0, False, True, True)
+        out, kept = _torch_cuda.device_loss(*scores, none, "log_z", False, crf._handle, _torch_cuda.NOTHING, 1, _torch_cuda.UNREDUCED,
+                                            _torch_cuda.OUTSIDE["raise"], False, True, True)
         direction = [torch.randn_like(x) for x in scores[:4]]
         for needed in ([True] * 4, [False, True, False, False], [False] * 4):
             torch.library.opcheck(torch.ops.regccrf.device_curvature.default,

@@ -15,6 +15,7 @@ from torch.autograd import gradcheck, gradgradcheck
 import regccrf
 from helpers import (LABELS, OUTSIDE_CASES, PATTERNS, REDUCTION_CASES, all_scores, functional, inputs, legal_tags, module, ragged,
                      reduced_losses, reduction_case, threads, zero_module)
+from regccrf import _core
 from regccrf.torch import CRF, Outside, RegCCRF
 
 HOLES = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 0]])
@@ -215,6 +216,12 @@ def test_reductions(reduction, outside, case):
         return
     for way, loss in reduced_losses(zero_module(outside=outside), tags, mask, reduction).items():
         assert loss.item() == pytest.approx(expected), way
+
+
+def test_the_core_takes_types_and_not_their_numbers():
+    with pytest.raises(TypeError):
+        _core.CudaLosses(4, 2, 3, 2, 2, 4, False, True, True)
+    assert _core.CudaLosses(4, 2, 3, _core.CudaType.f32, _core.CudaType.f32, 4, False, True, True).end > 0
 
 
 def test_gold_outside_the_language():
