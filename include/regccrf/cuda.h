@@ -1,7 +1,7 @@
 // Inference on a CUDA device: the same questions as inference.h and loss.h, asked of tensors that are there already.
 //
 // Nothing here waits for the device, allocates in steady state or copies to the host: a call enqueues its kernels on
-// the caller's stream, in memory that the caller gives (`Workspace`: as many bytes as the matching *_bytes says), and
+// the caller's stream, in memory that the caller gives (`Memory`: as many bytes as the matching *_bytes says), and
 // may be captured in a graph. What goes wrong on the device is left in a status record, which status_message() puts
 // into words once the caller has it on the host.
 //
