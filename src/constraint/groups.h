@@ -15,7 +15,14 @@ struct StateGroup {
   std::vector<Label> in_labels, out_labels;  // ascending
 };
 
-// Every state is in one group. Padding is bought only where it is cheaper than one more group.
-std::vector<StateGroup> group_states(const Topology& topology);
+// What a device pays for groups.
+struct GroupCost {
+  std::int64_t overhead;  // one group more costs as much as so many states of it
+  double most_padding;    // a group does at most so many times the products that its states need; 0: no limit
+};
+
+// Every state is in one group; padding is bought where it is cheaper than one group more. The CPU
+// (inference/cpu/plan.h) and GPUs (inference/cuda/layout) group by the same rule at their own cost: a GPU rather pads.
+std::vector<StateGroup> group_states(const Topology& topology, const GroupCost& cost);
 
 }  // namespace regccrf

@@ -20,9 +20,11 @@ std::int64_t products_of(const StateGroup& group) {
   return static_cast<std::int64_t>(group.states.size() * group.in_labels.size() * group.out_labels.size());
 }
 
+constexpr GroupCost kGroupCost{.overhead = 3, .most_padding = 0};  // of a matrix and some loops
+
 // Those that are not thin first, then by their products.
 std::vector<StateGroup> ordered_groups(const Topology& t) {
-  std::vector<StateGroup> groups = group_states(t);
+  std::vector<StateGroup> groups = group_states(t, kGroupCost);
   std::stable_sort(groups.begin(), groups.end(), [](const StateGroup& x, const StateGroup& y) {
     if (is_thin(x) != is_thin(y)) return is_thin(y);
     return products_of(x) > products_of(y);

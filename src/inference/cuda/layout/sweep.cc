@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
+
+#include "constraint/groups.h"
 
 namespace regccrf {
 
@@ -22,54 +25,20 @@ struct Side {
   std::int32_t width(std::int32_t q) const { return place_begin[q + 1] - place_begin[q]; }
 };
 
-// States that share a matrix, with the labels of its rows and columns.
+// A group of states, with the labels of its matrix's rows (slots) and columns (places) in one direction.
 struct Draft {
   std::vector<std::int32_t> states, slot_labels, place_labels;  // labels ascend
-  std::int64_t products = 0;                                    // without padding
 };
 
-constexpr double kMostPadding = 1.35;  // a group does at most so many times the products that its states need
-constexpr std::size_t kCandidates = 64;
+constexpr GroupCost kGroupCost{.overhead = 32, .most_padding = 1.35};  // a group more is work for other warps
 
-std::vector<std::int32_t> merged(const std::vector<std::int32_t>& x, const std::int32_t* begin,
-                                 const std::int32_t* end) {
-  std::vector<std::int32_t> all;
-  std::set_union(x.begin(), x.end(), begin, end, std::back_inserter(all));
-  return all;
-}
-
-bool join_draft(Draft& draft, const Side& side, std::int32_t q) {
-  const auto slots =
-      merged(draft.slot_labels, side.slot_label + side.slot_begin[q], side.slot_label + side.slot_begin[q + 1]);
-  const auto places =
-      merged(draft.place_labels, side.place_label + side.place_begin[q], side.place_label + side.place_begin[q + 1]);
-  const std::int64_t products = draft.products + std::int64_t{side.slots(q)} * side.width(q);
-  const double padded = static_cast<double>(slots.size()) * static_cast<double>(places.size()) *
-                        static_cast<double>(draft.states.size() + 1);
-  if (padded > kMostPadding * static_cast<double>(products)) return false;
-  draft.slot_labels = slots;
-  draft.place_labels = places;
-  draft.products = products;
-  draft.states.push_back(q);
-  return true;
-}
-
+// The groups that are worth a dense product in this direction; the other states are done out by out.
 std::vector<Draft> draft_groups(const Topology& topology, const Side& side) {
-  std::vector<std::int32_t> thick;
-  for (std::int32_t q = 0; q < topology.Q; ++q) {
-    if (side.slots(q) > kThinSlots && side.width(q) > 0) thick.push_back(q);
-  }
-  std::stable_sort(thick.begin(), thick.end(), [&](std::int32_t p, std::int32_t q) {
-    return std::int64_t{side.slots(p)} * side.width(p) > std::int64_t{side.slots(q)} * side.width(q);
-  });
   std::vector<Draft> drafts;
-  for (const std::int32_t q : thick) {
-    const std::size_t oldest = drafts.size() > kCandidates ? drafts.size() - kCandidates : 0;
-    std::size_t d = drafts.size();
-    while (d > oldest && !join_draft(drafts[d - 1], side, q)) --d;
-    if (d > oldest) continue;
-    drafts.emplace_back();
-    join_draft(drafts.back(), side, q);
+  for (StateGroup& group : group_states(topology, kGroupCost)) {
+    if (!side.forward) std::swap(group.in_labels, group.out_labels);
+    if (group.in_labels.size() <= static_cast<std::size_t>(kThinSlots) || group.out_labels.empty()) continue;
+    drafts.push_back({std::move(group.states), std::move(group.in_labels), std::move(group.out_labels)});
   }
   return drafts;
 }
