@@ -11,7 +11,7 @@ namespace regccrf {
 
 namespace {
 
-constexpr std::size_t kMostCompared = 1500;  // groups at a time
+constexpr std::size_t kMostCompared = 512;  // groups at a time
 
 using Bits = std::vector<std::uint64_t>;  // a set of labels
 
@@ -44,9 +44,9 @@ std::vector<Label> labels_of(const Bits& bits, std::int32_t K) {
 struct Draft {
   std::vector<std::int32_t> states;
   Bits in, out;
-  std::int64_t needed;  // products of its states, without padding
+  std::int64_t products;  // of one state, padded
+  std::int64_t needed;    // of all, without padding
 
-  std::int64_t products() const { return size_of(in) * size_of(out); }  // of one state, padded
   std::int64_t count() const { return static_cast<std::int64_t>(states.size()); }
 };
 
@@ -54,6 +54,7 @@ void merge(Draft& into, Draft& other) {
   into.states.insert(into.states.end(), other.states.begin(), other.states.end());
   for (std::size_t i = 0; i < into.in.size(); ++i) into.in[i] |= other.in[i];
   for (std::size_t i = 0; i < into.out.size(); ++i) into.out[i] |= other.out[i];
+  into.products = size_of(into.in) * size_of(into.out);
   into.needed += other.needed;
   other.states.clear();
 }
@@ -114,7 +115,7 @@ class Joiner {
     const std::int64_t padded = size_of_union(x.in, y.in) * size_of_union(x.out, y.out), count = x.count() + y.count();
     const auto needed = static_cast<double>(x.needed + y.needed);
     if (cost_.most_padding > 0 && static_cast<double>(count * padded) > cost_.most_padding * needed) return 0;
-    return (x.count() + cost_.overhead) * x.products() + (y.count() + cost_.overhead) * y.products() -
+    return (x.count() + cost_.overhead) * x.products + (y.count() + cost_.overhead) * y.products -
            (count + cost_.overhead) * padded;
   }
 
@@ -130,8 +131,9 @@ std::vector<Draft> classes_of(const Topology& t) {
     Draft one{{q},
               set_of(t.arrival_label + t.arrival_begin[q], t.arrival_begin[q + 1] - t.arrival_begin[q], t.K),
               set_of(t.node_label + t.node_begin[q], t.node_begin[q + 1] - t.node_begin[q], t.K),
+              0,
               0};
-    one.needed = one.products();
+    one.needed = one.products = size_of(one.in) * size_of(one.out);
     if (!classes.empty() && classes.back().in == one.in && classes.back().out == one.out) {
       merge(classes.back(), one);
     } else {
