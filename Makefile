@@ -1,22 +1,30 @@
 # What a newcomer types. CMake, ctest and pytest do the work; `make` leaves the program at build/regccrf
-# and the Python package importable from build/python.
-.PHONY: all demo test test-torch-latest bench format clean
+# and the Python package importable from build/python. Each builds what it needs and no more.
+.PHONY: all program everything demo test test-torch-latest bench format clean
 
-all:
-	@scripts/bootstrap
-	@cmake --preset release --log-level=WARNING
+all: program
+	@cmake --build build --target package
+
+program:
+	@scripts/bootstrap build
+	@cmake --preset release --log-level=NOTICE >/dev/null
+	@cmake --build build --target program
+
+everything:
+	@scripts/bootstrap build test
+	@cmake --preset release --log-level=NOTICE >/dev/null
 	@cmake --build build
 
-demo: all
+demo: program
 	@scripts/demo
 
-test: all
-	@ctest --test-dir build --output-on-failure
+test: everything
+	@ctest --test-dir build --output-on-failure --no-tests=error
 	@scripts/test-emulated /usr/bin/python3
-	@PYTHONPATH=build/python /usr/bin/python3 -m pytest -q tests tests/python
+	@PYTHONPATH=build/python /usr/bin/python3 -m pytest -q tests
 
 # The Python tests once more, with the newest PyTorch and what the layer is compared with.
-test-torch-latest: all
+test-torch-latest: everything
 	@scripts/venv build/venv-latest torch==2.13.0 numpy pytest pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 transformers accelerate
 	@scripts/test-emulated build/venv-latest/bin/python
 	@PYTHONPATH=build/python build/venv-latest/bin/python -m pytest -q tests/python

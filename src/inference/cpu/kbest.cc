@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "inference/cpu/viterbi.h"
-#include "inference/path.h"
+#include "inference/cpu/path_score.h"
 
 namespace regccrf {
 

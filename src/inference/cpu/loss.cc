@@ -9,7 +9,7 @@
 #include "automaton/lengths.h"
 #include "inference/cpu/expectation.h"
 #include "inference/cpu/gradients.h"
-#include "inference/path.h"
+#include "inference/cpu/path_score.h"
 
 namespace regccrf {
 

@@ -5,7 +5,7 @@
 
 #include "inference/cpu/checkpoint.h"
 #include "inference/numerics/draw_one.h"
-#include "inference/path.h"
+#include "inference/cpu/path_score.h"
 #include "base/philox.h"
 #include "inference/cpu/wide_steps.h"
 

@@ -14,7 +14,7 @@
 
 #include "inference/cpu/checkpoint.h"
 #include "inference/cpu/kernels.h"
-#include "inference/path.h"
+#include "inference/cpu/path_score.h"
 
 namespace regccrf {
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "inference/numerics/limits.h"
+#include "inference/numerics/path_score.h"
 #include "inference/numerics/sum.h"
 #include "regccrf/cuda.h"
 
@@ -83,26 +84,41 @@ __device__ double block_sum(Sum mine, std::int32_t threads = kThreads) {
   return block_exact<kThreads>(mine, threads).value();
 }
 
-// This thread's share of a path's score, of what positions begin … end - 1 and the transitions to them add. `label(t)`:
-// of position t; `row`: [T] of its emissions. `kScores`: numbers are scores, and bounded.
+// What numerics/path_score.h adds up, of a batch in device memory. `row`: [T] of the emissions. `kScores`: numbers are
+// scores, and bounded. Labels that are none add nothing.
+template <bool kScores>
+struct PathTerms {
+  const Batch& batch;
+  std::int64_t K;
+  const std::int64_t* row;
+
+  __device__ bool is_label(std::int64_t a) const { return a >= 0 && a < K; }
+  __device__ double at(const void* numbers, Type type, std::int64_t i) const {
+    return kScores ? score_at(numbers, type, i) : read_number(numbers, type, i);
+  }
+  __device__ double emission(std::int64_t t, std::int64_t a) const {
+    return is_label(a) ? at(batch.emissions, batch.emissions_type, row[t] * K + a) : 0;
+  }
+  __device__ double transition(std::int64_t a, std::int64_t b) const {
+    return is_label(a) && is_label(b) ? at(batch.transitions, batch.type, a * K + b) : 0;
+  }
+  __device__ double start(std::int64_t a) const {
+    return batch.start && is_label(a) ? at(batch.start, batch.type, a) : 0;
+  }
+  __device__ double end(std::int64_t a) const { return batch.end && is_label(a) ? at(batch.end, batch.type, a) : 0; }
+};
+
+// This thread's share of a path's score, of what positions begin … end - 1 add. `label(t)`: of position t.
 template <bool kScores = true, class LabelAt>
 __device__ Sum path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
                           const LabelAt& label, std::int32_t begin, std::int32_t end) {
-  const auto at = [](const void* numbers, Type type, std::int64_t i) {
-    return kScores ? score_at(numbers, type, i) : read_number(numbers, type, i);
-  };
+  const PathTerms<kScores> terms{batch, K, row};
   Sum sum;
 #pragma unroll 1
-  for (std::int32_t t = begin + static_cast<std::int32_t>(threadIdx.x); t < end; t += blockDim.x) {
-    const std::int64_t a = label(t);
-    if (a < 0 || a >= K) continue;
-    sum.add(at(batch.emissions, batch.emissions_type, row[t] * K + a));
-    if (t == 0 && batch.start) sum.add(at(batch.start, batch.type, a));
-    if (t + 1 == T && batch.end) sum.add(at(batch.end, batch.type, a));
-    if (t == 0) continue;
-    const std::int64_t before = label(t - 1);
-    if (before >= 0 && before < K) sum.add(at(batch.transitions, batch.type, before * K + a));
-  }
+  for (std::int32_t t = begin + static_cast<std::int32_t>(threadIdx.x); t < end; t += blockDim.x)
+    add_position(
+        terms, T, t, [&](std::int64_t at) { return static_cast<std::int64_t>(label(static_cast<std::int32_t>(at))); },
+        sum);
   return sum;
 }
 template <bool kScores = true, class LabelAt>
