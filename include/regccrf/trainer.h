@@ -45,19 +45,26 @@ struct Training {
   std::function<double(std::span<const Label> predicted)> score = {};  // predicted: [positions]
 };
 
-enum class Optimizer { lbfgs, adagrad };  // lbfgs with l1 > 0 is OWL-QN
+enum class Optimizer { lbfgs, adagrad };                                    // lbfgs with l1 > 0 is OWL-QN
+enum class LineSearch { more_thuente, backtracking, strong_backtracking };  // libLBFGS's, by Wolfe's conditions
 
 struct TrainOptions {
   Optimizer optimizer = Optimizer::lbfgs;
   double l1 = 0, l2 = 1;
   int min_count = 1;             // attributes seen less often are left out
+  double min_frequency = 0;      // so is a weight whose values in gold add up to less; CRFsuite's feature.minfreq
   bool all_features = false;     // a weight for every (attribute, label), not only for those seen in gold
   bool all_transitions = false;  // likewise for transitions
   bool transitions = true;       // false: no weights for them, labels do not see their neighbours
   int max_iterations = 0;        // 0: until converged. Iterations of adagrad are passes over the data
   double tolerance = 1e-5;       // stop when the objective's relative improvement over `period` iterations is below it
   int period = 10;
-  int patience = 0;             // stop when the development score has not risen for this many iterations; 0: never
+  int patience = 0;       // stop when the development score has not risen for this many iterations; 0: never
+  int memories = 6;       // lbfgs: steps that it remembers
+  double epsilon = 1e-5;  // lbfgs: converged when the gradient's norm is below epsilon · max(1, ‖w‖)
+  // lbfgs: OWL-QN takes backtracking, the one that it allows.
+  LineSearch line_search = LineSearch::more_thuente;
+  int line_search_trials = 20;  // lbfgs: at most
   double rate = 0.1;            // adagrad: the step's size
   int batch = 8;                // adagrad: sequences a step
   bool average = true;          // adagrad: take the mean of the weights from the second pass on, not the last

@@ -5,6 +5,7 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -268,6 +269,21 @@ Trained train_unlocked(const Training& training, const TrainOptions& options, co
   return std::move(*trained);
 }
 
+constexpr const char* kLineSearches[] = {"more_thuente", "backtracking", "strong_backtracking"};  // as in the enum
+
+const char* line_search_name(const TrainOptions& options) {
+  return kLineSearches[static_cast<int>(options.line_search)];
+}
+
+void set_line_search(TrainOptions& options, const std::string& name) {
+  const auto found = std::find(std::begin(kLineSearches), std::end(kLineSearches), name);
+  if (found == std::end(kLineSearches)) {
+    throw py::value_error("line_search is '" + name +
+                          "'; it may be 'more_thuente', 'backtracking' or 'strong_backtracking'");
+  }
+  options.line_search = static_cast<LineSearch>(found - std::begin(kLineSearches));
+}
+
 py::tuple train_model(Data& data, Data* development, const std::optional<Constraint>& constraint,
                       const std::string& constrain, const std::string& outside, const TrainOptions& options,
                       const py::object& progress) {
@@ -482,12 +498,17 @@ void bind_tagger(py::module_& module) {
       .def_readwrite("l1", &TrainOptions::l1)
       .def_readwrite("l2", &TrainOptions::l2)
       .def_readwrite("min_count", &TrainOptions::min_count)
+      .def_readwrite("min_frequency", &TrainOptions::min_frequency)
       .def_readwrite("all_features", &TrainOptions::all_features)
       .def_readwrite("all_transitions", &TrainOptions::all_transitions)
       .def_readwrite("max_iterations", &TrainOptions::max_iterations)
       .def_readwrite("tolerance", &TrainOptions::tolerance)
       .def_readwrite("period", &TrainOptions::period)
       .def_readwrite("patience", &TrainOptions::patience)
+      .def_readwrite("memories", &TrainOptions::memories)
+      .def_readwrite("epsilon", &TrainOptions::epsilon)
+      .def_property("line_search", line_search_name, set_line_search)
+      .def_readwrite("line_search_trials", &TrainOptions::line_search_trials)
       .def_readwrite("rate", &TrainOptions::rate)
       .def_readwrite("batch", &TrainOptions::batch)
       .def_readwrite("average", &TrainOptions::average)

@@ -161,12 +161,17 @@ class TrainOptions:
     l1: float
     l2: float
     min_count: int
+    min_frequency: float
     all_features: bool
     all_transitions: bool
     max_iterations: int
     tolerance: float
     period: int
     patience: int
+    memories: int
+    epsilon: float
+    line_search: str
+    line_search_trials: int
     rate: float
     batch: int
     average: bool

@@ -218,7 +218,9 @@ def train(
     unknown: gold labels spelled so are not known.
     progress: called after every iteration with a dict; False stops.
     options: optimizer, l1, l2, min_count, all_features, all_transitions, max_iterations, tolerance, period, patience,
-    rate, batch, average, seed, threads, checkpoint, every, resume, as in the command line.
+    rate, batch, average, seed, threads, checkpoint, every, resume, as in the command line; and min_frequency, memories,
+    epsilon, line_search ("more_thuente", "backtracking" or "strong_backtracking") and line_search_trials, as in
+    regccrf/trainer.h.
 
     Other threads run while it works; Ctrl-C ends it with KeyboardInterrupt after the iteration.
 

@@ -1,7 +1,7 @@
 // Checkpoints: the state of training as a safetensors file, with a fingerprint of what it belongs to. The file is
 // written beside its place and renamed, so that there is always a whole one; a checksum tells one that was damaged
-// later. What only decides when to stop (max_iterations, tolerance, patience) and the number of threads are not part of
-// the fingerprint: work may go on with others.
+// later. What only decides when to stop (max_iterations, tolerance, epsilon, patience) and the number of threads are
+// not part of the fingerprint: work may go on with others.
 #include <bit>
 #include <cstring>
 #include <filesystem>
@@ -203,12 +203,16 @@ std::map<std::string, std::string> Monitor::fingerprint() const {
   marks["l1"] = spell(options_.l1);
   marks["l2"] = spell(options_.l2);
   marks["min_count"] = std::to_string(options_.min_count);
+  marks["min_frequency"] = spell(options_.min_frequency);
   marks["all_features"] = options_.all_features ? "yes" : "no";
   marks["all_transitions"] = options_.all_transitions ? "yes" : "no";
   marks["transitions"] = options_.transitions ? "yes" : "no";
   marks["processes"] = std::to_string(processes_.count);
   if (options_.optimizer == Optimizer::lbfgs) {
     marks["optimizer"] = "lbfgs";
+    marks["memories"] = std::to_string(options_.memories);
+    marks["line_search"] = std::to_string(static_cast<int>(options_.line_search));
+    marks["line_search_trials"] = std::to_string(options_.line_search_trials);
     marks["every"] = std::to_string(options_.every);
     return marks;
   }

@@ -2,6 +2,7 @@
 #include "train/features.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "regccrf/inference.h"
 
@@ -48,6 +49,56 @@ std::vector<std::int32_t> bigrams(const Dataset& data, int K, bool all) {
   return result;
 }
 
+// Where the weight of (attribute, label) stands; there may be none.
+std::optional<std::int64_t> find_feature(const Features& features, std::int32_t attribute, Label label) {
+  const auto first = features.label.begin() + features.begin[attribute];
+  const auto last = features.label.begin() + features.begin[attribute + 1];
+  const auto found = std::lower_bound(first, last, label);
+  if (found == last || *found != label) return std::nullopt;
+  return found - features.label.begin();
+}
+
+// [labels of attributes] the sum of each weight's values where gold has it.
+std::vector<double> gold_frequencies(const Dataset& data, const Features& features) {
+  std::vector<double> sum(features.label.size(), 0);
+  for (std::int64_t i = 0; i < data.sequences(); ++i) {
+    const double weight = data.weight.empty() ? 1 : data.weight[i];
+    for (std::int64_t t = data.position[i]; t < data.position[i + 1]; ++t) {
+      for (std::int64_t k = data.item[t]; k < data.item[t + 1]; ++k) {
+        const double value = data.value.empty() ? 1 : static_cast<double>(data.value[k]);
+        if (const auto f = find_feature(features, data.attribute[k], data.gold[t])) sum[*f] += weight * value;
+      }
+    }
+  }
+  return sum;
+}
+
+// [K, K] the same for transitions.
+std::vector<double> bigram_frequencies(const Dataset& data, int K) {
+  std::vector<double> sum(static_cast<std::size_t>(K) * K, 0);
+  for (std::int64_t i = 0; i < data.sequences(); ++i) {
+    for (std::int64_t t = data.position[i] + 1; t < data.position[i + 1]; ++t) {
+      const Label a = data.gold[t - 1], b = data.gold[t];
+      if (a != kUnknownLabel && b != kUnknownLabel) sum[a * K + b] += data.weight.empty() ? 1 : data.weight[i];
+    }
+  }
+  return sum;
+}
+
+void leave_out_rare(const Dataset& data, double least, Features& features) {
+  const std::vector<double> bigram = bigram_frequencies(data, features.K), state = gold_frequencies(data, features);
+  std::erase_if(features.bigram, [&](std::int32_t ab) { return bigram[ab] < least; });
+  std::vector<Label> kept;
+  std::int64_t f = 0;
+  for (std::size_t i = 1; i < features.begin.size(); ++i) {
+    for (; f < features.begin[i]; ++f) {
+      if (state[f] >= least) kept.push_back(features.label[f]);
+    }
+    features.begin[i] = static_cast<std::int64_t>(kept.size());
+  }
+  features.label = std::move(kept);
+}
+
 }  // namespace
 
 Features make_features(const Dataset& data, std::int32_t attributes, int K, const TrainOptions& options) {
@@ -69,8 +120,9 @@ Features make_features(const Dataset& data, std::int32_t attributes, int K, cons
     }
     features.begin.push_back(static_cast<std::int64_t>(features.label.size()));
   }
-  features.label.shrink_to_fit();
   if (options.transitions) features.bigram = bigrams(data, K, options.all_transitions);
+  if (options.min_frequency > 0) leave_out_rare(data, options.min_frequency, features);
+  features.label.shrink_to_fit();
   return features;
 }
 

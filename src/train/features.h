@@ -22,7 +22,8 @@ struct Features {
   std::int64_t size() const { return static_cast<std::int64_t>(label.size() + bigram.size()); }
 };
 
-// Those seen in gold, or all, as the options say; attributes rarer than min_count have none.
+// Those seen in gold, or all, as the options say; attributes rarer than min_count have none, and what gold asks for
+// less than min_frequency is left out.
 Features make_features(const Dataset& data, std::int32_t attributes, int K, const TrainOptions& options);
 
 // [K, K] transitions of a weight vector; 0 where there is no weight.

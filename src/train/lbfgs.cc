@@ -73,27 +73,34 @@ LbfgsEnd end_of(int status) {
   }
 }
 
+lbfgs_parameter_t parameters_of(const TrainOptions& options, int iterations) {
+  const int searches[] = {LBFGS_LINESEARCH_MORETHUENTE, LBFGS_LINESEARCH_BACKTRACKING_WOLFE,
+                          LBFGS_LINESEARCH_BACKTRACKING_STRONG_WOLFE};
+  lbfgs_parameter_t parameters;
+  lbfgs_parameter_init(&parameters);
+  parameters.m = options.memories;
+  parameters.epsilon = options.epsilon;
+  parameters.past = 0;
+  parameters.max_iterations = iterations;
+  parameters.max_linesearch = options.line_search_trials;
+  parameters.linesearch = searches[static_cast<int>(options.line_search)];
+  if (options.l1 > 0) {
+    parameters.orthantwise_c = options.l1;
+    parameters.linesearch = LBFGS_LINESEARCH_BACKTRACKING;  // the one that orthants allow
+  }
+  return parameters;
+}
+
 }  // namespace
 
-LbfgsEnd minimize_lbfgs(std::span<double> w, double l1, int iterations, const Evaluate& evaluate_at,
+LbfgsEnd minimize_lbfgs(std::span<double> w, const TrainOptions& options, int iterations, const Evaluate& evaluate_at,
                         const OnIteration& on_iteration) {
   if (w.empty()) return LbfgsEnd::converged;
   if (w.size() > static_cast<std::size_t>(std::numeric_limits<int>::max() - 16)) {
     throw Error("[train] " + std::to_string(w.size()) + " weights are more than libLBFGS takes; raise min_count");
   }
   const int n = static_cast<int>(w.size());
-  lbfgs_parameter_t parameters;
-  lbfgs_parameter_init(&parameters);
-  parameters.m = 6;
-  parameters.epsilon = 1e-5;
-  parameters.past = 0;
-  parameters.max_iterations = iterations;
-  parameters.max_linesearch = 20;
-  parameters.linesearch = LBFGS_LINESEARCH_MORETHUENTE;
-  if (l1 > 0) {
-    parameters.orthantwise_c = l1;
-    parameters.linesearch = LBFGS_LINESEARCH_BACKTRACKING;  // the one that orthants allow
-  }
+  lbfgs_parameter_t parameters = parameters_of(options, iterations);
   // Aligned and padded as libLBFGS wants it.
   const std::unique_ptr<double, void (*)(double*)> x(lbfgs_malloc(n), lbfgs_free);
   if (!x) throw std::bad_alloc();

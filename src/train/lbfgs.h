@@ -4,6 +4,8 @@
 #include <functional>
 #include <span>
 
+#include "regccrf/trainer.h"
+
 namespace regccrf {
 
 struct LbfgsIteration {
@@ -20,8 +22,8 @@ using Evaluate = std::function<double(std::span<const double> w, std::span<doubl
 using OnIteration = std::function<bool(const LbfgsIteration&)>;
 
 // Minimises evaluate(w) + l1 · ‖w‖₁ from w, and leaves the result in w. iterations = 0: as many as it takes.
-// What `evaluate` and `on_iteration` throw is thrown.
-LbfgsEnd minimize_lbfgs(std::span<double> w, double l1, int iterations, const Evaluate& evaluate,
+// Of the options it reads l1 and those marked lbfgs. What `evaluate` and `on_iteration` throw is thrown.
+LbfgsEnd minimize_lbfgs(std::span<double> w, const TrainOptions& options, int iterations, const Evaluate& evaluate,
                         const OnIteration& on_iteration);
 
 }  // namespace regccrf

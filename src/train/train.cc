@@ -26,6 +26,8 @@ using Json = nlohmann::ordered_json;
 void check_options(const TrainOptions& o, const Processes& processes) {
   if (!(o.l1 >= 0) || !(o.l2 >= 0) || !std::isfinite(o.l1) || !std::isfinite(o.l2)) fail("l1 and l2 must be 0 or more");
   if (o.min_count < 1) fail("min_count is " + std::to_string(o.min_count) + ", expected 1 or more");
+  if (!(o.min_frequency >= 0) || !(o.epsilon >= 0)) fail("min_frequency and epsilon must be 0 or more");
+  if (o.memories < 1 || o.line_search_trials < 1) fail("memories and line_search_trials must be 1 or more");
   if (o.max_iterations < 0 || o.patience < 0 || o.every < 0)
     fail("max_iterations, patience and every must be 0 or more");
   if (o.period < 1) fail("period is " + std::to_string(o.period) + ", expected 1 or more");
@@ -148,7 +150,7 @@ void run_lbfgs(Penalised& objective, Monitor& monitor) {
       const int round = options.every - state.iteration % options.every;
       limit = limit > 0 ? std::min(limit, round) : round;
     }
-    const LbfgsEnd end = minimize_lbfgs(state.w, options.l1, limit, evaluate, after);
+    const LbfgsEnd end = minimize_lbfgs(state.w, options, limit, evaluate, after);
     if (end == LbfgsEnd::asked) return;  // the monitor knows why
     if (end != LbfgsEnd::iterations) {
       monitor.stopped = "converged";
@@ -167,6 +169,7 @@ Json facts_of(const Training& training, const TrainOptions& options, const Featu
   facts["l1"] = options.l1;
   facts["l2"] = options.l2;
   facts["min_count"] = options.min_count;
+  if (options.min_frequency > 0) facts["min_frequency"] = options.min_frequency;
   facts["all_features"] = options.all_features;
   facts["all_transitions"] = options.all_transitions;
   facts["tolerance"] = options.tolerance;

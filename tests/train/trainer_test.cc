@@ -285,6 +285,45 @@ TEST(Train, MinCountLeavesRareAttributesOut) {
   EXPECT_EQ(train(task.training, options).model.attributes(), 0);
 }
 
+// CRFsuite counts a weight's values in gold, not an attribute's occurrences.
+TEST(Train, MinFrequencyLeavesRareWeightsOut) {
+  Dataset data;
+  for (const Label gold : {0, 1, 0, 1, 1}) {
+    data.attribute.push_back(0);
+    data.item.push_back(static_cast<std::int64_t>(data.attribute.size()));
+    data.gold.push_back(gold);
+  }
+  data.position.push_back(5);
+  const auto kept = [&](double least, bool all) {
+    const Features features =
+        make_features(data, 1, 2, {.min_frequency = least, .all_features = all, .all_transitions = all});
+    return std::pair(features.label, features.bigram);
+  };
+  using Kept = std::pair<std::vector<Label>, std::vector<std::int32_t>>;
+  EXPECT_EQ(kept(0, false), Kept({0, 1}, {1, 2, 3}));
+  EXPECT_EQ(kept(2, false), Kept({0, 1}, {1}));
+  EXPECT_EQ(kept(3, false), Kept({1}, {}));
+  EXPECT_EQ(kept(0, true), Kept({0, 1}, {0, 1, 2, 3}));
+  EXPECT_EQ(kept(1, true), Kept({0, 1}, {1, 2, 3}));  // what gold never has is rare, too
+  data.value = {0.5, 1, 1, -1, 1};
+  EXPECT_EQ(kept(1.5, false), Kept({0}, {1}));
+  data.weight = {2};
+  EXPECT_EQ(kept(1.5, false), Kept({0, 1}, {1, 2, 3}));
+}
+
+TEST(Train, ReachesTheSameByAnyLineSearch) {
+  Task task(4);
+  TrainOptions options{.tolerance = 0, .epsilon = 1e-9};
+  const double objective = train(task.training, options).last.objective;
+  for (const LineSearch search : {LineSearch::backtracking, LineSearch::strong_backtracking}) {
+    options.line_search = search;
+    options.memories = 3;
+    EXPECT_NEAR(train(task.training, options).last.objective, objective, 1e-6);
+  }
+  options.epsilon = 10;  // so large that the first steps will do
+  EXPECT_GT(train(task.training, options).last.objective, objective);
+}
+
 TEST(Train, GivesTheSameForAnyNumberOfThreads) {
   Task task(5, {300, 30, 5, 200, 8});
   TrainOptions options;
@@ -472,6 +511,13 @@ TEST(Train, SaysWhatIsWrong) {
   Training other = task.training;
   other.labels = labels_of(2);
   EXPECT_NE(error_of([&] { train(other); }).find("is not in 0 … 1"), std::string::npos);
+  const auto complains = [&](const TrainOptions& options, const char* of) {
+    return error_of([&] { train(task.training, options); }).find(of) != std::string::npos;
+  };
+  EXPECT_TRUE(complains({.min_frequency = -1}, "min_frequency"));
+  EXPECT_TRUE(complains({.memories = 0}, "memories"));
+  EXPECT_TRUE(complains({.epsilon = std::nan("")}, "epsilon"));
+  EXPECT_TRUE(complains({.line_search_trials = 0}, "line_search_trials"));
   task.data.gold.clear();
   EXPECT_NE(error_of([&] { train(task.training); }).find("no gold"), std::string::npos);
 }
