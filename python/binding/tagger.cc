@@ -132,8 +132,8 @@ class Data {
   void add(py::handle x, py::handle y) {
     Staged staged(*builder_);
     feed_sentence(x, extractor_, staged);
-    std::vector<std::string_view> labels;
-    for (py::handle label : y) labels.push_back(text_of(label));
+    std::vector<std::string> labels;  // copies: what a generator or an array gives is gone at the next step
+    for (py::handle label : y) labels.emplace_back(text_of(label));
     if (labels.size() != staged.positions()) {
       throw py::value_error("a sequence has " + std::to_string(staged.positions()) + " positions and " +
                             std::to_string(labels.size()) + " labels");
@@ -175,7 +175,7 @@ class Data {
     }
     void next() override { end_.push_back(items_.size()); }
     std::size_t positions() const { return end_.size(); }
-    void send(const std::vector<std::string_view>& labels) {
+    void send(const std::vector<std::string>& labels) {
       std::size_t i = 0;
       for (std::size_t t = 0; t < end_.size(); ++t) {
         for (; i < end_[t]; ++i)

@@ -1,4 +1,4 @@
-"""Training and tagging from Python, and the estimator."""
+"""Training and tagging from Python."""
 
 import itertools
 import math
@@ -8,10 +8,10 @@ import signal
 import threading
 import time
 
+import numpy
 import pytest
 
 import regccrf
-from regccrf.sklearn import CRF
 
 BIO = "(O | B I*)*"
 
@@ -89,6 +89,16 @@ def test_words_templates_and_files(tmp_path):
     assert regccrf.Tagger(str(tmp_path / "model")).model.labels == model.labels
     with pytest.raises(regccrf.Error, match="not a safetensors file"):
         regccrf.Tagger(path)
+
+
+def test_labels_may_be_made_while_they_are_read():
+    X, y = corpus()
+    names = {"B": "B-person", "I": "I-person", "O": "outside"}
+    expected = [[names[label] for label in labels] for labels in y]
+    for made in [[numpy.array(labels) for labels in expected], ((names[label] + "" for label in labels) for labels in y)]:
+        model = regccrf.train(X, made)
+        assert set(model.labels) == set(names.values())
+        assert regccrf.Tagger(model).tag_all(X) == expected
 
 
 def test_a_string_is_a_sequence_of_characters():
@@ -194,37 +204,3 @@ def test_models_and_taggers_pickle():
     again = pickle.loads(pickle.dumps(model))
     assert again.features() == model.features() and again.constraint == model.constraint
     assert pickle.loads(pickle.dumps(regccrf.Tagger(model))).tag_all(X) == y
-
-
-def test_estimator():
-    X, y = corpus()
-    crf = CRF(c2=0.1, constraint=BIO)
-    with pytest.raises(ValueError, match="not fitted"):
-        crf.predict(X)
-    assert crf.fit(X, y, X_dev=X[:4], y_dev=y[:4]) is crf
-    assert crf.predict(X) == y and crf.predict_single(X[0]) == y[0]
-    assert crf.score(X, y) == 1.0
-    assert sorted(crf.classes_) == ["B", "I", "O"]
-    assert crf.predict_marginals_single(X[0])[0]["B"] > 0.5
-    assert len(crf.predict_marginals(X)) == len(X)
-    assert ("B", "I") in crf.transition_features_ and ("w:Ann", "B") in crf.state_features_
-    assert all(now["development"] is not None for now in crf.training_log_)
-    again = pickle.loads(pickle.dumps(crf))
-    assert again.predict(X) == y and again.get_params() == crf.get_params()
-    assert CRF(**crf.get_params()).get_params() == crf.get_params()
-    assert crf.set_params(c1=0.5).c1 == 0.5
-    assert repr(CRF(c1=0.5)) == "CRF(c1=0.5)"
-    with pytest.raises(ValueError, match="c3"):
-        crf.set_params(c3=1)
-    with pytest.raises(ValueError, match="algorithm"):
-        CRF(algorithm="arow").fit(X, y)
-
-
-def test_estimator_under_scikit_learn():
-    model_selection = pytest.importorskip("sklearn.model_selection")
-    base = pytest.importorskip("sklearn.base")
-    X, y = corpus()
-    crf = base.clone(CRF(constraint=BIO))
-    assert len(model_selection.cross_val_score(crf, X, y, cv=3)) == 3
-    search = model_selection.GridSearchCV(CRF(constraint=BIO), {"c2": [0.1, 1.0]}, cv=2).fit(X, y)
-    assert search.best_estimator_.predict(X)
