@@ -51,6 +51,26 @@ std::string repr(const Language& language) {
   return "<Language " + py::repr(py::cast(text + (language.text().size() > 60 ? "…" : ""))).cast<std::string>() + over;
 }
 
+using ArcTuple = std::tuple<State, Label, State>;
+
+// By its automaton: a text may include files that are not there where it is read.
+py::tuple to_state(const Language& language) {
+  const Automaton& automaton = language.automaton();
+  std::vector<ArcTuple> arcs;
+  arcs.reserve(automaton.arcs.size());
+  for (const Arc& arc : automaton.arcs) arcs.emplace_back(arc.from, arc.label, arc.to);
+  return py::make_tuple(language.labels(), automaton.start, automaton.accepting, arcs);
+}
+
+Language from_state(const py::tuple& state) {
+  Automaton automaton;
+  automaton.start = state[1].cast<State>();
+  automaton.accepting = state[2].cast<std::vector<std::uint8_t>>();
+  for (const auto& [from, label, to] : state[3].cast<std::vector<ArcTuple>>())
+    automaton.arcs.push_back({from, label, to});
+  return Language::from_automaton(std::move(automaton), state[0].cast<Labels>());
+}
+
 void bind_membership(py::module_& module) {
   py::class_<Membership>(module, "Membership", R"doc(How far a sequence gets; true where it is accepted.
 
@@ -147,6 +167,9 @@ void bind_language(py::module_& module) {
       .def("__contains__", [](const Language& x, const Names& names) { return x.accepts(names).accepted; })
       .def("__iter__", [](const Language& x) { return Members(x); })
       .def("__repr__", &repr)
+      .def("__copy__", [](py::object self) { return self; })
+      .def("__deepcopy__", [](py::object self, const py::dict&) { return self; })
+      .def(py::pickle(&to_state, &from_state))
       .def("star", &Language::star, R"doc(Any number of its sequences, one after another.
 
     >>> ["A", "A"] in regccrf.Language("A").star()

@@ -1,5 +1,6 @@
 """The language layer from Python: operators, questions, errors, pickling."""
 
+import copy
 import pickle
 import threading
 
@@ -62,6 +63,18 @@ def test_errors_keep_the_message():
 def test_limits_are_their_own_error():
     with pytest.raises(regccrf.LimitError, match="limit|states"):
         regccrf.compile("(A | B)* A (A | B){14}", limits=regccrf.Limits(states=5))
+
+
+def test_languages_pickle_without_the_files_they_came_from(tmp_path):
+    part, whole = tmp_path / "part.lang", tmp_path / "whole.lang"
+    part.write_text("language = B I*\n")
+    whole.write_text('include "part.lang"\nlanguage = (O | part)*\n')
+    language = Language.load(str(whole))
+    part.unlink()
+    again = pickle.loads(pickle.dumps(language))
+    assert again.equals(language) and again.labels == language.labels
+    assert copy.deepcopy(language) is language
+    assert pickle.loads(pickle.dumps(Language.nothing(["A"]))).empty()
 
 
 def test_constraint_facts_and_bytes(tmp_path):
