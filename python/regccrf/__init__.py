@@ -16,17 +16,15 @@ from __future__ import annotations
 import os
 from typing import Optional, Sequence, Union
 
-from ._core import (Constraint, Error, Labels, Language, LimitError, Limits, Membership, Model, __version__,
-                    compile_language)
-from .inference import (Gradients, Path, bigram_marginals, entropy, k_best, language_mass, log_z, marginals, nll,
-                        posterior_decode, sample, viterbi)
+from ._core import Constraint, Error, Labels, Language, LimitError, Limits, Membership, Model, __version__, compile_language
+from .inference import Gradients, Path, bigram_marginals, entropy, k_best, language_mass, log_z, marginals, nll, posterior_decode, sample, viterbi
 from .tagger import Tagger, Tagging, train
 
 LanguageLike = Union[str, "os.PathLike[str]", Language, Constraint]
 
 __all__ = ["Constraint", "Error", "Gradients", "Labels", "Language", "LanguageLike", "LimitError", "Limits", "Membership",
-           "Model", "Path", "Tagger", "Tagging", "__version__", "bigram_marginals", "compile", "entropy", "k_best", "language_mass", "log_z", "marginals",
-           "nll", "posterior_decode", "sample", "train", "viterbi"]
+           "Model", "Path", "Tagger", "Tagging", "__version__", "bigram_marginals", "compile", "entropy", "k_best",
+           "language_mass", "log_z", "marginals", "nll", "posterior_decode", "sample", "train", "viterbi"]
 
 
 def compile(language: LanguageLike, labels: Union[Labels, Sequence[str], None] = None,

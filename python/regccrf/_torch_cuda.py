@@ -159,7 +159,9 @@ def scale_of(kept: Tensor) -> Tensor:
 def _losses(shape: torch.Size, emissions_type: torch.dtype, type: torch.dtype, batch_first: bool, want_h: bool,
             want_g: bool) -> _core.CudaLosses:
     """The losses of batches whose h has this shape, and where things are in the memory that each keeps for its gradients."""
-    return _core.CudaLosses(*shape, _TYPES[emissions_type], _TYPES[type], torch.finfo(type).bits // 8, batch_first, want_h, want_g)
+    first, second, labels = shape
+    return _core.CudaLosses(first, second, labels, _TYPES[emissions_type], _TYPES[type], torch.finfo(type).bits // 8, batch_first,
+                            want_h, want_g)
 
 
 def kept_bytes(shape: Sequence[int], width: int, batch_first: bool, want_h: bool, want_g: bool) -> int:

@@ -53,7 +53,8 @@ class Memory:
 
 
 def on_cpu(x: Tensor) -> Tensor:
-    return x if x.is_cpu and x.is_contiguous() else x.detach().cpu().contiguous()
+    at_hand = x.is_cpu and x.is_contiguous()  # type: ignore[attr-defined]  # PyTorch 1.13 has is_cpu, and does not declare it
+    return x if at_hand else x.detach().cpu().contiguous()
 
 
 def _fresh(*tensors: Tensor) -> List[Tensor]:
@@ -277,7 +278,7 @@ class DeviceGradient(Function):
     @once_differentiable
     def backward(ctx, *direction):  # type: ignore[no-untyped-def]
         weights, h, g, s, e, mask, gold, kept = ctx.saved_tensors
-        direction = [torch.zeros_like(x) if v is None else v for x, v in zip((h, g, s, e), direction)]
+        direction = tuple(torch.zeros_like(x) if v is None else v for x, v in zip((h, g, s, e), direction))
         need_weights, *needed = ctx.needs_input_grad[:5]
         found = cuda.device_curvature(*direction, weights, kept, h, g, s, e, mask, gold, *ctx.layout, *needed)
         return (*(x if need else None for x, need in zip(found, (need_weights, *needed))), *[None] * 5)

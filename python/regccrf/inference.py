@@ -9,8 +9,8 @@ Every function takes `(constraint, emissions, transitions, start=None, end=None,
     mask         [T] or [B, T], 0 = absent: its neighbours become adjacent
     threads      0: as many as the machine has
 
-`constraint` may also be a list of B, one for each sequence. float32 emissions are computed in float32, everything else in float64. A sequence for which the language has none is an
-`Error`, except for `log_z` and `language_mass`, where it is −inf.
+`constraint` may also be a list of B, one for each sequence. float32 emissions are computed in float32, everything else
+in float64. A sequence for which the language has none is an `Error`, except for `log_z` and `language_mass`, where it is −inf.
 """
 
 from __future__ import annotations

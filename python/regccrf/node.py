@@ -77,7 +77,8 @@ def load(differentiable_gradients: Callable[..., Any]) -> Optional[Any]:
     try:
         module = _module(where)
     except ImportError as error:
-        warnings.warn(f"{where} cannot be loaded ({error}), so that losses on a device take longer on the host: python -m regccrf.node builds it anew")
+        warnings.warn(f"{where} cannot be loaded ({error}), so that losses on a device take longer on the host: "
+                      "python -m regccrf.node builds it anew")
         return None
     module.use(_core.cuda_loss_calls(), differentiable_gradients, _core.Error)
     return module
@@ -135,7 +136,7 @@ def main() -> None:
     try:
         print(f"regccrf.node: {build()} is there, and will be used")
     except (CannotBuild, ImportError, OSError) as error:
-        raise SystemExit(f"regccrf.node: {error}")
+        raise SystemExit(f"regccrf.node: {error}") from None
 
 
 if __name__ == "__main__":

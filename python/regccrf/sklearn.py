@@ -131,7 +131,7 @@ class CRF:
         variance: Optional[float] = None,
         gamma: Optional[float] = None,
         verbose: bool = False,
-        model_filename: Union[str, "os.PathLike[str]", None] = None,
+        model_filename: Union[str, os.PathLike[str], None] = None,
         keep_tempfiles: bool = False,
         trainer_cls: Any = None,
         *,
@@ -189,7 +189,7 @@ class CRF:
         y: Sequence[Sequence[str]],
         X_dev: Optional[Sequence[Sentence]] = None,
         y_dev: Optional[Sequence[Sequence[str]]] = None,
-    ) -> "CRF":
+    ) -> CRF:
         """X: sequences of attributes; y: their labels. With a development set the best model on it is kept."""
         if (X_dev is None) != (y_dev is None):
             raise ValueError("a development set is both X_dev and y_dev, and one of them is missing")
@@ -344,7 +344,7 @@ class CRF:
             name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
         }
 
-    def set_params(self, **parameters: Any) -> "CRF":
+    def set_params(self, **parameters: Any) -> CRF:
         known = self.get_params()
         for name, value in parameters.items():
             if name not in known:

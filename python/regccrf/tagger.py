@@ -56,7 +56,7 @@ class Tagger:
 
     def __init__(
         self,
-        model: Union[Model, str, "os.PathLike[str]"],
+        model: Union[Model, str, os.PathLike[str]],
         constraint: Any = None,
         *,
         unconstrained: bool = False,
@@ -75,7 +75,7 @@ class Tagger:
         elif constraint is not None:
             model = model.with_constraint(_over(constraint, list(model.labels)))
         self._model = model
-        self._settings = {"no_sequence": no_sequence, "embeddings": os.fspath(embeddings), "threads": threads}
+        self._settings: Dict[str, Any] = {"no_sequence": no_sequence, "embeddings": os.fspath(embeddings), "threads": threads}
         self._extractor = Extractor.from_text(model.extractor, os.fspath(embeddings))
         self._decoders: Dict[Any, _core.Tagger] = {}
 

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from . import LanguageLike, _core, compile
-from ._core import Constraint, Labels
 from . import _torch_cuda as cuda
+from ._core import Constraint, Labels
 from ._torch_graph import Part, Several, batch_size, compiling, handle_of, nothing, outside_of_graphs, parts_of, send
 from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, node_nll
 from .inference import Constraints, Path
@@ -110,7 +110,7 @@ class CRF(nn.Module):
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}(num_tags={self.num_tags})"
 
-    def with_constraint(self, constraint: Optional[LanguageLike] = None) -> "CRF":
+    def with_constraint(self, constraint: Optional[LanguageLike] = None) -> CRF:
         """The same parameters (shared, not copied) under another constraint; under none without an argument.
 
         >>> CRF(["A", "B"]).with_constraint("A*").decode(torch.tensor([[[0., 9.]]]))
@@ -381,7 +381,7 @@ class CRF(nn.Module):
                                   f"{list(self.labels)}: compile it with labels=crf.labels")
         return each
 
-    def _under(self, handle: int) -> "CRF":
+    def _under(self, handle: int) -> CRF:
         """This layer, its parameters included, under another constraint."""
         other = CRF.__new__(type(self))
         other.__dict__.update(self.__dict__)
@@ -611,7 +611,7 @@ def _labels(labels: LabelsLike) -> Labels:
     if isinstance(labels, Labels):
         return labels
     if isinstance(labels, Mapping):  # label2id, or id2label
-        by_id = {i: name for name, i in labels.items()} if all(isinstance(name, str) for name in labels) else dict(labels)
+        by_id: Dict[Any, Any] = {i: name for name, i in labels.items()} if all(isinstance(name, str) for name in labels) else dict(labels)
         if len(by_id) != len(labels) or sorted(by_id) != list(range(len(labels))):
             raise ValueError(f"label ids must be 0 to {len(labels) - 1}, got {sorted(by_id)}")
         return Labels([by_id[i] for i in range(len(by_id))])
