@@ -1,6 +1,6 @@
 # What a newcomer types. CMake, ctest and pytest do the work; `make` leaves the program at build/regccrf
 # and the Python package importable from build/python. Each builds what it needs and no more.
-.PHONY: all program everything demo test test-torch-latest bench format clean
+.PHONY: all program everything demo test test-torch-latest bench format lint clean
 
 all: program
 	@cmake --build build --target package
@@ -29,6 +29,14 @@ test-torch-latest: everything
 	  scikit-learn==1.9.1 sklearn-crfsuite==0.5.0
 	@scripts/test-emulated build/venv-latest/bin/python
 	@PYTHONPATH=build/python build/venv-latest/bin/python -m pytest -q tests/python
+
+# Style and types of the Python files (pyproject.toml says which rules), and who includes whom. Needs no build; types are
+# checked against the packages that scripts/bootstrap installs.
+lint:
+	@scripts/venv build/venv-lint ruff==0.17.5 mypy==2.4.1
+	@build/venv-lint/bin/ruff check
+	@build/venv-lint/bin/mypy --python-executable /usr/bin/python3
+	@scripts/check-includes
 
 # Against the others, where they can be installed (PyTorch, pytorch-crf, ccrf, CRFsuite); results go to bench/record.
 bench: all

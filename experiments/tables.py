@@ -58,7 +58,7 @@ def thousands(number: int) -> str:
 
 def figure2() -> str:
     default, printed = load("figure2.json"), load("figure2-rate-1.0.json")
-    spread = lambda row, key, digits: f"{row[key]:.{digits}f} ± {row[key + '_deviation']:.{digits}f}"  # noqa: E731
+    spread = lambda row, key, digits: f"{row[key]:.{digits}f} ± {row[key + '_deviation']:.{digits}f}"
     rows = []
     for row, other in zip(default["rows"], printed["rows"]):
         k = row["k"]
@@ -98,7 +98,7 @@ def figure2() -> str:
 
 def table1() -> str:
     default, printed = load("table1.json"), load("table1-rate-1.0.json")
-    spread = lambda row, key: f"{row[key]:.3f} ± {row[key + '_deviation']:.3f}"  # noqa: E731
+    spread = lambda row, key: f"{row[key]:.3f} ± {row[key + '_deviation']:.3f}"
     rows = []
     for row, other in zip(default["rows"], printed["rows"]):
         decoding, training = PAPER_TABLE1[row["y"]]

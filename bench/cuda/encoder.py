@@ -33,7 +33,8 @@ class Encoder(nn.Module):
             width = small.get("hidden_size", 768)
             layer = nn.TransformerEncoderLayer(width, small.get("num_attention_heads", 12), small.get("intermediate_size", 3072),
                                                activation="gelu", batch_first=True)
-            self.body, self.name = nn.TransformerEncoder(layer, small.get("num_hidden_layers", 12), enable_nested_tensor=False), "torch.nn.TransformerEncoder"
+            self.body = nn.TransformerEncoder(layer, small.get("num_hidden_layers", 12), enable_nested_tensor=False)
+            self.name = "torch.nn.TransformerEncoder"
             self.embed = nn.Embedding(50265, width)
         self.emit = nn.Linear(width, K)
 
@@ -83,7 +84,7 @@ def step(options, clock):
             device = {name: attempt(lambda: clock.device(calls[name], inside=1)) for name in calls if name not in SLOW and not clock.late()}
             rows.extend({"B": B, "T": T, "precision": "bf16" if half else "fp32", "layer": name, "encoder": encoder.name,
                          **beside(times["cross-entropy"], all), **on_device(device, name)} for name, all in times.items())
-            del calls
+            calls.clear()
     return rows
 
 

@@ -9,7 +9,7 @@ import pathlib
 import matplotlib
 
 matplotlib.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = {"ours": "ours, constrained", "pytorch-crf, no constraint": "pytorch-crf, no constraint",

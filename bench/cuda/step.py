@@ -33,7 +33,8 @@ def cell(row, key, form="{:,.0f}", of=None):
 
 
 def markdown(report):
-    lines = [f"# The layer on {report['device']}", "", f"`{report['command']}`; PyTorch {report['torch']}, regccrf {report['regccrf']}, {report['date']}."]
+    lines = [f"# The layer on {report['device']}", "",
+             f"`{report['command']}`; PyTorch {report['torch']}, regccrf {report['regccrf']}, {report['date']}."]
 
     def section(title, part, heads, line):
         if part in report:
@@ -44,18 +45,19 @@ def markdown(report):
     section("The layer alone, µs", "table", ["language", "B×T", "layer", "NLL+gradient, device", "… by the clock (quartiles)",
                                             "… backward in the caller's thread", "… and captured", "Viterbi, device", "… by the clock (quartiles)"],
             lambda r: [r["language"], f"{r['B']}×{r['T']}", r["layer"], where_ours(r, "nll_device_us"), by_clock(r, "nll_us"),
-                       *(by_clock(r, key) if key in r else "" for key in ("nll_caller_us", "nll_graphed_us")), where_ours(r, "viterbi_device_us"), by_clock(r, "viterbi_us")])
+                       *(by_clock(r, key) if key in r else "" for key in ("nll_caller_us", "nll_graphed_us")),
+                       where_ours(r, "viterbi_device_us"), by_clock(r, "viterbi_us")])
     section("The loss at 8×64, srl, by the clock, µs", "host", ["layer", "by the clock (quartiles)", "… backward in the caller's thread"],
             lambda r: [r["layer"], by_clock(r, "nll_us"), by_clock(r, "nll_caller_us")])
-    section("A training step with an encoder", "step", ["B×T", "precision", "layer", "turns", "step, µs", "over cross-entropy, % (95 %)", "device, µs",
-                                                        "… over cross-entropy, %"],
+    section("A training step with an encoder", "step", ["B×T", "precision", "layer", "turns", "step, µs", "over cross-entropy, % (95 %)",
+                                                        "device, µs", "… over cross-entropy, %"],
             lambda r: [f"{r['B']}×{r['T']}", r["precision"], r["layer"], cell(r, "turns"), cell(r, "step_us"),
                        cell(r, "overhead_percent", "{:.1f}", "interval" if r.get("turns", 0) > 9 else None),
                        cell(r, "device_us"), cell(r, "device_overhead_percent", "{:.1f}") if "device_overhead_percent" in r else ""])
     section("Decoding with an encoder", "decode", ["precision", "sentences", "turns", "constrained, s", "unconstrained, s", "ratio (95 %)",
                                                     "… in a turn, median (95 %)"],
-            lambda r: [r["precision"], cell(r, "sentences"), cell(r, "turns"), cell(r, "constrained_s", "{:.2f}"), cell(r, "unconstrained_s", "{:.2f}"),
-                       cell(r, "ratio", "{:.3f}", "interval"), cell(r, "turn_ratio", "{:.3f}", "interval")])
+            lambda r: [r["precision"], cell(r, "sentences"), cell(r, "turns"), cell(r, "constrained_s", "{:.2f}"),
+                       cell(r, "unconstrained_s", "{:.2f}"), cell(r, "ratio", "{:.3f}", "interval"), cell(r, "turn_ratio", "{:.3f}", "interval")])
     section("Peak memory, MiB", "memory", ["B×T", "layer", "NLL+gradient", "Viterbi"],
             lambda r: [f"{r['B']}×{r['T']}", r["layer"], cell(r, "nll_mib", "{:,.1f}"), cell(r, "viterbi_mib", "{:,.1f}")])
     section("Entropy and second derivatives with gradients, srl", "second", ["task", "B×T", "device, µs", "by the clock, µs", "on the CPU, µs"],

@@ -7,12 +7,12 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import run as bench  # noqa: E402
+import matplotlib
 
-import matplotlib  # noqa: E402
+import run as bench
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 LENGTHS = [10, 30, 100, 300, 1000, 3000, 10000]
 BATCHES = [1, 3, 10, 30, 100, 300, 1000]

@@ -3,6 +3,7 @@ import json
 import subprocess
 
 import numpy as np
+
 import run as bench
 
 LENGTHS = [1000, 20_000, 1_000_000]

@@ -236,9 +236,11 @@ def main():
     parser.add_argument("--no-original", action="store_true", help="leave out ccrf, which takes minutes")
     parser.add_argument("--case", action="append", help="only these cases, by name")
     arguments = parser.parse_args()
-    peak = json.loads(subprocess.run([BUILD / "bench" / "measure", "--peak"], check=True, capture_output=True, text=True).stdout)["products_per_second"]
+    measured = subprocess.run([BUILD / "bench" / "measure", "--peak"], check=True, capture_output=True, text=True).stdout
+    peak = json.loads(measured)["products_per_second"]
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    head = f"{datetime.date.today()}, {machine()}, commit {commit}, `{' '.join(['bench/inference/run.py'] + sys.argv[1:])}`; peak {peak / 1e9:.1f} G products/s on one thread"
+    command = " ".join(["bench/inference/run.py"] + sys.argv[1:])
+    head = f"{datetime.date.today()}, {machine()}, commit {commit}, `{command}`; peak {peak / 1e9:.1f} G products/s on one thread"
     print(head, "", HEADER, sep="\n", flush=True)
     rows = []
     for case in CASES:

@@ -20,9 +20,9 @@ from typing import Iterable, Iterator, List, Optional, Sequence, TextIO
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import corpus  # noqa: E402
-from configuration import CONFIGURATIONS  # noqa: E402
-from corpus import Instance, Sentence  # noqa: E402
+import corpus
+from configuration import CONFIGURATIONS
+from corpus import Instance, Sentence
 
 BE = {"be", "get"}
 
@@ -32,7 +32,7 @@ class Node:
     """A constituent."""
 
     label: str
-    parent: Optional["Node"]
+    parent: Optional[Node]
     depth: int
     start: int
     end: int = -1

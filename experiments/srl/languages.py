@@ -14,9 +14,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import corpus  # noqa: E402
-from configuration import CONFIGURATIONS, HERE, ROOT  # noqa: E402
-from models import Languages, gold_labels  # noqa: E402
+import corpus
+from configuration import CONFIGURATIONS, HERE, ROOT
+from models import Languages, gold_labels
 
 
 def facts(program: Path, file: Path) -> dict:

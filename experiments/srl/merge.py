@@ -17,7 +17,7 @@ from typing import Dict
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from models import MODELS  # noqa: E402
+from models import MODELS
 
 
 class Differ(Exception):

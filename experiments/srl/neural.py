@@ -58,7 +58,7 @@ class Arrays:
     first: np.ndarray  # [N, T] where each word's first subtoken stands
     words: np.ndarray  # [N]
 
-    def subset(self, which: np.ndarray) -> "Arrays":
+    def subset(self, which: np.ndarray) -> Arrays:
         return Arrays(*(getattr(self, field.name)[which] for field in dataclasses.fields(self)))
 
 
@@ -137,6 +137,7 @@ def arrays_of(instances: Sequence[corpus.Instance], text) -> Arrays:
 def make_tagger(encoder: str, labels: Sequence[str], constraint, embeddings: Path):
     import torch
     from torch import nn
+
     from regccrf import Constraint, Labels
     from regccrf.torch import RegCCRF
 
@@ -197,7 +198,7 @@ class OnDevice:
     def __init__(self, arrays: Arrays, device, labels: Optional[np.ndarray] = None) -> None:
         import torch
 
-        move = lambda array: torch.from_numpy(array).to(device)  # noqa: E731
+        move = lambda array: torch.from_numpy(array).to(device)
         self.arrays, self.device = arrays, device
         self.ids, self.types, self.first = move(arrays.ids), move(arrays.types), move(arrays.first)
         self.subtokens, self.words = move(arrays.subtokens), move(arrays.words)
@@ -407,7 +408,7 @@ def work(options: argparse.Namespace, threads: int, jobs, done) -> None:
     for name, seed in iter(jobs.get, None):
         try:
             result = experiment.job(name, seed)
-        except Exception:  # noqa: BLE001 one failed job does not take the others along
+        except Exception:  # one failed job does not take the others along
             result = traceback.format_exc()
         done.put((name, seed, result))
 

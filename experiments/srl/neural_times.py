@@ -31,9 +31,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import corpus  # noqa: E402
-from models import MODELS, outside  # noqa: E402
-from neural import (  # noqa: E402
+import corpus
+from models import MODELS, outside
+from neural import (
     Experiment,
     OnDevice,
     command_line,

@@ -20,9 +20,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import corpus  # noqa: E402
-from configuration import CONFIGURATIONS  # noqa: E402
-from score import score_files  # noqa: E402
+import corpus
+from configuration import CONFIGURATIONS
+from score import score_files
 
 
 def main() -> int:

@@ -34,15 +34,15 @@ class Argument:
     start: int
     end: int
     role: str
-    pieces: List["Argument"] = field(default_factory=list)
+    pieces: List[Argument] = field(default_factory=list)
 
-    def continue_with(self, piece: "Argument") -> None:
+    def continue_with(self, piece: Argument) -> None:
         if not self.pieces:
             self.pieces.append(Argument(self.start, self.end, self.role))
         self.pieces.append(piece)
         self.end = piece.end
 
-    def equals(self, other: "Argument") -> bool:
+    def equals(self, other: Argument) -> bool:
         """For arguments of the same start and end."""
         if bool(self.pieces) != bool(other.pieces) or self.role != other.role:
             return False

@@ -8,8 +8,7 @@ import torch
 
 import regccrf
 from devices import agree, device, to, transposed
-from helpers import (LABELS, OUTSIDE_CASES, PATTERNS, REDUCTION_CASES, legal_tags, module, ragged, reduced_losses, reduction_case,
-                     zero_module)
+from helpers import LABELS, OUTSIDE_CASES, PATTERNS, REDUCTION_CASES, legal_tags, module, ragged, reduced_losses, reduction_case, zero_module
 from regccrf import _torch_cuda
 from test_constraints import CHOICE, METHODS, gold
 from test_constraints import LENGTHS as CHOICE_LENGTHS

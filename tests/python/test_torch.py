@@ -13,8 +13,22 @@ import torch.nn.utils.parametrize
 from torch.autograd import gradcheck, gradgradcheck
 
 import regccrf
-from helpers import (LABELS, OUTSIDE_CASES, PATTERNS, REDUCTION_CASES, all_scores, functional, inputs, legal_tags, module, ragged,
-                     reduced_losses, reduction_case, threads, zero_module)
+from helpers import (
+    LABELS,
+    OUTSIDE_CASES,
+    PATTERNS,
+    REDUCTION_CASES,
+    all_scores,
+    functional,
+    inputs,
+    legal_tags,
+    module,
+    ragged,
+    reduced_losses,
+    reduction_case,
+    threads,
+    zero_module,
+)
 from regccrf import _core
 from regccrf.torch import CRF, Outside, RegCCRF
 
@@ -89,7 +103,8 @@ def test_a_graph_keeps_its_constraint():
     """Of a layer that is gone when its gradients are asked for."""
     emissions = torch.randn(3, 2, 3, dtype=torch.double, requires_grad=True)
     crf = module()
-    for call in (lambda m: m.log_partition(emissions), lambda m: m.marginals(emissions)[0, 0], lambda m: m.log_prob(emissions, torch.zeros(3, 2).long()),
+    for call in (lambda m: m.log_partition(emissions), lambda m: m.marginals(emissions)[0, 0],
+                 lambda m: m.log_prob(emissions, torch.zeros(3, 2).long()),
                  lambda m: torch.autograd.grad(m.log_partition(emissions).sum(), emissions, create_graph=True)[0]):
         value = call(crf.with_constraint("O*")).pow(2).sum()
         expected, = torch.autograd.grad(call(crf.with_constraint(regccrf.Language("O O O", labels=LABELS))).pow(2).sum(), emissions)
@@ -167,7 +182,8 @@ def test_shapes_that_do_not_fit():
     crf, h, tags = module(), torch.zeros(4, 2, 3, dtype=torch.double), torch.zeros(4, 2, dtype=torch.long)
     sets = torch.ones(4, 2, 3, dtype=torch.bool)
     crf.nll(h, sets, tags.eq(0))  # fits
-    for tags_, mask, words in ((tags.t(), None, "emissions and tags"), (sets.long(), None, "emissions and tags"), (sets[:3], None, "emissions and tags"),
+    for tags_, mask, words in ((tags.t(), None, "emissions and tags"), (sets.long(), None, "emissions and tags"),
+                               (sets[:3], None, "emissions and tags"),
                                (tags, sets, "emissions and mask"), (tags, tags[:3].eq(0), "emissions and mask")):
         with pytest.raises(ValueError, match=f"the first two dimensions of {words} must match"):
             crf.nll(h, tags_, mask)
