@@ -2,8 +2,8 @@
 //
 // Nothing here waits for the device, allocates in steady state or copies to the host: a call enqueues its kernels on
 // the caller's stream, in memory that the caller gives (`Memory`: as many bytes as the matching *_bytes says), and
-// may be captured in a graph. What goes wrong on the device is left in a status record, which status_message() puts
-// into words once the caller has it on the host.
+// may be captured in a graph. What goes wrong on the device is left in a status record, which status_error() makes an
+// Error of once the caller has it on the host.
 //
 // Accuracy as in inference.h. A float32 or float64 pass with one scale per step serves nearly every sequence and knows
 // afterwards whether what it lost could matter; those sequences are done again with an exponent for every number, in
@@ -16,6 +16,7 @@
 #include <string>
 
 #include "regccrf/constraint.h"
+#include "regccrf/error.h"
 #include "regccrf/loss.h"
 
 namespace regccrf::cuda {
@@ -66,8 +67,8 @@ struct Status {
   std::int32_t label;     // of a bad score
   std::int32_t length;    // of the sequence, masked positions left out
 };
-std::string status_message(const char* operation, const Constraint& constraint, std::int64_t sequence,
-                           const Status& status);
+// `status`: of something that is not fine.
+Error status_error(const char* operation, const Constraint& constraint, std::int64_t sequence, const Status& status);
 
 // log_z and, where wanted, expected counts of each sequence on its own. With gold: the negative log-likelihood instead
 // of log_z, +inf where gold is outside the language (its counts are then zeros), and counts minus those of gold.

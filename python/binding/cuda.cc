@@ -277,11 +277,10 @@ void bind_cuda(py::module_& module) {
                      Memory{at(memory), bytes}, at(stream));
       },
       Unlocked());
-  module.def("status_message",
-             [](const char* operation, const Constraint& constraint, std::int64_t sequence, std::int32_t outcome,
-                std::int32_t position, std::int32_t label, std::int32_t length) {
-               return cuda::status_message(operation, constraint, sequence, {outcome, position, label, length});
-             });
+  module.def("raise_status", [](const char* operation, const Constraint& constraint, std::int64_t sequence,
+                                std::int32_t outcome, std::int32_t position, std::int32_t label, std::int32_t length) {
+    throw cuda::status_error(operation, constraint, sequence, {outcome, position, label, length});
+  });
   module.def("label_lists", &label_lists);
   module.def("first_not_fine", &first_not_fine);
 }

@@ -114,7 +114,7 @@ def raise_pending(handle: int) -> None:
         *status, sequence, operation = here.failure.tolist()
         if status[0]:
             here.failure.zero_()
-            raise _core.Error(_core.status_message(OPERATIONS[operation], constraint_of(handle), sequence, *status))
+            _core.raise_status(OPERATIONS[operation], constraint_of(handle), sequence, *status)
 
 
 def current(device: torch.device) -> Any:
@@ -303,7 +303,7 @@ class Lists:
         if first >= 0:
             status = here[4 * first:4 * first + 4].tolist()
             number = handle.numbers[first] if isinstance(handle, Part) else first
-            raise _core.Error(_core.status_message(operation, constraint_of(handle), number, *status))
+            _core.raise_status(operation, constraint_of(handle), number, *status)
         scores = here[4 * self.B:self.before].view(torch.float64).tolist() if self.before > 4 * self.B else []
         return _core.label_lists(at + 4 * self.before, self.rows, self.T), scores
 

@@ -7,14 +7,14 @@
 #include <cstdlib>
 #include <set>
 
-#include "tests/inference/cuda_fixture.h"
 #include "inference/cuda/layout/sweep.h"
-#include "tests/inference/inference_fixture.h"
-#include "tests/oracle/algorithm1.h"
-#include "tests/oracle/dense.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 #include "regccrf/loss.h"
+#include "tests/inference/cuda_fixture.h"
+#include "tests/inference/inference_fixture.h"
+#include "tests/oracle/algorithm1.h"
+#include "tests/oracle/dense.h"
 
 namespace regccrf {
 namespace {
@@ -448,7 +448,9 @@ TYPED_TEST(Cuda, BadScoresAreNamed) {
   EXPECT_EQ(got.status[1].outcome, 1);
   EXPECT_EQ(got.status[1].position, 3);
   EXPECT_EQ(got.status[1].label, 2);
-  EXPECT_NE(cuda::status_message("nll", srl(), 1, got.status[1]).find("position 3"), std::string::npos);
+  const Error error = cuda::status_error("nll", srl(), 1, got.status[1]);
+  EXPECT_NE(std::string(error.what()).find("position 3"), std::string::npos);
+  EXPECT_EQ(error.position(), 3);
   const cuda::Status of_viterbi = run_viterbi(there, x.there()).status[1];
   EXPECT_EQ(of_viterbi.outcome, 1);
   EXPECT_EQ(of_viterbi.position, 3);

@@ -1,29 +1,37 @@
-// What a device left in its status records, in words.
+// What a device left in its status records, as an error.
 #include "inference/errors.h"
 #include "regccrf/cuda.h"
 
 namespace regccrf::cuda {
 
-std::string status_message(const char* operation, const Constraint& constraint, std::int64_t sequence,
-                           const Status& status) {
-  const std::string where = std::string("[") + operation + "] sequence " + std::to_string(sequence);
+namespace {
+
+Error outside_gold(const char* operation, std::int64_t sequence, const Status& status) {
+  if (status.position < 0) return forbidden_gold_error(operation, sequence);
+  const std::string what = status.position == status.length
+                               ? "ends at position " + std::to_string(status.length) + ", where the language goes on"
+                               : "leaves the language at position " + std::to_string(status.position);
+  return Error(at(operation, sequence) + ": gold " + what, ErrorKind::outside, {sequence, status.position});
+}
+
+}  // namespace
+
+Error status_error(const char* operation, const Constraint& constraint, std::int64_t sequence, const Status& status) {
   switch (static_cast<Outcome>(status.outcome)) {
-    case Outcome::fine:
-      return "";
     case Outcome::bad_score:
-      return where + " has an emission that is NaN or +inf at position " + std::to_string(status.position) +
-             ", label " + constraint.labels().name(status.label);
+      return Error(at(operation, sequence) + " has an emission that is NaN or +inf at position " +
+                       std::to_string(status.position) + ", label " + constraint.labels().name(status.label),
+                   ErrorKind::invalid, {sequence, status.position});
     case Outcome::bad_transition:
-      return std::string("[") + operation + "] transitions, start or end scores hold NaN or +inf";
+      return Error(at(operation) + "transitions, start or end scores hold NaN or +inf");
     case Outcome::impossible:
-      return impossible_error(operation, sequence, status.length, constraint).what();
+      return impossible_error(operation, sequence, status.length, constraint);
     case Outcome::outside:
-      if (status.position < 0) return where + ": gold is in the language, and its score is −inf";
-      if (status.position == status.length)
-        return where + ": gold ends at position " + std::to_string(status.length) + ", where the language goes on";
-      return where + ": gold leaves the language at position " + std::to_string(status.position);
+      return outside_gold(operation, sequence, status);
+    case Outcome::fine:
+      break;
   }
-  return where + ": unknown status";
+  return Error(at(operation, sequence) + ": there is no error of status " + std::to_string(status.outcome));
 }
 
 }  // namespace regccrf::cuda
