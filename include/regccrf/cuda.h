@@ -8,6 +8,8 @@
 // Accuracy as in inference.h. A float32 or float64 pass with one scale per step serves nearly every sequence and knows
 // afterwards whether what it lost could matter; those sequences are done again with an exponent for every number, in
 // the same call. Results are the same from run to run.
+//
+// Programs that use it link regccrf::cuda beside regccrf::regccrf or regccrf::inference.
 #pragma once
 
 #include <cstddef>

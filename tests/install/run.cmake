@@ -9,6 +9,7 @@ run(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/build -G Ninja -DCMAKE_PREFIX_PATH=
 run(${CMAKE_COMMAND} --build ${WORK}/build)
 run(${WORK}/build/consumer ${WORK}/spans.constraint)
 run(${WORK}/build/inference_consumer ${WORK}/spans.constraint)
+run(${WORK}/build/cuda_consumer)
 
 # The inference part alone must not bring the automata engine along.
 execute_process(COMMAND ldd ${WORK}/build/inference_consumer OUTPUT_VARIABLE libraries COMMAND_ERROR_IS_FATAL ANY)
