@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from . import LanguageLike, _core, compile
 from ._core import Constraint, Labels
 from . import _torch_cuda as cuda
-from ._torch_graph import Part, Several, batch_size, compiling, handle_of, nothing, outside_of_graphs, parts_of, send
+from ._torch_graph import Part, Several, batch_size, compiling, exporting, nothing, outside_of_graphs, parts_of, send, share
 from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, node_nll
 from .inference import Constraints, Path
 
@@ -81,11 +81,10 @@ class CRF(nn.Module):
         self._set_constraint(constraint)
 
     def _set_constraint(self, constraint: Constraint) -> None:
-        self.constraint = constraint
+        self._handle, self.constraint = share(constraint)
         self.labels = constraint.labels
         self.num_tags = len(self.labels)
-        self._handle = handle_of(constraint)
-        self._pending = {self._handle: constraint}  # those under which errors may wait on a device
+        self._pending = {self._handle: self.constraint}  # those under which errors may wait on a device
 
     def _add_parameters(self, start_end: bool) -> None:
         K = self.num_tags
@@ -393,6 +392,7 @@ class CRF(nn.Module):
               mask: Optional[Tensor] = None, **rest: Any) -> Any:
         """A method's answer under each sequence's constraint. The CPU takes such a batch as it is; on a device there is a call for
         each constraint, on the sequences that have it."""
+        _not_for_export("a constraint for a call", "export crf.with_constraint(…), a layer with that constraint")
         self._validate(emissions, rest.get("tags"), mask)
         dim = 0 if self.batch_first else 1
         each = self._constraints(constraint, emissions.shape[dim])
@@ -426,16 +426,18 @@ class CRF(nn.Module):
         """Errors under these constraints may wait on a device. Of many, the last ones are remembered."""
         for part in parts:
             self._pending[int(part)] = part.constraint
-        others = [handle for handle in self._pending if handle != handle_of(self.constraint)]
+        others = [handle for handle in self._pending if handle != share(self.constraint)[0]]
         for handle in others[:-_MOST_REMEMBERED]:
             del self._pending[handle]
 
     def _memory(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> Memory:
+        _not_for_export(*_LISTS)
         self.raise_pending()
         with torch.no_grad():
             return Memory(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
 
     def _frozen(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> _Scores:
+        _not_for_export(*_LISTS)
         self.raise_pending()
         with torch.no_grad():
             return self._scores(emissions, mask, forbidden, half=True)
@@ -590,6 +592,14 @@ class RegCCRF(CRF):
         missing: List[str] = []
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, *rest)
         missing_keys.extend(key for key in missing if key != prefix + "_extra_state")
+
+
+_LISTS = "an answer in lists (decode, k_best, sample)", "export what gives the emissions, and decode those"
+
+
+def _not_for_export(what: str, instead: str) -> None:
+    if exporting():
+        raise _core.Error(f"{what} cannot be part of an exported program: {instead}")
 
 
 def _held(module: nn.Module, name: str) -> Any:

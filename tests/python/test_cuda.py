@@ -376,6 +376,19 @@ def test_errors_under_several_constraints_name_the_sequence(device):
         assert len(crf._pending) < 70
 
 
+def test_validation_in_inference_mode_may_come_first(device):
+    crf = module("O*").to(device.device)
+    emissions, tags = to(device, torch.zeros(3, 1, 3, dtype=torch.double)), to(device, torch.ones(3, 1).long())
+    with device.working():
+        with torch.inference_mode():
+            crf.decode(emissions)
+        crf.nll(emissions, tags)
+        with pytest.raises(regccrf.Error, match="gold leaves the language"):
+            crf.raise_pending()
+        crf.nll(emissions, tags * 0).backward()
+    assert crf.transitions.grad is not None
+
+
 def test_a_module_keeps_its_place_until_it_dies(device):
     crf = module().to(device.device)
     with device.working():
@@ -412,6 +425,6 @@ def test_operators_are_registered_as_they_behave(device, reduction):
         scores = [x.detach() for x in crf._scores(emissions.bfloat16(), mask, None, half=True)]
         asked = ("nll", False, crf._handle, _torch_cuda.EVERYTHING, -1, _torch_cuda.REDUCTIONS[reduction], _torch_cuda.OUTSIDE["raise"], False,
                  True, True)
-        torch.library.opcheck(torch.ops.regccrf.device_loss.default, (*scores, tags, *asked), test_utils=tests)
+        torch.library.opcheck(torch.ops.regccrf.device_loss.default, (*scores, tags, *asked, None), test_utils=tests)
         out, kept = _torch_cuda.device_loss(*scores, tags, *asked)
         torch.library.opcheck(torch.ops.regccrf.weigh.default, (torch.ones_like(out), kept, *scores, False, *[True] * 6), test_utils=tests)

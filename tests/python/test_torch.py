@@ -15,7 +15,7 @@ from torch.autograd import gradcheck, gradgradcheck
 import regccrf
 from helpers import (LABELS, OUTSIDE_CASES, PATTERNS, REDUCTION_CASES, all_scores, functional, inputs, legal_tags, module, ragged,
                      reduced_losses, reduction_case, threads, zero_module)
-from regccrf import _core
+from regccrf import _core, _torch_graph
 from regccrf.torch import CRF, Outside, RegCCRF
 
 HOLES = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 0]])
@@ -94,6 +94,26 @@ def test_a_graph_keeps_its_constraint():
         value = call(crf.with_constraint("O*")).pow(2).sum()
         expected, = torch.autograd.grad(call(crf.with_constraint(regccrf.Language("O O O", labels=LABELS))).pow(2).sum(), emissions)
         assert torch.allclose(torch.autograd.grad(value, emissions)[0], expected)
+
+
+@pytest.mark.parametrize("start_end", [True, False])
+def test_validation_in_inference_mode_may_come_first(start_end, monkeypatch):
+    monkeypatch.setattr(_torch_graph, "_nothing", {})  # as in a fresh process
+    crf, emissions = module(start_end=start_end), torch.randn(3, 2, 3, dtype=torch.double)
+    with torch.inference_mode():
+        crf.decode(emissions)
+        crf.log_prob(emissions, torch.zeros(3, 2).long())
+        crf.marginals(emissions)
+    crf.nll(emissions, torch.zeros(3, 2).long(), reduction="mean").backward()
+    assert crf.transitions.grad.abs().max() > 0
+    crf.log_partition(emissions.requires_grad_()).sum().backward()
+    assert emissions.grad.abs().max() > 0
+
+
+def test_a_layer_made_in_inference_mode_decodes_outside_of_it():
+    with torch.inference_mode():
+        crf = module("O* & O O O")
+    assert crf.decode(torch.randn(3, 1, 3, dtype=torch.double)) == [[0, 0, 0]]
 
 
 def test_labels_by_their_ids():
