@@ -16,7 +16,7 @@ from regccrf.torch import RegCCRF
 torch.manual_seed(0)
 labels = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 model = torch.nn.Sequential(torch.nn.Linear(4, 5))
-crf = RegCCRF(labels, constraint="(O | B-PER I-PER* | B-LOC I-LOC*)* & at_most(1, B-PER)", batch_first=True)
+crf = RegCCRF(labels, constraint="(O | B-PER I-PER* | B-LOC I-LOC*)* & at_most(1, B-PER)", batch_first=True, save_constraint=True)
 x = torch.randn(8, 6, 4)
 tags = torch.tensor([labels_ids for labels_ids in map(crf.labels.ids, crf.constraint.language().random(6, many=8, seed=1))])
 optimizer = torch.optim.Adam([*model.parameters(), *crf.parameters()], lr=0.1)
