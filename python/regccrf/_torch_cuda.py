@@ -38,8 +38,8 @@ _AS_IT_IS = contextlib.nullcontext()
 
 
 def on_device(x: Tensor) -> bool:
-    """Whether this module computes with a tensor."""
-    return BUILT and x.is_cuda
+    """Whether this module computes with a tensor. What is none is refused later, in words."""
+    return BUILT and getattr(x, "is_cuda", False)
 
 
 class There:

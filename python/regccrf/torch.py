@@ -377,6 +377,9 @@ class CRF(nn.Module):
     # --- inside --------------------------------------------------------------------------------------------------------
 
     def _validate(self, emissions: Tensor, tags: Optional[Tensor] = None, mask: Optional[Tensor] = None) -> None:
+        for name, x in (("emissions", emissions), ("tags", tags), ("mask", mask)):
+            if not isinstance(x, Tensor) and (x is not None or name == "emissions"):
+                raise TypeError(f"{name}: a {type(x).__name__} was given, expected a tensor")
         shape = emissions.shape
         if len(shape) != 3:
             raise ValueError(f"emissions must have dimension of 3, got {len(shape)}")
@@ -545,7 +548,7 @@ class CRF(nn.Module):
         elif not cuda.on_device(emissions):
             values, left_out = self._log_prob(self._scores(emissions, mask, forbidden, tags), tags, outside)
             value = self._reduce(values, left_out, mask, emissions, reduction)
-        elif tags.dim() == 2:
+        elif isinstance(tags, Tensor) and tags.dim() == 2:
             return self._checked(self._device_nll(sign, emissions, tags, mask, forbidden, outside, reduction))
         else:
             values, left_out = self._device_partial_nll(self._scores(emissions, mask, forbidden, tags, half=True), tags, outside)

@@ -143,6 +143,15 @@ def test_what_is_no_mask_and_no_gold():
     assert torch.equal(crf(emissions, tags.int()), crf(emissions, tags))
 
 
+def test_what_is_no_tensor():
+    crf, emissions = module(), torch.zeros(3, 2, 3, dtype=torch.double)
+    tags = torch.zeros(3, 2).long()
+    for call, words in ((lambda: crf.decode(emissions.numpy()), "emissions: a ndarray was given"), (lambda: crf(emissions, tags.tolist()), "tags: a list"),
+                        (lambda: crf.decode(emissions, tags.tolist()), "mask: a list"), (lambda: crf.decode(None), "emissions: a NoneType")):
+        with pytest.raises(TypeError, match=f"{words}.* expected a tensor"):
+            call()
+
+
 def test_a_masked_position_is_absent():
     crf = module()
     emissions = torch.randn(5, 3, 3, dtype=torch.double)
