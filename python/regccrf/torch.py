@@ -25,8 +25,13 @@ import os
 import warnings
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, SupportsIndex, Tuple, Union
 
-import torch
-from torch import Tensor, nn
+try:
+    import torch
+    from torch import Tensor, nn
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError("regccrf.torch needs PyTorch: pip install regccrf[torch]", name="torch") from None
 
 from . import LanguageLike, _core, compile
 from ._core import Constraint, Labels, Language

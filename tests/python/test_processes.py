@@ -102,3 +102,8 @@ def test_two_ranks_have_the_gradients_of_one(tmp_path):
     model(x, tags, mask).backward()
     for two, one in zip(torch.load(results), model.parameters()):
         assert torch.allclose(2 * two, one.grad)
+
+
+def test_without_pytorch_the_error_says_what_to_install():
+    script = "import sys; sys.modules['torch'] = None; import regccrf; regccrf.compile('A*')\ntry: import regccrf.torch\nexcept ImportError as e: print(e)"
+    assert "pip install regccrf[torch]" in run(script)
