@@ -17,7 +17,7 @@ test: all
 
 # The Python tests once more, with the newest PyTorch and what the layer is compared with.
 test-torch-latest: all
-	@scripts/venv build/venv-latest torch==2.13.0 numpy pytest pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 transformers accelerate
+	@scripts/venv build/venv-latest torch==2.13.0 numpy pytest pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 pynini==2.1.7 transformers accelerate
 	@scripts/test-emulated build/venv-latest/bin/python
 	@PYTHONPATH=build/python build/venv-latest/bin/python -m pytest -q tests/python
 
