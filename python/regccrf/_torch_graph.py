@@ -170,6 +170,11 @@ _wrapped: Optional[Callable[[Tensor], bool]] = getattr(getattr(torch._C, "_funct
 transforming: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: _wrapped is not None)
 
 
+def transformed(*tensors: Any) -> bool:
+    """Whether a transform of torch.func is at work on one of these."""
+    return _wrapped is not None and not compiling() and transforming() and any(isinstance(x, Tensor) and _wrapped(x) for x in tensors)
+
+
 def applied(function: Any) -> Callable[..., Any]:
     """An autograd function's `apply`, without what PyTorch does in Python for functorch where nothing here is functorch's: that takes as
     long as a kernel. The function's first four arguments are tensors, which may be."""

@@ -35,8 +35,8 @@ except ModuleNotFoundError as error:
 
 from . import LanguageLike, _core, compile
 from ._core import Constraint, Labels, Language
-from . import _torch_cuda as cuda
-from ._torch_graph import Part, Several, batch_size, compiling, exporting, nothing, outside_of_graphs, parts_of, send, share
+from . import _torch_cuda as cuda, _torch_func as _func
+from ._torch_graph import Part, Several, batch_size, compiling, exporting, nothing, outside_of_graphs, parts_of, send, share, transformed
 from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, gold_score, node_nll
 from .inference import Path
 
@@ -208,7 +208,8 @@ class CRF(nn.Module):
         if cuda.on_device(emissions):
             scores = self._scores(emissions, mask, forbidden, half=True)
             return self._checked(self._device_loss("log_z", scores, cuda.BAD_SCORES))
-        return LogPartition.apply(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
+        scores = self._scores(emissions, mask, forbidden)
+        return (_func.LogPartition if transformed(*scores) else LogPartition).apply(*scores, self.batch_first, self._handle)
 
     def entropy(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                 constraint: Optional[Constraints] = None) -> Tensor:
@@ -254,9 +255,11 @@ class CRF(nn.Module):
         scores = self._scores(emissions, mask, forbidden)
         weights = scores[0].new_ones(batch_size(scores[0], self.batch_first))
         if not cuda.on_device(emissions):
-            return Expectation.apply(weights, *scores, self.batch_first, self._handle, False)[0]
+            expectation = _func.Expectation if transformed(*scores) else Expectation
+            return expectation.apply(weights, *scores, self.batch_first, self._handle, False)[0]
         asked = ("log_z", self.batch_first, self._handle, cuda.EVERYTHING, 1, cuda.UNREDUCED, cuda.OUTSIDE["raise"], False, True, False)
         gold = nothing(emissions.device, torch.int64)
+        _not_for_transforms(scores)
         return self._checked(DeviceGradient.apply(weights, *scores, gold, None, asked, (True, False, False, False))[0])
 
     def check(self, tags: Tensor, mask: Optional[Tensor] = None, *,
@@ -524,13 +527,13 @@ class CRF(nn.Module):
             del self._pending[handle]
 
     def _memory(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> Memory:
-        _not_for_export(*_LISTS)
+        _not_for_graphs(emissions, mask)
         self.raise_pending()
         with torch.no_grad():
             return Memory(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
 
     def _frozen(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> _Scores:
-        _not_for_export(*_LISTS)
+        _not_for_graphs(emissions, mask)
         self.raise_pending()
         with torch.no_grad():
             return self._scores(emissions, mask, forbidden, half=True)
@@ -563,6 +566,7 @@ class CRF(nn.Module):
     def _device_loss(self, operation: str, scores: _Scores, errors: int, gold: Optional[Tensor] = None, sign: int = 1,
                      reduction: str = "none", outside: str = "raise", exact: bool = False, handle: Optional[int] = None) -> Tensor:
         """`cuda.device_loss`: sign · log_z, or with gold sign · negative log-likelihood, reduced. `exact`: in float64, for differences."""
+        _not_for_transforms(scores)
         h, g, s, e, _ = scores
         differentiate = torch.is_grad_enabled()
         want_h = differentiate and (h.requires_grad or s.requires_grad or e.requires_grad)
@@ -573,8 +577,10 @@ class CRF(nn.Module):
         return answer
 
     def _loss(self, kind: str, scores: _Scores, allow: bool, gold: Optional[Tensor] = None) -> Any:
-        differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
         gold = scores[0].new_empty(0) if gold is None else gold
+        if transformed(*scores, gold):
+            return _func.Loss.apply(kind, *scores, gold, self.batch_first, self._handle, allow)[:2]
+        differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
         return Loss.apply(kind, *scores, gold, self.batch_first, self._handle, allow, differentiate)
 
     def _log_prob(self, scores: _Scores, tags: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
@@ -623,8 +629,10 @@ class CRF(nn.Module):
         none = nothing(values.device, torch.bool)
         present = none if mask is None else mask if mask.dtype == torch.bool else mask.ne(0)
         batch, time = (0, 1) if self.batch_first else (1, 0)
-        by = divisor(none if left_out is None else left_out, present, emissions.shape[batch], emissions.shape[time], self.batch_first,
-                     cuda.REDUCTIONS[reduction])
+        of = none if left_out is None else left_out, present, emissions.shape[batch], emissions.shape[time], self.batch_first
+        if transformed(values, *of[:2]):
+            return values.sum() / _func.divisor(*of, reduction == "token_mean").to(values.dtype)
+        by = divisor(*of, cuda.REDUCTIONS[reduction])
         return values.sum() / by.to(values.dtype)
 
 
@@ -664,12 +672,21 @@ def _compiled(language: Union[str, Language], labels: Labels) -> Constraint:
     return compile(language, labels)
 
 
-_LISTS = "an answer in lists (decode, k_best, sample)", "export what gives the emissions, and decode those"
-
-
 def _not_for_export(what: str, instead: str) -> None:
     if exporting():
         raise _core.Error(f"{what} cannot be part of an exported program: {instead}")
+
+
+def _not_for_graphs(emissions: Tensor, mask: Optional[Tensor]) -> None:
+    """Of methods that answer with lists."""
+    _not_for_export("an answer in lists (decode, k_best, sample)", "export what gives the emissions, and decode those")
+    if transformed(emissions, mask):
+        raise _core.Error("an answer in lists (decode, k_best, sample) is nothing that torch.func can transform: call it outside of grad and vmap")
+
+
+def _not_for_transforms(scores: _Scores) -> None:
+    if transformed(*scores):
+        raise _core.Error("torch.func's transforms reach this layer on the CPU only; on a device torch.autograd.grad differentiates it")
 
 
 def _held(module: nn.Module, name: str) -> Any:
