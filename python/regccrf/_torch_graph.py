@@ -214,9 +214,8 @@ def operator(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callabl
 def _with_bytes(function: Callable[..., Any], place: int) -> Callable[..., Any]:
     """The function with the bytes of a constraint for its last argument. place: the handle's."""
     def run(*args: Any) -> Any:
-        *args, packed = args
-        alive = _unpack(args[place], packed)  # held until the function is done
-        return function(*args)
+        held = _unpack(args[place], args[-1])  # until the function is done
+        return function(*args[:-1])
     signature = inspect.signature(function)
     packed = inspect.Parameter("packed", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Optional[Tensor])
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), packed])  # type: ignore[attr-defined]

@@ -84,7 +84,7 @@ TEST(Pattern, DigitsAreLabels) {
 TEST(Language, AnIntersectionNeedsTheSameLabels) {
   const Language spans = Language::parse("(O | B I*)*");
   try {
-    spans & Language::parse("at_most(1, B)");
+    spans& Language::parse("at_most(1, B)");
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("the right one does not know O, I"), std::string::npos) << error.what();
