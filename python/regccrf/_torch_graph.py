@@ -157,7 +157,11 @@ def batch_size(h: Tensor, batch_first: bool) -> int:
 compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
-exporting: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_exporting", lambda: False)
+
+
+def exporting() -> bool:
+    """Whether torch.export is at work. `torch.compiler.is_exporting` says so of torch.compile, too, before PyTorch 2.12."""
+    return hasattr(torch, "compiler") and getattr(torch.compiler, "_is_exporting_flag", False)
 
 
 def outside_of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -206,9 +210,17 @@ def operator(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callabl
         def call(*args: Any) -> Any:
             if not compiling():
                 return function(*args)
-            return with_bytes(*args, _packed[args[place]] if exporting() else None)
+            return with_bytes(*args, _bytes_of(args[place]) if exporting() else None)
         return call
     return decorate
+
+
+def _bytes_of(handle: int) -> Tensor:
+    return _packed[handle]
+
+
+if hasattr(torch, "compiler"):
+    _bytes_of = torch.compiler.assume_constant_result(_bytes_of)  # a constant of the program, and no input of it
 
 
 def _with_bytes(function: Callable[..., Any], place: int) -> Callable[..., Any]:

@@ -51,6 +51,14 @@ def test_shapes_may_change():
         assert torch.allclose(function(h), crf.log_partition(h).sum())
 
 
+def test_a_graph_has_no_bytes_of_constraints():
+    """Only exported programs need them; on a device they would keep CUDA graphs away."""
+    crf, inputs = module(), []
+    emissions, _ = ragged([4, 3])
+    torch.compile(lambda h: crf.log_partition(h).sum(), backend=lambda graph, given: inputs.extend(given) or graph, fullgraph=True)(emissions)
+    assert len(inputs) == 4 and all(x.dtype == torch.double for x in inputs)
+
+
 def test_operators_are_registered_as_they_behave():
     crf = module()
     emissions, mask = ragged([4, 3])
