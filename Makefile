@@ -25,7 +25,7 @@ test: everything
 
 # The Python tests once more, with the newest PyTorch and what the layer is compared with.
 test-torch-latest: everything
-	@scripts/venv build/venv-latest torch==2.13.0 numpy pytest pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 transformers accelerate \
+	@scripts/venv build/venv-latest torch==2.13.0 numpy pytest pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 pynini==2.1.7 transformers accelerate \
 	  scikit-learn==1.9.1 sklearn-crfsuite==0.5.0
 	@scripts/test-emulated build/venv-latest/bin/python
 	@PYTHONPATH=build/python build/venv-latest/bin/python -m pytest -q tests/python

@@ -16,7 +16,7 @@ def check(*arguments):
 
 
 def plant(root, files):
-    for path, text in {**{header: "#pragma once\n" for header in HEADERS}, **files}.items():
+    for path, text in {**dict.fromkeys(HEADERS, "#pragma once\n"), **files}.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
 

@@ -46,7 +46,7 @@ class Language {
   // name (*.att). `symbols` is an OpenFst symbol table for automata that carry none.
   static Language load(const std::string& path, const std::optional<Labels>& labels = {},
                        const std::string& symbols = "", const Limits& limits = {});
-  static Language from_automaton(Automaton automaton, const Labels& labels);
+  static Language from_automaton(Automaton automaton, const Labels& labels, const std::string& text = "");
   static Language everything(const Labels& labels);  // all sequences
   static Language nothing(const Labels& labels);     // none
   static Language sequence(std::span<const std::string> names, const Labels& labels);
@@ -55,7 +55,8 @@ class Language {
   const std::string& text() const;                   // what it was parsed from, empty otherwise
   Language with_labels(const Labels& labels) const;  // the same sequences over more labels, matched by name
 
-  // Labels of both sides are joined by name where they differ.
+  // Labels of both sides are joined by name where they differ. `&` is an Error then: what only one side knows is in no
+  // sequence of the other, so hardly anything would be left.
   friend Language operator|(const Language& x, const Language& y);
   friend Language operator&(const Language& x, const Language& y);
   friend Language operator-(const Language& x, const Language& y);

@@ -2,6 +2,9 @@
 #include "regccrf/constraint.h"
 
 #include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
+
+#include <filesystem>
 
 #include "bind.h"
 #include "regccrf/language.h"
@@ -110,8 +113,12 @@ void bind_constraint(py::module_& module) {
     >>> ["A"] in regccrf.compile("A").language()
     True
     )doc")
-      .def("save", &Constraint::save, py::arg("path"), Unlocked(), "Write it to a file, whole or not at all.")
-      .def_static("load", &Constraint::load, py::arg("path"), Unlocked(), R"doc(A saved constraint.
+      .def(
+          "save", [](const Constraint& x, const std::filesystem::path& path) { x.save(path.string()); },
+          py::arg("path"), Unlocked(), "Write it to a file, whole or not at all.")
+      .def_static(
+          "load", [](const std::filesystem::path& path) { return Constraint::load(path.string()); }, py::arg("path"),
+          Unlocked(), R"doc(A saved constraint.
 
     >>> regccrf.Constraint.load("no such file")
     Traceback (most recent call last):

@@ -214,18 +214,25 @@ void bind_inference(py::module_& module) {
       return posterior_decode(choice.view(), scores, options);
     }));
   });
-  module.def("k_best", [](const Choice& choice, const Batch& batch, int k, const Settings& settings) {
-    return lists(run(batch, settings, [&](const auto& scores, const Options& options) {
-      return k_best(choice.view(), scores, k, options);
-    }));
-  });
-  module.def("sample", [](const Choice& choice, const Batch& batch, int count, std::uint64_t seed, double temperature,
-                          const std::vector<std::uint64_t>& ids, const Settings& settings) {
-    const Sampling sampling{count, seed, temperature, ids};
-    return lists(run(batch, settings, [&](const auto& scores, const Options& options) {
-      return sample(choice.view(), scores, sampling, options);
-    }));
-  });
+  module.def(
+      "k_best",
+      [](const Choice& choice, const Batch& batch, int k, const Settings& settings) {
+        return lists(run(batch, settings, [&](const auto& scores, const Options& options) {
+          return k_best(choice.view(), scores, k, options);
+        }));
+      },
+      py::arg("choice"), py::arg("batch"), py::arg("k"), py::arg("settings"));
+  module.def(
+      "sample",
+      [](const Choice& choice, const Batch& batch, int count, std::uint64_t seed, double temperature,
+         const std::vector<std::uint64_t>& ids, const Settings& settings) {
+        const Sampling sampling{count, seed, temperature, ids};
+        return lists(run(batch, settings, [&](const auto& scores, const Options& options) {
+          return sample(choice.view(), scores, sampling, options);
+        }));
+      },
+      py::arg("choice"), py::arg("batch"), py::arg("count"), py::arg("seed"), py::arg("temperature"), py::arg("ids"),
+      py::arg("settings"));
   module.def("label_marginals", [](const Choice& choice, const Batch& batch, Address out, const Settings& settings) {
     run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
       label_marginals(choice.view(), scores, memory<Real>(out, batch.rows * batch.K()), options);

@@ -3,8 +3,13 @@
 
 #include <pybind11/operators.h>
 #include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
+
+#include <cstring>
+#include <filesystem>
 
 #include "bind.h"
+#include "regccrf/error.h"
 
 namespace py = pybind11;
 
@@ -51,24 +56,48 @@ std::string repr(const Language& language) {
   return "<Language " + py::repr(py::cast(text + (language.text().size() > 60 ? "…" : ""))).cast<std::string>() + over;
 }
 
-using ArcTuple = std::tuple<State, Label, State>;
+// A pattern of one word that ends as files do would be a few labels with any between them: nobody means that.
+void refuse_file_name(const std::string& text) {
+  if (text.empty() || text.find_first_of(" \t\n") != std::string::npos) return;
+  const std::string ending = std::filesystem::path(text).extension().string();
+  const bool is_known = ending == ".lang" || ending == ".fst" || ending == ".att";
+  std::error_code ignored;
+  const bool is_there = !ending.empty() && std::filesystem::is_regular_file(text, ignored);
+  if (!is_known && !is_there) return;
+  const std::string name = py::repr(py::cast(text)).cast<std::string>();
+  throw Error("[pattern] a str is a pattern, and " + name + " is the name of a file" +
+              (is_there ? "" : ", which is not there") + ": to read it, give pathlib.Path(" + name +
+              ") or Language.load(" + name + ")");
+}
 
-// By its automaton: a text may include files that are not there where it is read.
-py::tuple to_state(const Language& language) {
-  const Automaton& automaton = language.automaton();
-  std::vector<ArcTuple> arcs;
-  arcs.reserve(automaton.arcs.size());
-  for (const Arc& arc : automaton.arcs) arcs.emplace_back(arc.from, arc.label, arc.to);
-  return py::make_tuple(language.labels(), automaton.start, automaton.accepting, arcs);
+Language parse(const std::string& text, const std::optional<Labels>& labels, const std::string& origin) {
+  if (origin == "pattern") refuse_file_name(text);
+  py::gil_scoped_release unlocked;
+  return Language::parse(text, labels, origin);
+}
+
+// What a language is pickled as: its automaton.
+py::tuple state_of(const Language& language) {
+  const Automaton* automaton = nullptr;
+  {
+    py::gil_scoped_release unlocked;
+    automaton = &language.automaton();
+  }
+  static_assert(sizeof(Arc) == 3 * sizeof(std::int32_t));
+  const auto* accepting = reinterpret_cast<const char*>(automaton->accepting.data());
+  const auto* arcs = reinterpret_cast<const char*>(automaton->arcs.data());
+  return py::make_tuple(language.labels().names(), automaton->start, py::bytes(accepting, automaton->accepting.size()),
+                        py::bytes(arcs, automaton->arcs.size() * sizeof(Arc)), language.text());
 }
 
 Language from_state(const py::tuple& state) {
+  const auto accepting = state[2].cast<std::string>(), arcs = state[3].cast<std::string>();
   Automaton automaton;
   automaton.start = state[1].cast<State>();
-  automaton.accepting = state[2].cast<std::vector<std::uint8_t>>();
-  for (const auto& [from, label, to] : state[3].cast<std::vector<ArcTuple>>())
-    automaton.arcs.push_back({from, label, to});
-  return Language::from_automaton(std::move(automaton), state[0].cast<Labels>());
+  automaton.accepting.assign(accepting.begin(), accepting.end());
+  automaton.arcs.resize(arcs.size() / sizeof(Arc));
+  std::memcpy(automaton.arcs.data(), arcs.data(), automaton.arcs.size() * sizeof(Arc));
+  return Language::from_automaton(std::move(automaton), Labels(state[0].cast<Names>()), state[4].cast<std::string>());
 }
 
 void bind_membership(py::module_& module) {
@@ -117,20 +146,20 @@ void bind_language(py::module_& module) {
   py::class_<Language>(module, "Language", R"doc(A set of label sequences: `Language(pattern, labels=None)`.
 
     Operators: `|` union, `&` intersection, `-` difference, `~` complement, `+` concatenation, `in` membership.
-    Iteration gives the sequences, shorter before longer. `==` is identity; see `equals`.
+    Both sides of `&` need the same labels, in any order. Iteration gives the sequences, shorter before longer. `==` is
+    identity; see `equals`. Pickles by its automaton.
 
     >>> spans = regccrf.Language("(O | B I*)*") & regccrf.Language("at_most(1, B)", labels=["O", "B", "I"])
     >>> ["B", "O", "B"] in spans
     False
     )doc")
-      .def(py::init([](const std::string& text, const std::optional<Labels>& labels, const std::string& origin) {
-             py::gil_scoped_release unlocked;
-             return Language::parse(text, labels, origin);
-           }),
-           py::arg("text"), py::arg("labels") = py::none(), py::arg("origin") = "pattern")
-      .def_static("load", &Language::load, py::arg("path"), py::arg("labels") = py::none(), py::arg("symbols") = "",
-                  limits(), Unlocked(),
-                  R"doc(A .lang file, an OpenFst binary, AT&T text (*.att) or a saved constraint, told apart by content.
+      .def(py::init(&parse), py::arg("text"), py::arg("labels") = py::none(), py::arg("origin") = "pattern")
+      .def_static(
+          "load",
+          [](const std::filesystem::path& path, const std::optional<Labels>& labels, const std::string& symbols,
+             const Limits& most) { return Language::load(path.string(), labels, symbols, most); },
+          py::arg("path"), py::arg("labels") = py::none(), py::arg("symbols") = "", limits(), Unlocked(),
+          R"doc(A .lang file, an OpenFst binary, AT&T text (*.att) or a saved constraint, told apart by content.
 
     >>> regccrf.Language.load("no such file")
     Traceback (most recent call last):
@@ -169,7 +198,7 @@ void bind_language(py::module_& module) {
       .def("__repr__", &repr)
       .def("__copy__", [](py::object self) { return self; })
       .def("__deepcopy__", [](py::object self, const py::dict&) { return self; })
-      .def(py::pickle(&to_state, &from_state))
+      .def(py::pickle(&state_of, &from_state))
       .def("star", &Language::star, R"doc(Any number of its sequences, one after another.
 
     >>> ["A", "A"] in regccrf.Language("A").star()

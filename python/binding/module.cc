@@ -3,6 +3,8 @@
 #include <pybind11/stl.h>
 
 #include <exception>
+#include <string>
+#include <utility>
 
 #include "bind.h"
 #include "regccrf/error.h"
@@ -25,9 +27,28 @@ const char* name_of(regccrf::ErrorKind kind) {
   return "";
 }
 
+// A message of the library that advises the program's options, with Python's arguments in their place.
+std::string for_python(std::string message) {
+  static const std::pair<std::string, std::string> words[] = {
+      {"--max-states (Limits::states)", "limits=regccrf.Limits(states=…), which regccrf.compile takes"},
+      {"--max-arcs (Limits::arcs)", "limits=regccrf.Limits(arcs=…), which regccrf.compile takes"},
+      {"--max-seconds (Limits::seconds)", "limits=regccrf.Limits(seconds=…), which regccrf.compile takes"},
+      {"give one with --symbols", "give one: Language.load(…, symbols=…)"},
+      {"--format crfsuite", "format=\"crfsuite\""},
+      {"--format says", "format= says"},
+      {"--embeddings says", "embeddings= says"},
+  };
+  for (const auto& [option, argument] : words) {
+    for (auto at = message.find(option); at != std::string::npos; at = message.find(option, at + argument.size())) {
+      message.replace(at, option.size(), argument);
+    }
+  }
+  return message;
+}
+
 // Raises an exception of `type` with the error's message and fields.
 void raise(const py::handle& type, const regccrf::Error& error) {
-  const py::object exception = type(error.what());
+  const py::object exception = type(for_python(error.what()));
   exception.attr("kind") = name_of(error.kind());
   exception.attr("sequence") = error.sequence();
   exception.attr("position") = error.position();

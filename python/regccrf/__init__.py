@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from typing import Optional, Sequence, Union
 
+from . import _core, _words
 from ._core import Constraint, Error, Labels, Language, LimitError, Limits, Membership, Model, __version__, compile_language
 from .inference import Gradients, Path, bigram_marginals, entropy, k_best, language_mass, log_z, marginals, nll, posterior_decode, sample, viterbi
 from .tagger import Tagger, Tagging, train
@@ -25,6 +26,8 @@ LanguageLike = Union[str, "os.PathLike[str]", Language, Constraint]
 __all__ = ["Constraint", "Error", "Gradients", "Labels", "Language", "LanguageLike", "LimitError", "Limits", "Membership",
            "Model", "Path", "Tagger", "Tagging", "__version__", "bigram_marginals", "compile", "entropy", "k_best",
            "language_mass", "log_z", "marginals", "nll", "posterior_decode", "sample", "train", "viterbi"]
+
+_words.in_words((Constraint, Labels, Language, Limits, Model, _core.Settings), _core, ("k_best", "sample"))
 
 
 def compile(language: LanguageLike, labels: Union[Labels, Sequence[str], None] = None,
@@ -37,17 +40,19 @@ def compile(language: LanguageLike, labels: Union[Labels, Sequence[str], None] =
     True
     """
     if labels is not None and not isinstance(labels, Labels):
-        labels = Labels(list(labels))
+        labels = Labels(labels if isinstance(labels, str) else list(labels))  # a str is no list of names, and refused there
+    if limits is not None and not isinstance(limits, Limits):
+        raise TypeError(f"limits is a {type(limits).__name__}, expected a Limits")
     if isinstance(language, Constraint):
         if labels is None or labels == language.labels:
             return language
         language = language.language()
     if isinstance(language, os.PathLike):
-        language = Language.load(os.fspath(language), labels, limits=limits or Limits())
+        language = Language.load(language, labels, limits=limits or Limits())
     elif isinstance(language, str):
-        if os.path.splitext(language)[1] and os.path.isfile(language):  # as a pattern it would be two labels with any between them
-            raise Error(f"a str is a pattern, and {language!r} names a file: to read it, give pathlib.Path({language!r})")
         language = Language(language, labels)
+    elif not isinstance(language, Language):
+        raise TypeError(f"the language is a {type(language).__name__}, expected a pattern, a pathlib.Path, a Language or a Constraint")
     elif labels is not None and labels != language.labels:
         language = language.with_labels(labels)
     return compile_language(language, limits or Limits())

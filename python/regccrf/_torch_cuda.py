@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from . import _core
-from ._torch_graph import Part, batch_size, constraint_of, handle_of, nothing, operator
+from ._torch_graph import Part, batch_size, constraint_of, nothing, operator, share
 
 BUILT = _core.cuda_built()
 OPERATIONS = ("log_z", "nll", "partial_nll", "language_mass", "posterior_decode", "entropy")
@@ -38,8 +38,8 @@ _AS_IT_IS = contextlib.nullcontext()
 
 
 def on_device(x: Tensor) -> bool:
-    """Whether this module computes with a tensor."""
-    return BUILT and x.is_cuda
+    """Whether this module computes with a tensor. What is none is refused later, in words."""
+    return BUILT and getattr(x, "is_cuda", False)
 
 
 class There:
@@ -48,7 +48,8 @@ class There:
     def __init__(self, constraint: _core.Constraint, device: torch.device) -> None:
         self.copy = _core.DeviceConstraint(constraint)
         self.address = self.copy.address
-        self.failure = torch.zeros(6, dtype=torch.int32).to(device)  # from the host, so that it is there for every stream
+        with torch.inference_mode(False):  # training will use it, too
+            self.failure = torch.zeros(6, dtype=torch.int32).to(device)  # from the host, so that it is there for every stream
         self.unseen = False  # calls that may have failed since somebody looked
 
 
@@ -76,8 +77,7 @@ def unconstrained(handle: int) -> int:
     """The handle of the constraint with the same labels that allows everything."""
     place = _place(handle)
     if place.unconstrained is None:
-        place.unconstrained = _core.Constraint.unconstrained(constraint_of(handle).labels)
-        place.unconstrained_handle = handle_of(place.unconstrained)
+        place.unconstrained_handle, place.unconstrained = share(_core.Constraint.unconstrained(constraint_of(handle).labels))
     return place.unconstrained_handle
 
 

@@ -3,8 +3,10 @@
 No `from __future__ import annotations` in modules that use `operator`: schemas are read from the annotations.
 """
 
-import itertools
+import hashlib
+import inspect
 import weakref
+from collections import OrderedDict
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -13,25 +15,66 @@ from torch import Tensor
 from . import _core
 from .inference import _choice
 
-# Operators take numbers and tensors only, so a constraint travels through them as a number. Its module keeps it alive, and so does a graph
-# that is still to be differentiated.
+# Operators take numbers and tensors only, so a constraint travels through them as a number, its handle. It is made of the constraint's
+# content: equal constraints have one, in every process, so that a graph that outlives this one never meets another constraint under it. One
+# constraint stands for all that are equal. Its module keeps it alive, and so does a graph that is still to be differentiated. An exported
+# program holds the bytes of its constraints, too, and those that were read from there are kept here.
 _live: "weakref.WeakValueDictionary[int, _core.Constraint]" = weakref.WeakValueDictionary()
 _number_of: Dict[int, int] = {}  # by id()
-_numbers = itertools.count(1)
+_packed: Dict[int, Tensor] = {}  # uint8: the bytes
+_unpacked: "OrderedDict[int, _core.Constraint]" = OrderedDict()
+_MOST_UNPACKED = 64
 
 
-def handle_of(constraint: _core.Constraint) -> int:
-    """The number of this constraint, good for as long as it lives."""
-    number = _number_of.get(id(constraint))
-    if number is None:
-        number = _number_of[id(constraint)] = next(_numbers)
-        _live[number] = constraint
-        weakref.finalize(constraint, _number_of.pop, id(constraint), None)
+def _register(constraint: _core.Constraint, bytes: bytes) -> int:
+    number = int.from_bytes(hashlib.sha256(bytes).digest()[:8], "little") >> 2  # positive, and fits an int64
+    if _live.setdefault(number, constraint) is constraint:
+        with torch.inference_mode(False):
+            _packed[number] = torch.frombuffer(bytearray(bytes), dtype=torch.uint8)
+        weakref.finalize(constraint, _forget, number)
     return number
 
 
+def _forget(number: int) -> None:
+    if number not in _live:
+        _packed.pop(number, None)
+
+
+def share(constraint: _core.Constraint) -> Tuple[int, _core.Constraint]:
+    """A constraint's handle, and the one that stands for those equal to it: the handle is good for as long as that one lives."""
+    number = _number_of.get(id(constraint))
+    found = None if number is None else _live.get(number)
+    if number is None or found is None:
+        number = _register(constraint, constraint.to_bytes())
+        if id(constraint) not in _number_of:
+            weakref.finalize(constraint, _number_of.pop, id(constraint), None)
+            _number_of[id(constraint)] = number
+        found = _live[number]
+    return number, found
+
+
 def constraint_of(handle: int) -> _core.Constraint:
-    return _live[handle]
+    found = _live.get(handle)
+    if found is None:
+        raise _core.Error("a graph was captured with a constraint that is not in this process: keep its layer, or make one with this "
+                          "constraint first. "
+                          "(Programs of torch.export bring theirs along where PyTorch is 2.7 or later.)")
+    return found
+
+
+def _unpack(handle: int, packed: Optional[Tensor]) -> _core.Constraint:
+    """The constraint of a handle; where it is not live, from its bytes."""
+    found = _live.get(handle)
+    if found is not None or packed is None:
+        return constraint_of(handle)
+    bytes = packed.cpu().numpy().tobytes()
+    found = _core.Constraint.from_bytes(bytes)
+    if _register(found, bytes) != handle:
+        raise _core.Error("the constraint in an exported program was changed: export it again")
+    _unpacked[handle] = found
+    while len(_unpacked) > _MOST_UNPACKED:
+        _unpacked.popitem(last=False)
+    return found
 
 
 # Outside of graphs a handle can say more. In both classes below it keeps constraints alive until the backward pass is done.
@@ -59,10 +102,10 @@ def parts_of(constraints: List[_core.Constraint]) -> List[Part]:
     """A batch by constraint."""
     parts: Dict[int, Part] = {}
     for i, constraint in enumerate(constraints):
-        handle = handle_of(constraint)
+        handle, shared = share(constraint)
         if handle not in parts:
             parts[handle] = Part(handle)
-            parts[handle].constraint, parts[handle].numbers = constraint, []
+            parts[handle].constraint, parts[handle].numbers = shared, []
         parts[handle].numbers.append(i)
     return list(parts.values())
 
@@ -89,7 +132,7 @@ def choice_of(handle: int) -> _core.Choice:
 
 def alive(handle: int) -> Any:
     """What has to live for as long as a handle is to be used."""
-    return None if compiling() else handle if isinstance(handle, (Several, Part)) else _live[handle]
+    return None if compiling() else handle if isinstance(handle, (Several, Part)) else constraint_of(handle)
 
 
 _nothing: Dict[Tuple[torch.device, torch.dtype], Tensor] = {}
@@ -101,7 +144,10 @@ def nothing(device: torch.device, dtype: torch.dtype) -> Tensor:
         return torch.empty(0, dtype=dtype, device=device)
     found = _nothing.get((device, dtype))
     if found is None:
-        found = _nothing[device, dtype] = torch.empty(0, dtype=dtype, device=device)
+        with torch.inference_mode(False):  # training will use it, too
+            found = torch.empty(0, dtype=dtype, device=device)
+        if type(found) is Tensor:  # a fake one is not for others
+            _nothing[device, dtype] = found
     return found
 
 
@@ -112,6 +158,13 @@ def batch_size(h: Tensor, batch_first: bool) -> int:
 compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
 
+
+
+def exporting() -> bool:
+    """Whether torch.export is at work. `torch.compiler.is_exporting` says so of torch.compile, too, before PyTorch 2.12."""
+    return hasattr(torch, "compiler") and getattr(torch.compiler, "_is_exporting_flag", False)
+
+
 def outside_of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
     """Where a graph is being captured, the function runs between two of them."""
     return torch.compiler.disable(function) if hasattr(torch, "compiler") else function
@@ -120,6 +173,11 @@ def outside_of_graphs(function: Callable[..., Any]) -> Callable[..., Any]:
 _wrapped: Optional[Callable[[Tensor], bool]] = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
 # Whether functorch may be at work. Some versions of PyTorch have it and cannot tell.
 transforming: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: _wrapped is not None)
+
+
+def transformed(*tensors: Any) -> bool:
+    """Whether a transform of torch.func is at work on one of these."""
+    return _wrapped is not None and not compiling() and transforming() and any(isinstance(x, Tensor) and _wrapped(x) for x in tensors)
 
 
 def applied(function: Any) -> Callable[..., Any]:
@@ -135,14 +193,45 @@ def applied(function: Any) -> Callable[..., Any]:
 
 
 def operator(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The function itself when run eagerly; a custom operator while a graph is being captured, where PyTorch has those."""
+    """The function itself when run eagerly; a custom operator while a graph is being captured, where PyTorch has those. The operator of a
+    function with a handle has one argument more, the constraint's bytes, which are there in exported programs alone: elsewhere they would be
+    a tensor on the CPU beside those on a device, which CUDA graphs do not take."""
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         if not hasattr(torch.library, "custom_op"):
             return function
-        custom = torch.library.custom_op(f"regccrf::{function.__name__}", function, mutates_args=())
-        custom.register_fake(fake)
+        names = list(inspect.signature(function).parameters)
+        if "handle" not in names:
+            custom = torch.library.custom_op(f"regccrf::{function.__name__}", function, mutates_args=())
+            custom.register_fake(fake)
+            return lambda *args: custom(*args) if compiling() else function(*args)
+        place = names.index("handle")
+        with_bytes = torch.library.custom_op(f"regccrf::{function.__name__}", _with_bytes(function, place), mutates_args=())
+        with_bytes.register_fake(lambda *args: fake(*args[:-1]))
 
         def call(*args: Any) -> Any:
-            return custom(*args) if compiling() else function(*args)
+            if not compiling():
+                return function(*args)
+            return with_bytes(*args, _bytes_of(args[place]) if exporting() else None)
         return call
     return decorate
+
+
+def _bytes_of(handle: int) -> Tensor:
+    return _packed[handle]
+
+
+if hasattr(torch, "compiler"):
+    _bytes_of = torch.compiler.assume_constant_result(_bytes_of)  # a constant of the program, and no input of it
+
+
+def _with_bytes(function: Callable[..., Any], place: int) -> Callable[..., Any]:
+    """The function with the bytes of a constraint for its last argument. place: the handle's."""
+    def run(*args: Any) -> Any:
+        held = _unpack(args[place], args[-1])
+        result = function(*args[:-1])
+        del held  # until here
+        return result
+    signature = inspect.signature(function)
+    packed = inspect.Parameter("packed", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Optional[Tensor])
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), packed])  # type: ignore[attr-defined]
+    return run

@@ -216,13 +216,13 @@ class Loss(Function):
         return (None, *loss_gradients(ctx.kind, weights, *gradients, h, g, s, e, mask, gold, *ctx.layout), *[None] * 6)
 
 
-_ONCE = "{} can be differentiated once; log_prob and log_partition can twice"
+ONCE = "{} can be differentiated once; log_prob and log_partition can twice"
 
 
 def _twice(kind, weights, h, g, s, e, mask, gold, batch_first, handle):  # type: ignore[no-untyped-def]
     """Gradients of Σ weights[i] · nll[i] that can themselves be differentiated."""
     if kind != "nll":
-        raise RuntimeError(_ONCE.format(kind))
+        raise RuntimeError(ONCE.format(kind))
     scores = [x for x in (h, g, s, e) if x.requires_grad]
     value = LogPartition.apply(h, g, s, e, mask, batch_first, handle) - gold_score(h, g, s, e, mask, gold, batch_first)
     gradients = iter(torch.autograd.grad(value, scores, weights, create_graph=True))
@@ -250,7 +250,7 @@ class DeviceLoss(Function):
         gradients = None if compiling() else ctx.__dict__.pop("room", None)  # the caller's from now on
         if torch.is_grad_enabled() and not compiling():
             if operation == "entropy":
-                raise RuntimeError(_ONCE.format(operation))
+                raise RuntimeError(ONCE.format(operation))
             return (*DeviceGradient.apply(weights, h, g, s, e, mask, gold, kept, ctx.asked, ctx.needs_input_grad[:4]), None, None, None)
         if gradients is not None:
             cuda.weigh_into(gradients, weights, kept, h, g, mask, batch_first, want_h, want_g)

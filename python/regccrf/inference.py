@@ -106,6 +106,9 @@ def _choice(constraint: Constraints, B: int) -> _core.Choice:
     """One constraint for all sequences, or one for each."""
     if isinstance(constraint, Constraint):
         return _core.Choice([constraint])
+    for one in constraint if isinstance(constraint, (list, tuple)) else [constraint]:
+        if not isinstance(one, Constraint):
+            raise TypeError(f"a constraint is a {type(one).__name__}, expected a Constraint, which regccrf.compile makes, or a list of them")
     if len(constraint) != B:
         raise _core.Error(f"{len(constraint)} constraints were given for {B} sequences")
     distinct = {id(one): one for one in constraint}

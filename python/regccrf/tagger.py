@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 from . import _core
 from ._core import Constraint, Extractor, Labels, Language, Limits, Model, compile_language
+from ._words import assign
 
 Position = Union[str, Sequence[str], Dict[str, Any]]
 Sentence = Sequence[Position]
@@ -285,7 +286,7 @@ def _train(
     for name, value in options.items():
         if not hasattr(settings, name):
             raise TypeError(f"train() has no option {name!r}")
-        setattr(settings, name, os.fspath(value) if name == "checkpoint" else value)
+        assign(settings, name, os.fspath(value) if name == "checkpoint" else value)
     if not isinstance(X, (str, os.PathLike, list, tuple)):
         X = list(X)
     extractor = _extractor(

@@ -7,7 +7,8 @@ layer with its whole probability mass on a regular language:
 
 Everywhere: emissions are [T, B, K], or [B, T, K] with `batch_first`; tags (label ids) and masks are shaped alike without K. A
 masked position is as if it were absent: its neighbours become adjacent. Half precisions are computed in float32. `constraint`, where
-given, is a constraint for each sequence, or one for all, in the place of the layer's; with the same labels.
+given, stands in the place of the layer's: a `Constraint` with the layer's labels, a `Language` or a pattern, or a list of these, one for each
+sequence. What is not compiled yet is compiled when it is first seen, and kept for a while.
 
 CUDA tensors are computed on their device, on the current stream and without waiting for it, where the package was built with CUDA;
 tensors on other devices, and everything in a build without CUDA, are copied to the CPU and come back. As looking at
@@ -18,25 +19,36 @@ as an infinite or NaN loss with zeros for gradients.
 
 from __future__ import annotations
 
+import functools
+import operator
+import os
 import warnings
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, SupportsIndex, Tuple, Union
 
-import torch
-from torch import Tensor, nn
+try:
+    import torch
+    from torch import Tensor, nn
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError("regccrf.torch needs PyTorch: pip install regccrf[torch]", name="torch") from None
 
 from . import LanguageLike, _core, compile
 from . import _torch_cuda as cuda
-from ._core import Constraint, Labels
-from ._torch_graph import Part, Several, batch_size, compiling, handle_of, nothing, outside_of_graphs, parts_of, send
-from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, node_nll
-from .inference import Constraints, Path
+from . import _torch_func as _func
+from ._core import Constraint, Labels, Language
+from ._torch_graph import Part, Several, batch_size, compiling, exporting, nothing, outside_of_graphs, parts_of, send, share, transformed
+from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, gold_score, node_nll
+from .inference import Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
 
-LabelsLike = Union[int, Sequence[str], Mapping[str, int], Mapping[int, str], Labels]
+LabelsLike = Union[SupportsIndex, Sequence[str], Mapping[str, int], Mapping[int, str], Mapping[str, str], Labels]
+Constraints = Union[str, Language, Constraint, Sequence[Union[str, Language, Constraint]]]
 _Scores = Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # emissions, transitions, start, end, mask
 _HALF = (torch.float16, torch.bfloat16)
 _MOST_REMEMBERED = 64
+_SAVED = "_extra_state"  # the constraint's key in a state
 
 
 class Outside(NamedTuple):
@@ -67,7 +79,7 @@ class CRF(nn.Module):
     CRF(num_tags=5)
     """
 
-    checks = False
+    checks = save_constraint = False
 
     def __init__(self, num_tags: LabelsLike, batch_first: bool = False, checks: bool = False) -> None:
         super().__init__()
@@ -80,12 +92,27 @@ class CRF(nn.Module):
         self.outside = "raise"
         self._set_constraint(constraint)
 
+    @property
+    def constraint(self) -> Constraint:
+        """The constraint of the layer; one that allows everything where it has none. Another can be assigned, with the layer's labels, or a
+        `Language` or a pattern over them.
+
+        >>> crf = CRF(["A", "B"])
+        >>> crf.constraint = "A*"
+        >>> crf.decode(torch.tensor([[[0., 9.]]]))
+        [[0]]
+        """
+        return self._constraint
+
+    @constraint.setter
+    def constraint(self, constraint: Union[str, Language, Constraint]) -> None:
+        self._set_constraint(self._compile(constraint, "the constraint"))
+
     def _set_constraint(self, constraint: Constraint) -> None:
-        self.constraint = constraint
+        self._handle, self._constraint = share(constraint)
         self.labels = constraint.labels
         self.num_tags = len(self.labels)
-        self._handle = handle_of(constraint)
-        self._pending = {self._handle: constraint}  # those under which errors may wait on a device
+        self._pending = {self._handle: self._constraint}  # those under which errors may wait on a device
 
     def _add_parameters(self, start_end: bool) -> None:
         K = self.num_tags
@@ -96,7 +123,7 @@ class CRF(nn.Module):
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._set_constraint(self.constraint)
+        self._set_constraint(self._constraint)
 
     def reset_parameters(self) -> None:
         """Draw the parameters anew from the uniform distribution between −0.1 and 0.1.
@@ -108,7 +135,10 @@ class CRF(nn.Module):
                 nn.init.uniform_(scores, -0.1, 0.1)
 
     def __repr__(self) -> str:
-        return f"{self.__class__.__name__}(num_tags={self.num_tags})"
+        constraint = self.constraint
+        unconstrained = constraint.states == 1 and constraint.arcs == self.num_tags
+        size = "" if unconstrained and not isinstance(self, RegCCRF) else f", states={constraint.states}, arcs={constraint.arcs}"
+        return f"{self.__class__.__name__}(num_tags={self.num_tags}{size})"
 
     def with_constraint(self, constraint: Optional[LanguageLike] = None) -> CRF:
         """The same parameters (shared, not copied) under another constraint; under none without an argument.
@@ -120,7 +150,7 @@ class CRF(nn.Module):
         nn.Module.__init__(other)
         other._assemble(Constraint.unconstrained(self.labels) if constraint is None else compile(constraint, self.labels),
                         self.batch_first, self.checks)
-        other.outside = self.outside
+        other.outside, other.save_constraint = self.outside, self.save_constraint and constraint is not None
         other.start_transitions, other.end_transitions = self.start_transitions, self.end_transitions
         other.transitions = self.transitions
         return other.train(self.training)
@@ -140,7 +170,7 @@ class CRF(nn.Module):
             reduction: `none` [B], `sum`, `mean` over sequences, `token_mean` over present positions. 0 for a batch of which nothing is left.
             forbidden: bool [T, B, K], labels that may not stand at a position.
             outside: gold that is not in the language: `raise`, `skip` (it counts for nothing) or `inf` (it has −inf).
-            constraint: a `Constraint` for each sequence, or one for all, in the place of the layer's; with its labels.
+            constraint: a `Constraint`, a `Language` or a pattern, or a list of these, one for each sequence, in the place of the layer's.
 
         >>> crf = CRF(3)
         >>> crf(torch.zeros(4, 2, 3), torch.zeros(4, 2, dtype=torch.long), reduction="none").shape
@@ -179,7 +209,8 @@ class CRF(nn.Module):
         if cuda.on_device(emissions):
             scores = self._scores(emissions, mask, forbidden, half=True)
             return self._checked(self._device_loss("log_z", scores, cuda.BAD_SCORES))
-        return LogPartition.apply(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
+        scores = self._scores(emissions, mask, forbidden)
+        return (_func.LogPartition if transformed(*scores) else LogPartition).apply(*scores, self.batch_first, self._handle)
 
     def entropy(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                 constraint: Optional[Constraints] = None) -> Tensor:
@@ -225,9 +256,11 @@ class CRF(nn.Module):
         scores = self._scores(emissions, mask, forbidden)
         weights = scores[0].new_ones(batch_size(scores[0], self.batch_first))
         if not cuda.on_device(emissions):
-            return Expectation.apply(weights, *scores, self.batch_first, self._handle, False)[0]
+            expectation = _func.Expectation if transformed(*scores) else Expectation
+            return expectation.apply(weights, *scores, self.batch_first, self._handle, False)[0]
         asked = ("log_z", self.batch_first, self._handle, cuda.EVERYTHING, 1, cuda.UNREDUCED, cuda.OUTSIDE["raise"], False, True, False)
         gold = nothing(emissions.device, torch.int64)
+        _not_for_transforms(scores)
         return self._checked(DeviceGradient.apply(weights, *scores, gold, None, asked, (True, False, False, False))[0])
 
     def check(self, tags: Tensor, mask: Optional[Tensor] = None, *,
@@ -332,9 +365,30 @@ class CRF(nn.Module):
         samples = _core.sample(memory.choice, memory.batch, count, seed, temperature, [], memory.settings)
         return [[labels for labels, _ in paths] for paths in samples]
 
+    # --- what scripts written for pytorch-crf call: T before B, whatever batch_first says ------------------------------------
+
+    def _compute_score(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
+        """score(tags): [B]. Differentiable."""
+        h, g, s, e, present = self._scores(emissions, mask, None, tags)
+        return gold_score(h, g, s, e, present, _ids(tags), False)
+
+    def _compute_normalizer(self, emissions: Tensor, mask: Tensor) -> Tensor:
+        return self._time_first().log_partition(emissions, mask)
+
+    def _viterbi_decode(self, emissions: Tensor, mask: Tensor) -> List[List[int]]:
+        return self._time_first().decode(emissions, mask)
+
+    def _time_first(self) -> CRF:
+        other = self._under(self._handle)
+        other.batch_first = False
+        return other
+
     # --- inside --------------------------------------------------------------------------------------------------------
 
     def _validate(self, emissions: Tensor, tags: Optional[Tensor] = None, mask: Optional[Tensor] = None) -> None:
+        for name, x in (("emissions", emissions), ("tags", tags), ("mask", mask)):
+            if not isinstance(x, Tensor) and (x is not None or name == "emissions"):
+                raise TypeError(f"{name}: a {type(x).__name__} was given, expected a tensor")
         shape = emissions.shape
         if len(shape) != 3:
             raise ValueError(f"emissions must have dimension of 3, got {len(shape)}")
@@ -372,14 +426,27 @@ class CRF(nn.Module):
 
     def _constraints(self, constraint: Constraints, B: int) -> List[Constraint]:
         """One for each sequence."""
-        each = [constraint] * B if isinstance(constraint, Constraint) else list(constraint)
+        if isinstance(constraint, (str, os.PathLike, Language, Constraint)):
+            return [self._compile(constraint, "the constraint")] * B
+        each = list(constraint)
         if len(each) != B:
             raise _core.Error(f"{len(each)} constraints were given for {B} sequences")
-        for one in {id(one): one for one in each}.values():
-            if one.labels != self.labels:
-                raise _core.Error(f"the constraint of sequence {each.index(one)} has other labels than the layer, whose are "
-                                  f"{list(self.labels)}: compile it with labels=crf.labels")
-        return each
+        compiled: Dict[int, Constraint] = {}
+        for i, one in enumerate(each):
+            if id(one) not in compiled:
+                compiled[id(one)] = self._compile(one, f"the constraint of sequence {i}")
+        return [compiled[id(one)] for one in each]
+
+    def _compile(self, constraint: Any, what: str) -> Constraint:
+        """With the labels of the layer."""
+        if isinstance(constraint, (str, Language)):
+            return _compiled(constraint, self.labels)
+        if not isinstance(constraint, Constraint):
+            raise TypeError(f"{what} is a {type(constraint).__name__}, expected a Constraint, a Language or a pattern: "
+                            "regccrf.compile(…, labels=crf.labels) makes one of a file")
+        if constraint.labels != self.labels:
+            raise _core.Error(f"{what} has other labels than the layer, whose are {list(self.labels)}: compile it with labels=crf.labels")
+        return constraint
 
     def _under(self, handle: int) -> CRF:
         """This layer, its parameters included, under another constraint."""
@@ -393,6 +460,7 @@ class CRF(nn.Module):
               mask: Optional[Tensor] = None, **rest: Any) -> Any:
         """A method's answer under each sequence's constraint. The CPU takes such a batch as it is; on a device there is a call for
         each constraint, on the sequences that have it."""
+        _not_for_export("a constraint for a call", "export crf.with_constraint(…), a layer with that constraint")
         self._validate(emissions, rest.get("tags"), mask)
         dim = 0 if self.batch_first else 1
         each = self._constraints(constraint, emissions.shape[dim])
@@ -422,20 +490,52 @@ class CRF(nn.Module):
         left_out = values.isneginf() if skip else None
         return self._reduce(values if left_out is None else values.masked_fill(left_out, 0), left_out, mask, emissions, reduction)
 
+    def _save_to_state_dict(self, destination: Dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.save_constraint:
+            destination[prefix + _SAVED] = torch.frombuffer(bytearray(self.constraint.to_bytes()), dtype=torch.uint8)
+
+    def _load_from_state_dict(self, state_dict: Dict[str, Any], prefix: str, local_metadata: Any, strict: bool,
+                              missing_keys: List[str], unexpected_keys: List[str], error_msgs: List[str]) -> None:
+        saved = state_dict.get(prefix + _SAVED)
+        if saved is not None:
+            state_dict = {key: value for key, value in state_dict.items() if key != prefix + _SAVED}
+            try:
+                self._load_constraint(saved)
+            except (_core.Error, TypeError) as error:
+                error_msgs.append(f"{prefix + _SAVED}, the constraint of the saved layer, was not taken: {error}. "
+                                  "Without this key the weights load alone.")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+
+    def _load_constraint(self, saved: Any) -> None:
+        if not isinstance(self, RegCCRF):
+            raise _core.Error("this layer is a CRF, which has none; a RegCCRF takes it")
+        if not isinstance(saved, Tensor) or saved.dtype != torch.uint8:
+            kind = saved.dtype if isinstance(saved, Tensor) else type(saved).__name__
+            raise TypeError(f"it is {kind}, expected bytes in a uint8 tensor, which are not to be averaged or cast")
+        constraint = Constraint.from_bytes(saved.cpu().numpy().tobytes())
+        if constraint.labels != self.labels:
+            raise _core.Error(f"its labels are {list(constraint.labels)}, and this layer's are {list(self.labels)}: the weights belong to others")
+        if constraint != self.constraint:
+            warnings.warn("the saved layer's constraint takes the place of this layer's; with_constraint() puts another around the weights")
+        self._set_constraint(constraint)
+
     def _remember(self, parts: List[Part]) -> None:
         """Errors under these constraints may wait on a device. Of many, the last ones are remembered."""
         for part in parts:
             self._pending[int(part)] = part.constraint
-        others = [handle for handle in self._pending if handle != handle_of(self.constraint)]
+        others = [handle for handle in self._pending if handle != share(self.constraint)[0]]
         for handle in others[:-_MOST_REMEMBERED]:
             del self._pending[handle]
 
     def _memory(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> Memory:
+        _not_for_graphs(emissions, mask)
         self.raise_pending()
         with torch.no_grad():
             return Memory(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
 
     def _frozen(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> _Scores:
+        _not_for_graphs(emissions, mask)
         self.raise_pending()
         with torch.no_grad():
             return self._scores(emissions, mask, forbidden, half=True)
@@ -458,7 +558,7 @@ class CRF(nn.Module):
         elif not cuda.on_device(emissions):
             values, left_out = self._log_prob(self._scores(emissions, mask, forbidden, tags), tags, outside)
             value = self._reduce(values, left_out, mask, emissions, reduction)
-        elif tags.dim() == 2:
+        elif isinstance(tags, Tensor) and tags.dim() == 2:
             return self._checked(self._device_nll(sign, emissions, tags, mask, forbidden, outside, reduction))
         else:
             values, left_out = self._device_partial_nll(self._scores(emissions, mask, forbidden, tags, half=True), tags, outside)
@@ -468,6 +568,7 @@ class CRF(nn.Module):
     def _device_loss(self, operation: str, scores: _Scores, errors: int, gold: Optional[Tensor] = None, sign: int = 1,
                      reduction: str = "none", outside: str = "raise", exact: bool = False, handle: Optional[int] = None) -> Tensor:
         """`cuda.device_loss`: sign · log_z, or with gold sign · negative log-likelihood, reduced. `exact`: in float64, for differences."""
+        _not_for_transforms(scores)
         h, g, s, e, _ = scores
         differentiate = torch.is_grad_enabled()
         want_h = differentiate and (h.requires_grad or s.requires_grad or e.requires_grad)
@@ -478,8 +579,10 @@ class CRF(nn.Module):
         return answer
 
     def _loss(self, kind: str, scores: _Scores, allow: bool, gold: Optional[Tensor] = None) -> Any:
-        differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
         gold = scores[0].new_empty(0) if gold is None else gold
+        if transformed(*scores, gold):
+            return _func.Loss.apply(kind, *scores, gold, self.batch_first, self._handle, allow)[:2]
+        differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
         return Loss.apply(kind, *scores, gold, self.batch_first, self._handle, allow, differentiate)
 
     def _log_prob(self, scores: _Scores, tags: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
@@ -528,8 +631,10 @@ class CRF(nn.Module):
         none = nothing(values.device, torch.bool)
         present = none if mask is None else mask if mask.dtype == torch.bool else mask.ne(0)
         batch, time = (0, 1) if self.batch_first else (1, 0)
-        by = divisor(none if left_out is None else left_out, present, emissions.shape[batch], emissions.shape[time], self.batch_first,
-                     cuda.REDUCTIONS[reduction])
+        of = none if left_out is None else left_out, present, emissions.shape[batch], emissions.shape[time], self.batch_first
+        if transformed(values, *of[:2]):
+            return values.sum() / _func.divisor(*of, reduction == "token_mean").to(values.dtype)
+        by = divisor(*of, cuda.REDUCTIONS[reduction])
         return values.sum() / by.to(values.dtype)
 
 
@@ -543,53 +648,47 @@ class RegCCRF(CRF):
         start_end: False leaves start and end scores out (the form of the paper).
         outside: what training does with gold outside the language: `raise`, `skip` or `inf`.
         checks: raise errors on CUDA devices at once. Costs a synchronisation with the device in every call.
+        save_constraint: the `state_dict` holds the constraint, as bytes in a uint8 tensor named `_extra_state`. Without it the state's keys are
+            pytorch-crf's, all of them weights, which may be averaged and loaded anywhere.
 
-    The constraint is part of the `state_dict`. A state of pytorch-crf's CRF or of `CRF` loads too, and leaves it as it is.
+    A state that holds a constraint puts it in the place of the layer's; one without, pytorch-crf's or `CRF`'s, leaves it as it is.
 
     >>> RegCCRF(["O", "B", "I"], constraint="(O | B I*)*")
     RegCCRF(num_tags=3, states=2, arcs=5)
     """
 
     def __init__(self, labels: LabelsLike, constraint: LanguageLike, batch_first: bool = False,
-                 start_end: bool = True, outside: str = "raise", checks: bool = False) -> None:
+                 start_end: bool = True, outside: str = "raise", checks: bool = False, save_constraint: bool = False) -> None:
         nn.Module.__init__(self)
         if outside not in cuda.OUTSIDE:
             raise ValueError(f"invalid outside: {outside} (expected {', '.join(cuda.OUTSIDE)})")
         if constraint is None:
             raise TypeError("constraint is None: the layer without one is CRF")
         self._assemble(compile(constraint, _labels(labels)), batch_first, checks)
-        self.outside = outside
+        self.outside, self.save_constraint = outside, save_constraint
         self._add_parameters(start_end)
 
-    def __repr__(self) -> str:
-        return f"RegCCRF(num_tags={self.num_tags}, states={self.constraint.states}, arcs={self.constraint.arcs})"
 
-    def get_extra_state(self) -> Tensor:
-        """The constraint, as bytes in a tensor.
+@functools.lru_cache(maxsize=_MOST_REMEMBERED)
+def _compiled(language: Union[str, Language], labels: Labels) -> Constraint:
+    return compile(language, labels)
 
-        >>> RegCCRF(["A"], constraint="A*").get_extra_state().dtype
-        torch.uint8
-        """
-        return torch.frombuffer(bytearray(self.constraint.to_bytes()), dtype=torch.uint8)
 
-    def set_extra_state(self, state: Tensor) -> None:
-        """Take the constraint of a saved state.
+def _not_for_export(what: str, instead: str) -> None:
+    if exporting():
+        raise _core.Error(f"{what} cannot be part of an exported program: {instead}")
 
-        >>> crf = RegCCRF(["A"], constraint="A*")
-        >>> crf.set_extra_state(crf.get_extra_state())
-        """
-        saved = Constraint.from_bytes(bytes(state.cpu().tolist()))
-        if saved.labels != self.labels:
-            raise _core.Error(f"the saved layer has the labels {list(saved.labels)}, this one {list(self.labels)}: its weights belong to others")
-        if saved != self.constraint:
-            warnings.warn("the saved layer's constraint takes the place of this layer's; with_constraint() puts another around the weights")
-        self._set_constraint(saved)
 
-    def _load_from_state_dict(self, state_dict: Dict[str, Any], prefix: str, local_metadata: Any, strict: bool,
-                              missing_keys: List[str], *rest: Any) -> None:
-        missing: List[str] = []
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, *rest)
-        missing_keys.extend(key for key in missing if key != prefix + "_extra_state")
+def _not_for_graphs(emissions: Tensor, mask: Optional[Tensor]) -> None:
+    """Of methods that answer with lists."""
+    _not_for_export("an answer in lists (decode, k_best, sample)", "export what gives the emissions, and decode those")
+    if transformed(emissions, mask):
+        raise _core.Error("an answer in lists (decode, k_best, sample) is nothing that torch.func can transform: call it outside of grad and vmap")
+
+
+def _not_for_transforms(scores: _Scores) -> None:
+    if transformed(*scores):
+        raise _core.Error("torch.func's transforms reach this layer on the CPU only; on a device torch.autograd.grad differentiates it")
 
 
 def _held(module: nn.Module, name: str) -> Any:
@@ -610,15 +709,42 @@ def _ids(tags: Tensor) -> Tensor:
 def _labels(labels: LabelsLike) -> Labels:
     if isinstance(labels, Labels):
         return labels
-    if isinstance(labels, Mapping):  # label2id, or id2label
-        by_id: Dict[Any, Any] = {i: name for name, i in labels.items()} if all(isinstance(name, str) for name in labels) else dict(labels)
-        if len(by_id) != len(labels) or sorted(by_id) != list(range(len(labels))):
-            raise ValueError(f"label ids must be 0 to {len(labels) - 1}, got {sorted(by_id)}")
-        return Labels([by_id[i] for i in range(len(by_id))])
+    if isinstance(labels, str):
+        raise TypeError(f"labels are the str {labels!r}, expected a list of names: {labels.split()}")
+    if isinstance(labels, Mapping):
+        return _labels_of_mapping(labels)
     if isinstance(labels, (set, frozenset)):
         raise TypeError("a set of labels has no order, and ids follow it: give a list")
-    if isinstance(labels, int):
-        if labels <= 0:
-            raise ValueError(f"invalid number of tags: {labels}")
-        return Labels([str(i) for i in range(labels)])
-    return Labels(list(labels))
+    number = _whole_number(labels)
+    if number is not None:
+        if number <= 0:
+            raise ValueError(f"invalid number of tags: {number}")
+        return Labels([str(i) for i in range(number)])
+    if not isinstance(labels, Iterable):
+        raise TypeError(f"labels are a {type(labels).__name__}, expected their number, a list of names, {{name: id}} or {{id: name}}")
+    names = list(labels)
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise TypeError(f"a label is {wrong[0]!r}, expected a name, a str")
+    return Labels(names)
+
+
+def _whole_number(x: Any) -> Optional[int]:
+    """Of any kind: Python's, NumPy's, a tensor's."""
+    try:
+        return operator.index(x)
+    except TypeError:
+        return None
+
+
+def _labels_of_mapping(labels: Mapping[Any, Any]) -> Labels:
+    """label2id, or id2label; that one with names of ids for keys, too, which is how JSON keeps it."""
+    if all(isinstance(key, str) and key.isdecimal() for key in labels) and all(isinstance(name, str) for name in labels.values()):
+        by_id = {int(key): name for key, name in labels.items()}
+    elif all(isinstance(name, str) for name in labels):
+        by_id = {i: name for name, i in labels.items()}
+    else:
+        by_id = dict(labels)
+    if len(by_id) != len(labels) or set(by_id) != set(range(len(labels))):
+        raise ValueError(f"label ids must be 0 to {len(labels) - 1}, got {list(by_id)}")
+    return Labels([by_id[i] for i in range(len(by_id))])

@@ -43,6 +43,26 @@ Labels joined(const Labels& x, const Labels& y) {
   return Labels(std::move(names));
 }
 
+// The names of x that y lacks, separated by commas.
+std::string lacking(const Labels& x, const Labels& y) {
+  std::string names;
+  for (const std::string& name : x.names()) {
+    if (!y.find(name)) names += (names.empty() ? "" : ", ") + name;
+  }
+  return names;
+}
+
+void refuse_other_labels(const Labels& x, const Labels& y) {
+  const std::string left = lacking(x, y), right = lacking(y, x);
+  if (left.empty() && right.empty()) return;
+  throw Error("[intersection] the languages have different labels: " +
+              (left.empty() ? "" : "the right one does not know " + left) +
+              (left.empty() || right.empty() ? "" : ", ") +
+              (right.empty() ? "" : "the left one does not know " + right) +
+              ". Sequences with these would all be lost. Give both patterns the same labels; with_labels() adds labels "
+              "to a language that is to have no sequence with them");
+}
+
 ExprPtr expr_over(const Language& language, const Labels& labels) {
   if (language.labels() == labels) return language.impl().expr;
   return relabelled(language.impl().expr, labels.ids(language.labels().names()));
@@ -83,15 +103,16 @@ Language Language::load(const std::string& path, const std::optional<Labels>& la
     Language language = from_automaton(constraint.automaton(), constraint.labels());
     return over_labels(language);
   }
-  const bool is_text = path.size() > 4 && path.substr(path.size() - 4) == ".att";
-  if (!looks_like_fst(bytes) && !is_text) return parse(bytes, labels, path);
+  const std::string ending = std::filesystem::path(path).extension().string();
+  const bool is_text = ending == ".att";
+  if (!looks_like_fst(bytes) && !is_text && ending != ".fst") return parse(bytes, labels, path);
   const LabelledAutomaton file = is_text ? read_att(path, symbols, limits) : read_fst(path, symbols, limits);
   return over_labels(from_automaton(file.automaton, file.labels));
 }
 
-Language Language::from_automaton(Automaton automaton, const Labels& labels) {
+Language Language::from_automaton(Automaton automaton, const Labels& labels, const std::string& text) {
   normalize(automaton, labels.size());
-  return Language(make_impl(labels, automaton_expr(std::make_shared<const Automaton>(trim(automaton)))));
+  return Language(make_impl(labels, automaton_expr(std::make_shared<const Automaton>(trim(automaton))), text));
 }
 
 Language Language::everything(const Labels& labels) {
@@ -117,6 +138,7 @@ Language operator|(const Language& x, const Language& y) {
   return Language(make_impl(labels, unite({expr_over(x, labels), expr_over(y, labels)})));
 }
 Language operator&(const Language& x, const Language& y) {
+  refuse_other_labels(x.labels(), y.labels());
   const Labels labels = joined(x.labels(), y.labels());
   return Language(make_impl(labels, intersect(std::vector<ExprPtr>{expr_over(x, labels), expr_over(y, labels)})));
 }

@@ -81,6 +81,18 @@ TEST(Pattern, DigitsAreLabels) {
 
 // --- .lang files ----------------------------------------------------------------------------------------------------
 
+TEST(Language, AnIntersectionNeedsTheSameLabels) {
+  const Language spans = Language::parse("(O | B I*)*");
+  try {
+    spans& Language::parse("at_most(1, B)");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("the right one does not know O, I"), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(accepts(spans & Language::parse("at_most(1, B)", Labels({"I", "O", "B"})), "B O"));
+  EXPECT_TRUE(accepts(spans & Language::parse("O*").with_labels(spans.labels()), "O"));
+}
+
 TEST(LangFile, SetsTemplatesAndQuantifiers) {
   const Language language = Language::parse(
       "types = {PER LOC}\n"

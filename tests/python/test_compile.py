@@ -51,12 +51,20 @@ def test_shapes_may_change():
         assert torch.allclose(function(h), crf.log_partition(h).sum())
 
 
+def test_a_graph_has_no_bytes_of_constraints():
+    """Only exported programs need them; on a device they would keep CUDA graphs away."""
+    crf, inputs = module(), []
+    emissions, _ = ragged([4, 3])
+    torch.compile(lambda h: crf.log_partition(h).sum(), backend=lambda graph, given: inputs.extend(given) or graph, fullgraph=True)(emissions)
+    assert len(inputs) == 4 and all(x.dtype == torch.double for x in inputs)
+
+
 def test_operators_are_registered_as_they_behave():
     crf = module()
     emissions, mask = ragged([4, 3])
     scores = [x.detach() for x in crf._scores(emissions, mask, None)]
-    torch.library.opcheck(torch.ops.regccrf.log_partition.default, (*scores, False, crf._handle))
-    torch.library.opcheck(torch.ops.regccrf.expectation.default, (torch.ones(2).double(), *scores, False, crf._handle, True))
+    torch.library.opcheck(torch.ops.regccrf.log_partition.default, (*scores, False, crf._handle, None))
+    torch.library.opcheck(torch.ops.regccrf.expectation.default, (torch.ones(2).double(), *scores, False, crf._handle, True, None))
     tags = legal_tags(crf, [4, 3]).to(torch.int32)
     torch.library.opcheck(torch.ops.regccrf.divisor.default, (torch.tensor([True, False]), mask, 2, 4, False, _torch_cuda.REDUCTIONS["mean"]))
-    torch.library.opcheck(torch.ops.regccrf.loss.default, ("nll", *scores, tags, False, crf._handle, False, True))
+    torch.library.opcheck(torch.ops.regccrf.loss.default, ("nll", *scores, tags, False, crf._handle, False, True, None))

@@ -2,11 +2,13 @@
 
 import copy
 import itertools
+import pathlib
 
 import pytest
 import torch
 
 import regccrf
+import regccrf.torch as regccrf_torch
 from helpers import LABELS, PATTERNS, legal_tags, module, ragged
 from regccrf.torch import CRF, RegCCRF
 
@@ -97,6 +99,22 @@ def test_one_constraint_for_all_and_an_empty_batch():
     assert crf.log_partition(emissions[:, :0], constraint=[]).shape == (0,)
 
 
+def test_languages_and_patterns_are_compiled_once(monkeypatch):
+    (emissions, mask), tags, crf, compiled, compile = ragged(LENGTHS), gold(), module(), [], regccrf_torch.compile
+    monkeypatch.setattr(regccrf_torch, "compile", lambda *args: compiled.append(args) or compile(*args))
+    expected = crf.log_partition(emissions, mask, constraint=CHOICE)
+    languages = [regccrf.Language(pattern) for pattern in PATTERNS[:3]]
+    one, odd = "(O | B I*)* & at_most(1, B) & .*", regccrf.Language("O*")  # not in the cache yet; fewer labels than the layer has
+    for _ in range(3):
+        assert torch.allclose(crf.log_partition(emissions, mask, constraint=[languages[i] for i in WHICH]), expected)
+        several = [PATTERNS[0], languages[1], CHOICE[2], PATTERNS[2], languages[1]]
+        assert torch.allclose(crf.log_partition(emissions, mask, constraint=several), expected)
+        assert crf.decode(emissions, mask, constraint=one) == crf.decode(emissions, mask, constraint=CONSTRAINTS[1])
+        assert crf.decode(emissions, mask, constraint=odd) == [[0] * length for length in LENGTHS]
+        assert crf.check(tags, mask, constraint=odd) == crf.check(tags, mask, constraint=regccrf.compile(odd, LABELS))
+    assert 5 <= len(compiled) <= 7
+
+
 def test_samples_do_not_depend_on_the_other_constraints():
     crf = module()
     emissions, mask = ragged(LENGTHS)
@@ -137,6 +155,11 @@ def test_errors():
     other = regccrf.compile("A*", labels=["A", "B", "C"])
     with pytest.raises(regccrf.Error, match="the constraint of sequence 2 has other labels"):
         crf.log_partition(emissions, mask, constraint=[*CHOICE[:2], other, *CHOICE[3:]])
+    for wrong in (3, pathlib.Path("a.lang"), [3] * 5, [None] * 5):
+        with pytest.raises(TypeError, match="expected a Constraint, a Language or a pattern|not iterable"):
+            crf.decode(emissions, mask, constraint=wrong)
+    with pytest.raises(regccrf.Error, match="did you mean|unknown"):
+        crf.decode(emissions, mask, constraint="(O | B-PER)*")
     with pytest.raises(ValueError, match="mask"):
         crf.log_partition(emissions, mask[:2], constraint=CHOICE)
     tags = gold()

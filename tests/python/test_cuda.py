@@ -129,11 +129,12 @@ def test_backward_twice_through_one_graph(device):
 
 
 @pytest.mark.skipif(not hasattr(torch, "func"), reason="needs PyTorch 2")
-def test_functorch_is_refused_in_its_own_words(device):
+def test_transforms_of_functions_are_refused(device):
     crf, (emissions, mask) = module().to(device.device), ragged(LENGTHS)
     h, mask, tags = to(device, emissions), to(device, mask), to(device, legal_tags(crf, LENGTHS))
-    with device.working(), pytest.raises(RuntimeError, match="setup_context"):
-        torch.func.grad(lambda x: crf.nll(x, tags, mask))(h)
+    for function in (lambda x: crf.nll(x, tags, mask), lambda x: crf.log_partition(x, mask).sum(), lambda x: crf.marginals(x, mask).sum()):
+        with device.working(), pytest.raises(regccrf.Error, match="on the CPU only"):
+            torch.func.grad(function)(h)
     escaped = []
     torch.func.grad(lambda x: (escaped.append(x), x.sum())[1])(h)
     with device.working():
@@ -375,8 +376,21 @@ def test_errors_under_several_constraints_name_the_sequence(device):
         assert len(crf._pending) < 70
 
 
+def test_validation_in_inference_mode_may_come_first(device):
+    crf = module("O*").to(device.device)
+    emissions, tags = to(device, torch.zeros(3, 1, 3, dtype=torch.double)), to(device, torch.ones(3, 1).long())
+    with device.working():
+        with torch.inference_mode():
+            crf.decode(emissions)
+        crf.nll(emissions, tags)
+        with pytest.raises(regccrf.Error, match="gold leaves the language"):
+            crf.raise_pending()
+        crf.nll(emissions, tags * 0).backward()
+    assert crf.transitions.grad is not None
+
+
 def test_a_module_keeps_its_place_until_it_dies(device):
-    crf = module().to(device.device)
+    crf = module("(O | B I*)* & at_most(17, B)").to(device.device)  # no other module has this constraint, which they would share
     with device.working():
         crf.log_partition(to(device, torch.zeros(2, 1, 3, dtype=torch.double)))
     handle = crf._handle
@@ -411,6 +425,6 @@ def test_operators_are_registered_as_they_behave(device, reduction):
         scores = [x.detach() for x in crf._scores(emissions.bfloat16(), mask, None, half=True)]
         asked = ("nll", False, crf._handle, _torch_cuda.EVERYTHING, -1, _torch_cuda.REDUCTIONS[reduction], _torch_cuda.OUTSIDE["raise"], False,
                  True, True)
-        torch.library.opcheck(torch.ops.regccrf.device_loss.default, (*scores, tags, *asked), test_utils=tests)
+        torch.library.opcheck(torch.ops.regccrf.device_loss.default, (*scores, tags, *asked, None), test_utils=tests)
         out, kept = _torch_cuda.device_loss(*scores, tags, *asked)
         torch.library.opcheck(torch.ops.regccrf.weigh.default, (torch.ones_like(out), kept, *scores, False, *[True] * 6), test_utils=tests)

@@ -179,5 +179,5 @@ def test_the_operator_is_registered_as_it_behaves(device):
         direction = [torch.randn_like(x) for x in scores[:4]]
         for needed in ([True] * 4, [False, True, False, False], [False] * 4):
             torch.library.opcheck(torch.ops.regccrf.device_curvature.default,
-                                  (*direction, torch.ones_like(out), kept, *scores, none, False, crf._handle, *needed),
+                                  (*direction, torch.ones_like(out), kept, *scores, none, False, crf._handle, *needed, None),
                                   test_utils=("test_schema", "test_faketensor"))

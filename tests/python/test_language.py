@@ -4,6 +4,7 @@ import copy
 import pickle
 import threading
 
+import numpy
 import pytest
 
 import regccrf
@@ -23,6 +24,29 @@ def test_labels_are_joined_by_name():
     joined = Language("A B") | Language("C")
     assert list(joined.labels) == ["A", "B", "C"]
     assert ["C"] in joined
+
+
+def test_an_intersection_needs_the_same_labels():
+    spans = Language("(O | B I*)*")
+    with pytest.raises(regccrf.Error, match=r"the right one does not know O, I\. .*Give both patterns the same labels"):
+        spans & Language("at_most(1, B)")
+    with pytest.raises(regccrf.Error, match="the right one does not know I, the left one does not know X"):
+        spans & Language("(O | B X)*")
+    assert ["B", "O"] in spans & Language("at_most(1, B)", labels=["I", "O", "B"])  # in any order
+    assert ["O"] in spans & Language("O*").with_labels(spans.labels)
+    assert ["B"] in spans - Language("O*") and ["X"] in spans | Language("X")
+
+
+def test_languages_pickle_and_copy():
+    spans = Language("(O | B I*)*")
+    languages = [spans, spans & Language("at_most(1, B)", labels=spans.labels), ~spans, Language("[^A]*").with_labels(["A", "B"]),
+                 Language("A & A A"),
+                 Language.everything(["A", "B"]), Language("()")]
+    for language in languages:
+        again = pickle.loads(pickle.dumps(language))
+        assert again.equals(language) and again.labels == language.labels and again.text == language.text
+        assert copy.deepcopy(language) is language
+    assert regccrf.compile(pickle.loads(pickle.dumps(spans))).language().equals(spans)
 
 
 def test_iteration_is_by_length():
@@ -103,6 +127,64 @@ def test_the_name_of_a_file_is_no_pattern(tmp_path):
     with pytest.raises(regccrf.Error, match="pathlib.Path"):
         regccrf.compile(str(file))
     assert list(regccrf.compile(file).labels) == ["A", "B"]
+
+
+@pytest.mark.parametrize("name", ["no.lang", "no.fst", "folder/no.att"])
+def test_the_name_of_a_missing_file_is_no_pattern(name):
+    for read in (Language, regccrf.compile):
+        with pytest.raises(regccrf.Error, match="is the name of a file, which is not there"):
+            read(name)
+    assert len(Language("no . lang").labels) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"A B*", b"\x00garbage", b"\xd6\xfd\xb2\x7e\x06\x00\x00\x00vec"])
+def test_a_damaged_fst_is_no_pattern(content, tmp_path):
+    path = tmp_path / "a.fst"
+    path.write_bytes(content)
+    with pytest.raises(regccrf.Error, match=r"a\.fst: (not an OpenFst file|.*damaged|.*cut short)"):
+        Language.load(path)
+
+
+def test_errors_advise_arguments_and_not_options():
+    with pytest.raises(regccrf.LimitError, match=r"limits=regccrf\.Limits\(states=…\)") as error:
+        regccrf.compile("(A | B)* A (A | B){14}", limits=regccrf.Limits(states=5))
+    assert "--" not in str(error.value) and "::" not in str(error.value)
+
+
+BIO = regccrf.compile("(O | B I*)*")
+H, G = numpy.zeros((2, 3)), numpy.zeros((3, 3))
+WRONG = {
+    "a str": (lambda: Language(5), r"\[Language\] text is 5 \(int\), expected a str"),
+    "labels": (lambda: Language("A", labels="A B"), r"\[Language\] labels is 'A B' \(str\), expected labels, a list of names"),
+    "labels of compile": (lambda: regccrf.compile("A", labels="A B"), "a list of label names"),
+    "numbers for labels": (lambda: Labels([1, 2]), "a list of label names, each a str"),
+    "a path": (lambda: Language.load(5), "a path, a str or pathlib.Path"),
+    "a length": (lambda: Language("A").count(-1), r"\[Language.count\] length is -1 \(int\), expected a whole number that is not negative"),
+    "a seed": (lambda: Language("A").random(1, seed=0.5), "seed is 0.5"),
+    "a sequence": (lambda: Language("A").accepts("A"), r"\[Language.accepts\] sequence is 'A' \(str\), expected a list"),
+    "a member": (lambda: "A" in Language("A"), r"\[in Language\] the argument is 'A'"),
+    "ids": (lambda: BIO.accepts(["O"]), "a list of label ids"),
+    "another language": (lambda: Language("A").equals("A"), "expected a Language"),
+    "an unknown argument": (lambda: regccrf.Limits(foo=3), r"\[Limits\] there is no argument foo; there are states, arcs, seconds"),
+    "too many": (lambda: regccrf.Limits(1, 2, 3, 4), "4 arguments were given, expected at most 3"),
+    "arcs": (lambda: Constraint.from_arcs(["A"], 0, [1], [(0, 0)]), "the arguments do not fit"),
+    "a language": (lambda: regccrf.compile(5), "the language is a int"),
+    "limits": (lambda: regccrf.compile("A", limits=5), "expected a Limits"),
+    "a pattern for a constraint": (lambda: regccrf.viterbi("O*", H, G), "regccrf.compile"),
+    "a language for a constraint": (lambda: regccrf.viterbi([BIO.language()], H, G), "a constraint is a Language"),
+    "k": (lambda: regccrf.k_best(BIO, H, G, k="3"), r"\[k_best\] k is '3'"),
+    "a count": (lambda: regccrf.sample(BIO, H, G, count=2.5), r"\[sample\] count is 2.5"),
+    "threads": (lambda: regccrf.viterbi(BIO, H, G, threads="x"), r"\[Settings\] threads is 'x'"),
+    "an option of train": (lambda: regccrf.train([["a"]], [["A"]], l2="x"), r"l2 is 'x' \(str\), expected a number"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_arguments_of_the_wrong_kind(case):
+    call, words = WRONG[case]
+    with pytest.raises(TypeError, match=words) as error:
+        call()
+    assert "incompatible" not in str(error.value) and "_core" not in str(error.value)
 
 
 def test_arcs_round_trip():

@@ -1,5 +1,6 @@
 """More than one process: a saved model elsewhere, another hash seed, a fork, two ranks of DistributedDataParallel."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from regccrf.torch import RegCCRF
 torch.manual_seed(0)
 labels = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 model = torch.nn.Sequential(torch.nn.Linear(4, 5))
-crf = RegCCRF(labels, constraint="(O | B-PER I-PER* | B-LOC I-LOC*)* & at_most(1, B-PER)", batch_first=True)
+crf = RegCCRF(labels, constraint="(O | B-PER I-PER* | B-LOC I-LOC*)* & at_most(1, B-PER)", batch_first=True, save_constraint=True)
 x = torch.randn(8, 6, 4)
 tags = torch.tensor([labels_ids for labels_ids in map(crf.labels.ids, crf.constraint.language().random(6, many=8, seed=1))])
 optimizer = torch.optim.Adam([*model.parameters(), *crf.parameters()], lr=0.1)
@@ -39,9 +40,10 @@ print(crf.decode(model(saved["x"])))
 """
 
 
-def run(script, *args, hash_seed="0"):
+def run(script, *args, hash_seed="0", timeout=None):
     environment = dict(os.environ, PYTHONHASHSEED=hash_seed, PYTHONPATH=os.pathsep.join(sys.path))
-    return subprocess.run([sys.executable, "-c", script, *args], env=environment, check=True, capture_output=True, text=True).stdout
+    return subprocess.run([sys.executable, "-c", script, *args], env=environment, check=True, capture_output=True, text=True,
+                          timeout=timeout).stdout
 
 
 def test_a_model_decodes_the_same_in_another_process(tmp_path):
@@ -102,3 +104,31 @@ def test_two_ranks_have_the_gradients_of_one(tmp_path):
     model(x, tags, mask).backward()
     for two, one in zip(torch.load(results), model.parameters()):
         assert torch.allclose(2 * two, one.grad)
+
+
+def test_without_pytorch_the_error_says_what_to_install():
+    script = ("import sys; sys.modules['torch'] = None; import regccrf; regccrf.compile('A*')\n"
+              "try: import regccrf.torch\nexcept ImportError as e: print(e)")
+    assert "pip install regccrf[torch]" in run(script)
+
+
+BOTH = """
+import sys, tempfile, pathlib
+for name in sys.argv[1:]:
+    __import__(name)
+import pynini, regccrf
+symbols = pynini.SymbolTable()
+for i, name in enumerate(["<eps>", "A", "B"]):
+    symbols.add_symbol(name, i)
+path = pathlib.Path(tempfile.mkdtemp()) / "a.fst"
+regular = pynini.accep("A B", token_type=symbols).set_input_symbols(symbols).set_output_symbols(symbols)
+regular.write(str(path))
+print(list(regccrf.Language.load(path)), regccrf.compile("(A | B)* A (A | B){3}").states > 0, pynini.compose(regular, regular).num_states())
+"""
+
+
+@pytest.mark.parametrize("order", [("pynini", "regccrf"), ("regccrf", "pynini")])
+def test_another_openfst_may_be_in_the_process(order):
+    if importlib.util.find_spec("pynini") is None:
+        pytest.skip("pynini is not installed")
+    assert run(BOTH, *order, timeout=60) == "[['A', 'B']] True 3\n"

@@ -1,5 +1,8 @@
 """Agreement with pytorch-crf 0.7.2, the module that `CRF` stands in for."""
 
+import inspect
+
+import numpy as np
 import pytest
 import torch
 
@@ -52,6 +55,30 @@ def test_the_same_decode(batch_first):
     emissions, _, mask = batch(batch_first=batch_first)
     assert ours.decode(emissions, mask) == theirs.decode(emissions, mask)
     assert ours.decode(emissions) == theirs.decode(emissions)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_the_same_private_methods(batch_first):
+    """Public scripts call them: T before B, whatever batch_first says."""
+    ours, theirs = pair(batch_first=batch_first)
+    emissions, tags, mask = batch()
+    found = []
+    for crf in (ours, theirs):
+        h = emissions.clone().requires_grad_()
+        score, normalizer = crf._compute_score(h, tags, mask), crf._compute_normalizer(h, mask)
+        (score - normalizer).sum().backward()
+        found.append([score, normalizer, h.grad, *(p.grad for _, p in sorted(crf.named_parameters()))])
+    assert all(x.shape == y.shape and torch.allclose(x, y) for x, y in zip(*found))
+    assert ours._viterbi_decode(emissions, mask) == theirs._viterbi_decode(emissions, mask)
+    assert ours.batch_first == batch_first
+    for name in ("_compute_score", "_compute_normalizer", "_viterbi_decode"):
+        assert list(inspect.signature(getattr(ours, name)).parameters) == list(inspect.signature(getattr(theirs, name)).parameters)
+
+
+@pytest.mark.parametrize("number", [np.int64(5), np.int32(5), torch.tensor(5)])
+def test_numbers_of_any_kind(number):
+    ours, theirs = CRF(number), torchcrf.CRF(number)
+    assert type(ours.num_tags) is int and ours.transitions.shape == theirs.transitions.shape
 
 
 def test_float32_agrees_too():

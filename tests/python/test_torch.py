@@ -1,11 +1,9 @@
 """The PyTorch layer: values against enumeration, gradients by finite differences, and what a module must survive."""
 
 import copy
-import io
 import math
 import pickle
 import threading
-import warnings
 
 import pytest
 import torch
@@ -29,7 +27,7 @@ from helpers import (
     threads,
     zero_module,
 )
-from regccrf import _core
+from regccrf import _core, _torch_graph
 from regccrf.torch import CRF, Outside, RegCCRF
 
 HOLES = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 0]])
@@ -111,13 +109,38 @@ def test_a_graph_keeps_its_constraint():
         assert torch.allclose(torch.autograd.grad(value, emissions)[0], expected)
 
 
+@pytest.mark.parametrize("start_end", [True, False])
+def test_validation_in_inference_mode_may_come_first(start_end, monkeypatch):
+    monkeypatch.setattr(_torch_graph, "_nothing", {})  # as in a fresh process
+    crf, emissions = module(start_end=start_end), torch.randn(3, 2, 3, dtype=torch.double)
+    with torch.inference_mode():
+        crf.decode(emissions)
+        crf.log_prob(emissions, torch.zeros(3, 2).long())
+        crf.marginals(emissions)
+    crf.nll(emissions, torch.zeros(3, 2).long(), reduction="mean").backward()
+    assert crf.transitions.grad.abs().max() > 0
+    crf.log_partition(emissions.requires_grad_()).sum().backward()
+    assert emissions.grad.abs().max() > 0
+
+
+def test_a_layer_made_in_inference_mode_decodes_outside_of_it():
+    with torch.inference_mode():
+        crf = module("O* & O O O")
+    assert crf.decode(torch.randn(3, 1, 3, dtype=torch.double)) == [[0, 0, 0]]
+
+
 def test_labels_by_their_ids():
     names = ["O", "B", "I"]
     for labels in (names, {"B": 1, "O": 0, "I": 2}, {2: "I", 0: "O", 1: "B"}):
         assert list(RegCCRF(labels, "(O | B I*)*").labels) == names
-    for labels, error in (({"O": 0, "B": 2}, ValueError), ({"O": 0, "B": 0}, ValueError), ({1: "O", 2: "B"}, ValueError), ({"O", "B"}, TypeError)):
+    assert list(RegCCRF({"0": "O", "1": "B", "2": "I"}, "(O | B I*)*").labels) == names  # as JSON has it
+    assert list(CRF({"0": 1, "1": 0}).labels) == ["1", "0"]
+    for labels, error in (("O B", TypeError), ([0, 1], TypeError), (2.0, TypeError), ({"0": "O", "2": "B"}, ValueError),
+                          ({"O": 0, "B": 2}, ValueError), ({"O": 0, "B": 0}, ValueError), ({1: "O", 2: "B"}, ValueError), ({"O", "B"}, TypeError)):
         with pytest.raises(error):
             RegCCRF(labels, "(O | B)*")
+    with pytest.raises(TypeError, match=r"expected a list of names: \['O', 'B'\]"):
+        CRF("O B")
     with pytest.raises(TypeError, match="CRF"):
         RegCCRF(names, None)
 
@@ -134,17 +157,14 @@ def test_what_is_no_mask_and_no_gold():
     assert torch.equal(crf(emissions, tags.int()), crf(emissions, tags))
 
 
-def test_a_saved_layer_with_other_labels_or_rules():
-    crf, other = module("(O | B I*)*"), module("(O | B I*)* & at_most(1, B)")
-    with pytest.warns(UserWarning, match="takes the place"):
-        other.load_state_dict(crf.state_dict())
-    assert other.constraint.to_bytes() == crf.constraint.to_bytes()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        other.load_state_dict(crf.state_dict())
-    renamed = RegCCRF(["O", "I", "B"], "(O | B I*)*").double()
-    with pytest.raises(Exception, match="labels"):
-        renamed.load_state_dict(crf.state_dict())
+def test_what_is_no_tensor():
+    crf, emissions = module(), torch.zeros(3, 2, 3, dtype=torch.double)
+    tags = torch.zeros(3, 2).long()
+    for call, words in ((lambda: crf.decode(emissions.numpy()), "emissions: a ndarray was given"),
+                        (lambda: crf(emissions, tags.tolist()), "tags: a list"),
+                        (lambda: crf.decode(emissions, tags.tolist()), "mask: a list"), (lambda: crf.decode(None), "emissions: a NoneType")):
+        with pytest.raises(TypeError, match=f"{words}.* expected a tensor"):
+            call()
 
 
 def test_a_masked_position_is_absent():
@@ -305,6 +325,26 @@ def test_posterior_decoding_maximises_marginals():
         assert tuple(found) == max(value, key=value.get)
 
 
+@pytest.mark.parametrize("make", [CRF, lambda labels: RegCCRF(labels, "(O | B I*)*")])
+def test_another_constraint_may_be_assigned(make):
+    crf, emissions = make(LABELS), torch.zeros(3, 1, 3)
+    emissions[..., 2] = 9
+    for other in ("O*", regccrf.Language("O*"), regccrf.compile("O*", labels=LABELS)):
+        crf.constraint = other
+        assert crf.constraint.language().equals(regccrf.Language("O*", labels=LABELS)) and "states=1, arcs=1" in repr(crf)
+        assert crf.decode(emissions) == [[0, 0, 0]] and torch.allclose(crf.log_prob(emissions, torch.zeros(3, 1).long()), torch.zeros(1), atol=1e-5)
+        for copied in (copy.deepcopy(crf), pickle.loads(pickle.dumps(crf))):
+            assert copied.decode(emissions) == [[0, 0, 0]]
+        crf.constraint = "I*"
+        assert crf.decode(emissions) == [[2, 2, 2]]
+    with pytest.raises(regccrf.Error, match=r"other labels than the layer, whose are \['O', 'B', 'I'\]"):
+        crf.constraint = regccrf.compile("O*")
+    for wrong in (None, 3):
+        with pytest.raises(TypeError, match="expected a Constraint, a Language or a pattern"):
+            crf.constraint = wrong
+    assert crf.decode(emissions) == [[2, 2, 2]]
+
+
 def test_the_same_weights_under_another_constraint():
     crf = CRF(LABELS)
     bio = crf.with_constraint("(O | B I*)*")
@@ -352,23 +392,6 @@ def test_copies_are_independent_and_whole():
     other = copy.deepcopy(crf)
     torch.nn.init.zeros_(other.transitions)
     assert crf.transitions.abs().max() > 0
-
-
-def test_the_constraint_travels_in_the_state():
-    crf = module("(O | B I*)* & at_most(1, B)")
-    memory = io.BytesIO()
-    torch.save(crf.state_dict(), memory)
-    memory.seek(0)
-    other = module(".*")
-    with pytest.warns(UserWarning, match="takes the place"):
-        other.load_state_dict(torch.load(memory))
-    assert other.constraint == crf.constraint and torch.equal(other.transitions, crf.transitions)
-    plain = CRF(LABELS).double()
-    crf.load_state_dict(plain.state_dict())
-    assert torch.equal(crf.transitions, plain.transitions) and crf.constraint == other.constraint
-    plain.load_state_dict(crf.with_constraint().state_dict())
-    with pytest.raises(RuntimeError, match="Missing"):
-        crf.load_state_dict({})
 
 
 def test_the_number_of_threads_does_not_matter():
