@@ -65,6 +65,9 @@ bool ends_with(const std::string& text, const std::string& ending) {
 }
 
 int compile_command(Options& options) {
+  for (const std::string& path : {options.dot, options.svg, options.fst, options.bigrams, options.out}) {
+    if (!path.empty()) check_writable(path);
+  }
   const auto start = std::chrono::steady_clock::now();
   const Constraint constraint = options.language.constraint();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

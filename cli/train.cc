@@ -230,15 +230,6 @@ void say_what(const Input& input, const Training& training) {
   if (!unseen.empty()) std::cerr << "never seen in training, so without weights of their own: " << join(unseen) << "\n";
 }
 
-// Somebody who gives a wrong path should hear of it before training, not after.
-void check_writable(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  std::error_code code;
-  if (!std::filesystem::is_directory(folder, code))
-    throw Error("there is no folder " + folder.string() + " to write " + path + " in");
-  if (std::filesystem::is_directory(path, code)) throw Error(path + " is a folder; the model is a file");
-}
-
 void report(const Options& options, const Trained& trained, const std::string& path) {
   Json facts = Json::parse(trained.model.facts());
   if (options.json) {
@@ -287,6 +278,10 @@ void check_options(const Options& options) {
   if (options.train.patience > 0 && options.development.empty())
     throw Error("--patience needs a development set: --dev FILE");
   constrain_of(options);  // an error without a language
+}
+
+// Somebody who gives a wrong path should hear of it before training, not after.
+void check_outputs(const Options& options) {
   check_writable(options.model);
   if (!options.train.checkpoint.empty()) check_writable(options.train.checkpoint);
 }
@@ -341,6 +336,7 @@ int train_command(Options& options) {
   options.train.optimizer = options.optimizer == "lbfgs" ? Optimizer::lbfgs : Optimizer::adagrad;
   options.train.average = !options.no_average;
   check_options(options);
+  if (first) check_outputs(options);
 
   Input input = read_all(options);
   const Training training = make_training(options, speak, input);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/file.h"
 #include "regccrf/error.h"
 #include "regccrf/trainer.h"
 #include "train/adagrad.h"
@@ -227,6 +228,7 @@ Trained train(const Training& training, const TrainOptions& given, const OnProgr
   if (options.threads <= 0) options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   if (options.every == 0) options.every = options.optimizer == Optimizer::lbfgs ? 50 : 1;
   check_options(options, processes);
+  if (!options.checkpoint.empty() && processes.rank == 0) check_writable(options.checkpoint);
   check_numbers(*training.data, training, "data");
   if (training.development) {
     check_numbers(*training.development, training, "development data");

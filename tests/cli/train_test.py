@@ -113,6 +113,42 @@ def test_refusals_say_what_to_do(folder):
     assert "lbfgs does" in refused(folder, "train", "-m", "m", "--optimizer", "adagrad", "--l1", "1")
 
 
+def test_a_place_that_cannot_be_written_is_found_before_training(folder):
+    for option in ("-m", "--checkpoint"):
+        for place, what in (("no/such", "there is no folder"), ("/proc/such", "cannot write"), (".", "is a folder")):
+            model = [] if option == "-m" else ["-m", "m"]
+            message = refused(folder, "train", *model, option, place)
+            assert what in message and "iteration" not in message, message
+
+
+def test_other_outputs_are_checked_first(folder):
+    for command in (["import", "missing", "-m"], ["compile", "missing", "-o"], ["compile", "missing", "--svg"],
+                    ["reproduce", "figure2", "--seeds", "1000", "--svg"]):
+        done = subprocess.run([PROGRAM, *command, "no/such"], cwd=folder, capture_output=True, text=True, timeout=60,
+                              check=False)
+        assert done.returncode == 2 and "there is no folder" in done.stderr, done.stderr
+
+
+def test_a_link_stays_and_its_target_is_written(folder):
+    (folder / "models").mkdir()
+    (folder / "m").symlink_to("models/first")  # not there yet
+    for iterations in ("1", "2"):
+        train(folder, "train", "-m", "m", "--max-iterations", iterations)
+        assert (folder / "m").is_symlink()
+        assert [path.name for path in (folder / "models").iterdir()] == ["first"]
+    assert tensors(folder / "models" / "first")["features.weight"][2]
+
+
+def test_parts_of_killed_processes_are_removed(folder):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    kept = {f"m.part{os.getpid()}", "m.partial", f"other.part{gone.pid}"}
+    for name in kept | {f"m.part{gone.pid}"}:
+        (folder / name).touch()
+    train(folder, "train", "-m", "m", "--max-iterations", "1")
+    assert {path.name for path in folder.iterdir() if ".part" in path.name} == kept
+
+
 def test_a_checkpoint_of_other_work(folder):
     train(folder, "train", "-m", "m", "--checkpoint", "c", "--every", "2", "--max-iterations", "5")
     (folder / "m").unlink()
