@@ -21,7 +21,6 @@ namespace regccrf::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int kInterrupted = 130;  // as a shell says it of a program that Ctrl-C ended
 
 struct Options {
   std::vector<std::string> data;
@@ -235,6 +234,7 @@ void report(const Options& options, const Trained& trained, const std::string& p
   if (options.json) {
     Json all = {{"model", path}};
     all.update(facts);
+    all["seconds"] = trained.last.seconds;
     all["labels"] = trained.model.labels().size();
     all["attributes"] = trained.model.attributes();
     std::cout << all.dump() << "\n";
@@ -330,27 +330,37 @@ Trained train_with_progress(const Training& training, const TrainOptions& option
   return trained;
 }
 
+// In a group of processes another one may have had the signal.
+int interrupted_status() { return Interrupt::asked() ? Interrupt::status() : 130; }
+
+// Cut off within the first iteration: weights that are all 0 shall not replace what may be at the model's place.
+int end_without_model(const Options& options, bool speak) {
+  if (speak) std::cerr << "no iteration was complete: " << options.model << " is not written\n";
+  return interrupted_status();
+}
+
 int train_command(Options& options) {
   const ProcessGroup group;  // before anything is printed: only the first process speaks and writes
   const bool first = group.processes().rank == 0, speak = first && !options.quiet;
   options.train.optimizer = options.optimizer == "lbfgs" ? Optimizer::lbfgs : Optimizer::adagrad;
   options.train.average = !options.no_average;
+  options.train.stop = Interrupt::asked;
   check_options(options);
   if (first) check_outputs(options);
 
   Input input = read_all(options);
   const Training training = make_training(options, speak, input);
   options.train.transitions = input.extractor->transitions();
+  const Interrupt interrupt;  // held while the model is saved, so that Ctrl-C does not lose it
   if (speak) say_what(input, training);
   if (speak && options.train.resume) say_where_it_goes_on(options.train, false);
-
-  const Interrupt interrupt;  // held while the model is saved, so that Ctrl-C does not lose it
   const Trained trained = train_with_progress(training, options.train, speak, group.processes());
+  if (trained.last.iteration == 0) return end_without_model(options, speak);
   if (first) trained.model.save(options.model);
   if (first) report(options, trained, options.model);
   if (trained.stopped != "asked to") return 0;
   if (speak && !options.train.checkpoint.empty()) say_where_it_goes_on(options.train, true);
-  return kInterrupted;
+  return interrupted_status();
 }
 
 constexpr const char* kFooter =
@@ -373,9 +383,9 @@ constexpr const char* kFooter =
     "  mpirun -n 4 regccrf train big.conll -m big.model                        by several processes\n\n"
     "The objective is the sum over sequences of -log P(gold | x, L), plus l2 times the sum of squared weights, plus "
     "l1 times\n"
-    "the sum of their sizes; CRFsuite's c2 and c1 are the same. Ctrl-C ends training and saves the best model so "
-    "far; a second\n"
-    "one ends at once. With --checkpoint L-BFGS forgets its earlier steps at every checkpoint, so that a run that "
+    "the sum of their sizes; CRFsuite's c2 and c1 are the same. Ctrl-C or SIGTERM ends training, within an "
+    "iteration too,\n"
+    "and saves the best model of the whole iterations so far; a second one saves nothing. With --checkpoint L-BFGS forgets its earlier steps at every checkpoint, so that a run that "
     "was cut off\n"
     "and resumed takes the very steps of one that was not; it may need some more iterations for that.";
 

@@ -66,6 +66,9 @@ struct TrainOptions {
   std::string checkpoint = {};  // path; empty: none
   int every = 0;                // iterations from one checkpoint to the next; 0: 50 for lbfgs, 1 for adagrad
   bool resume = false;          // go on from the checkpoint, if there is one
+  // Asked again and again within an iteration, by the thread that called train(). True ends training at once: what the
+  // last whole iteration left counts, and the present one does not.
+  std::function<bool()> stop = {};
 };
 
 struct Progress {
@@ -76,7 +79,7 @@ struct Progress {
   bool best = false;                  // the best so far
 };
 
-// Called after every iteration; false stops.
+// Called after every iteration; false stops. (TrainOptions::stop is asked within them.)
 using OnProgress = std::function<bool(const Progress& progress)>;
 
 // Several processes at one task, each with its own part of the sequences and all of the weights.

@@ -5,6 +5,7 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -245,23 +246,37 @@ py::dict as_dict(const Progress& progress) {
   return dict;
 }
 
-// Asks Python between iterations: for a Ctrl-C, and for `progress`, which stops by False. What it raises ends training.
-Trained train_unlocked(const Training& training, const TrainOptions& options, const py::object& progress) {
+// Asks Python: within iterations for a Ctrl-C, now and then, as other threads hold the lock; between them for
+// `progress`, which stops by False. What it raises ends training.
+Trained train_unlocked(const Training& training, TrainOptions options, const py::object& progress) {
   std::optional<py::error_already_set> raised;
   std::optional<Trained> trained;
+  const auto goes_on = [&raised](const auto& ask) {
+    const py::gil_scoped_acquire locked;
+    try {
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      return ask();
+    } catch (py::error_already_set& error) {
+      raised.emplace(error);
+      return false;
+    }
+  };
+  constexpr std::chrono::milliseconds between{100};
+  auto asked = std::chrono::steady_clock::now();
+  options.stop = [&] {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - asked < between) return false;
+    asked = now;
+    return !goes_on([] { return true; });
+  };
   {
     const py::gil_scoped_release unlocked;
     trained = train(training, options, [&](const Progress& now) {
-      const py::gil_scoped_acquire locked;
-      try {
-        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      return goes_on([&] {
         if (progress.is_none()) return true;
         const py::object answer = progress(as_dict(now));
-        return answer.is_none() || py::bool_(answer);
-      } catch (py::error_already_set& error) {
-        raised.emplace(error);
-        return false;
-      }
+        return answer.is_none() || static_cast<bool>(py::bool_(answer));
+      });
     });
   }
   if (raised) throw py::error_already_set(*raised);

@@ -9,7 +9,7 @@ namespace regccrf {
 
 namespace {
 
-constexpr std::int64_t kDecodeRows = 1 << 15;  // positions decoded at a time
+constexpr std::int64_t kDecodeCells = 1 << 22;  // emissions of the positions that are decoded at a time
 
 // [attributes + 1] where an attribute's occurrences begin, when sorted by attribute.
 std::vector<std::int64_t> count_attributes(const Dataset& data, std::int32_t attributes) {
@@ -95,7 +95,7 @@ void emissions_of(const Features& features, std::span<const double> w, const Dat
 }
 
 std::vector<Label> decode(const Features& features, std::span<const double> w, const Dataset& data,
-                          const Constraint& constraint, int threads) {
+                          const Constraint& constraint, int threads, const Stop& stop) {
   const std::vector<double> transitions = transitions_of(features, w);
   std::vector<Label> predicted;
   predicted.reserve(static_cast<std::size_t>(data.positions()));
@@ -106,11 +106,13 @@ std::vector<Label> decode(const Features& features, std::span<const double> w, c
   options.threads = threads;
   options.workspace = &workspace;
   options.impossible = Impossible::allow;
+  const std::int64_t rows = kDecodeCells / features.K;
   for (std::int64_t i = 0; i < data.sequences();) {
+    stop_if_asked(stop);
     const std::int64_t begin = data.position[i];
     first.clear();
     length.clear();
-    for (; i < data.sequences() && (first.empty() || data.position[i + 1] - begin <= kDecodeRows); ++i) {
+    for (; i < data.sequences() && (first.empty() || data.position[i + 1] - begin <= rows); ++i) {
       first.push_back(data.position[i] - begin);
       length.push_back(data.position[i + 1] - data.position[i]);
     }

@@ -9,6 +9,7 @@
 
 #include "regccrf/dataset.h"
 #include "regccrf/trainer.h"
+#include "train/stopped.h"
 
 namespace regccrf {
 
@@ -32,8 +33,8 @@ std::vector<double> transitions_of(const Features& features, std::span<const dou
 void emissions_of(const Features& features, std::span<const double> w, const Dataset& data, std::int64_t first,
                   std::int64_t last, std::span<double> out);
 
-// The best labels of every position under a constraint. [positions]
+// The best labels of every position under a constraint. [positions]. Throws Stopped as soon as `stop` says so.
 std::vector<Label> decode(const Features& features, std::span<const double> w, const Dataset& data,
-                          const Constraint& constraint, int threads);
+                          const Constraint& constraint, int threads, const Stop& stop = {});
 
 }  // namespace regccrf

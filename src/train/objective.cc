@@ -13,11 +13,13 @@
 namespace regccrf {
 
 struct Objective::Impl {
-  Impl(const Features& f, const Constraint& c, int t) : features(f), constraint(c), threads(t) {}
+  Impl(const Features& f, const Constraint& c, int t, Stop s)
+      : features(f), constraint(c), threads(t), stop(std::move(s)) {}
 
   const Features& features;
   const Constraint& constraint;
   int threads;
+  Stop stop;
   std::vector<Block> blocks;
   std::vector<std::int64_t> shares;  // weights shares[s] … shares[s + 1] - 1 are one share of the second phase
   ThreadPool pool;
@@ -64,8 +66,8 @@ void Objective::Impl::choose_shares() {
 }
 
 Objective::Objective(const Dataset& data, const Features& features, const Constraint& constraint, std::int64_t first,
-                     std::int64_t last, int threads)
-    : impl_(std::make_unique<Impl>(features, constraint, threads)) {
+                     std::int64_t last, int threads, Stop stop)
+    : impl_(std::make_unique<Impl>(features, constraint, threads, std::move(stop))) {
   Impl& impl = *impl_;
   impl.blocks = make_blocks(data, features, first, last, threads);
   impl.choose_shares();
@@ -102,15 +104,22 @@ void Objective::Impl::second_phase(std::size_t begin, std::size_t end, int share
   }
 }
 
-// job(0 … count - 1, member) on all threads; the first error is thrown when all are done.
+// job(0 … count - 1, member) on all threads; the first error is thrown when all are done. The caller's thread, member 0,
+// is the one that asks whether to stop.
 void Objective::Impl::in_parallel(std::size_t count, const std::function<void(std::size_t, int)>& job) {
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
   std::exception_ptr error;
+  std::atomic<bool> ended{false};
   pool.run(threads, [&](int member) {
     try {
-      for (std::size_t i; (i = next++) < count;) job(i, member);
+      for (std::size_t i;;) {
+        if (member == 0) stop_if_asked(stop);
+        if (ended || (i = next++) >= count) return;
+        job(i, member);
+      }
     } catch (...) {
+      ended = true;
       const std::lock_guard lock(mutex);
       if (!error) error = std::current_exception();
     }

@@ -15,6 +15,7 @@
 #include "regccrf/constraint.h"
 #include "regccrf/dataset.h"
 #include "train/features.h"
+#include "train/stopped.h"
 
 namespace regccrf {
 
@@ -22,10 +23,10 @@ class Objective {
  public:
   // Of sequences first … last - 1. Keeps references to `features`; the data is no longer needed after this.
   Objective(const Dataset& data, const Features& features, const Constraint& constraint, std::int64_t first,
-            std::int64_t last, int threads);
+            std::int64_t last, int threads, Stop stop = {});
   ~Objective();
 
-  // The value; `gradient` is overwritten. [features.size()] both
+  // The value; `gradient` is overwritten. [features.size()] both. Throws Stopped as soon as `stop` says so.
   double operator()(std::span<const double> w, std::span<double> gradient);
 
  private:

@@ -3,6 +3,8 @@
 // Checkpoints of L-BFGS. Its memory of earlier steps is the optimiser's own and cannot be saved, so with checkpoints it
 // begins afresh every `every` iterations, whether or not it was interrupted there. An interrupted and resumed run
 // therefore takes exactly the steps of one that was not.
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -104,16 +106,12 @@ class Penalised {
             const TrainOptions& options, const Processes& processes)
       : constraint_(constraint),
         objective_(*training.data, features, constraint_, share(training, processes, 0), share(training, processes, 1),
-                   options.threads),
+                   options.threads, options.stop),
         l2_(options.l2),
         processes_(processes) {}
 
   double operator()(std::span<const double> w, std::span<double> gradient) {
-    double value = objective_(w, gradient);
-    if (processes_.count > 1) {
-      processes_.add_up(gradient);
-      processes_.add_up({&value, 1});
-    }
+    double value = processes_.count > 1 ? by_all(w, gradient) : objective_(w, gradient);
     if (l2_ == 0) return value;
     double norm = 0;
     for (std::size_t f = 0; f < w.size(); ++f) {
@@ -124,6 +122,20 @@ class Penalised {
   }
 
  private:
+  // A process that is asked to stop still adds up: all stop, or none.
+  double by_all(std::span<const double> w, std::span<double> gradient) {
+    std::array<double, 2> value_and_asked = {0, 0};
+    try {
+      value_and_asked[0] = objective_(w, gradient);
+    } catch (const Stopped&) {
+      value_and_asked[1] = 1;
+    }
+    processes_.add_up(gradient);
+    processes_.add_up(value_and_asked);
+    if (value_and_asked[1] > 0) throw Stopped();
+    return value_and_asked[0];
+  }
+
   static std::int64_t share(const Training& training, const Processes& processes, int next) {
     return training.data->sequences() * (processes.rank + next) / processes.count;
   }
@@ -142,7 +154,11 @@ void run_lbfgs(Penalised& objective, Monitor& monitor) {
     if (state.objectives.empty()) state.objectives.push_back(value);  // where it began, at zero
     return value;
   };
-  const auto after = [&](const LbfgsIteration& i) { return monitor.after(i.objective, i.gradient_norm, i.w); };
+  const auto after = [&](const LbfgsIteration& i) {
+    const bool more = monitor.after(i.objective, i.gradient_norm, i.w);
+    std::copy(i.w.begin(), i.w.end(), state.w.begin());  // what counts if the next iteration is cut off
+    return more;
+  };
   for (;;) {
     int limit = options.max_iterations > 0 ? options.max_iterations - state.iteration : 0;
     if (!options.checkpoint.empty()) {
@@ -159,6 +175,7 @@ void run_lbfgs(Penalised& objective, Monitor& monitor) {
   }
 }
 
+// No times, no threads: the same task gives the same bytes.
 Json facts_of(const Training& training, const TrainOptions& options, const Features& features, const Monitor& monitor) {
   Json facts = training.facts.empty() ? Json::object() : Json::parse(training.facts);
   const bool lbfgs = options.optimizer == Optimizer::lbfgs;
@@ -189,8 +206,6 @@ Json facts_of(const Training& training, const TrainOptions& options, const Featu
   facts["iteration"] = best.iteration;
   facts["iterations"] = last.iteration;
   facts["stopped"] = monitor.stopped;
-  facts["seconds"] = last.seconds;
-  facts["threads"] = options.threads;
   if (monitor.processes().count > 1) facts["processes"] = monitor.processes().count;
   return facts;
 }
@@ -244,13 +259,17 @@ Trained train(const Training& training, const TrainOptions& given, const OnProgr
   monitor.state.w.assign(static_cast<std::size_t>(features.size()), 0);
   if (options.resume) monitor.load();
   const Constraint constraint = training_constraint(training);
-  if (options.max_iterations > 0 && monitor.state.iteration >= options.max_iterations) {
-    monitor.stopped = "max_iterations";
-  } else if (options.optimizer == Optimizer::lbfgs) {
-    Penalised objective(training, features, constraint, options, processes);
-    run_lbfgs(objective, monitor);
-  } else {
-    run_adagrad(*training.data, features, constraint, monitor);
+  try {
+    if (options.max_iterations > 0 && monitor.state.iteration >= options.max_iterations) {
+      monitor.stopped = "max_iterations";
+    } else if (options.optimizer == Optimizer::lbfgs) {
+      Penalised objective(training, features, constraint, options, processes);
+      run_lbfgs(objective, monitor);
+    } else {
+      run_adagrad(*training.data, features, constraint, monitor);
+    }
+  } catch (const Stopped&) {
+    monitor.stopped = "asked to";
   }
   const Json facts = facts_of(training, options, features, monitor);
   return {make_model(training, features, monitor.best_weights(), facts), monitor.state.best, monitor.state.last,

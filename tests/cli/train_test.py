@@ -8,6 +8,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import time
 
 import pytest
 
@@ -158,15 +159,53 @@ def test_a_checkpoint_of_other_work(folder):
     refused(folder, "train", "-m", "m", "--checkpoint", "c", "--every", "2", "--resume")
 
 
-def test_ctrl_c_saves_the_best_so_far(folder):
-    command = [PROGRAM, "train", "train", "-m", "m", "--tolerance", "0", "--optimizer", "adagrad"]
-    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
-    while not process.stderr.readline().startswith("iteration"):
+def interrupt(folder, how, after, *arguments):
+    """Starts training, sends the signal behind the first line that begins so; gives status, message, and seconds."""
+    process = subprocess.Popen([PROGRAM, "train", *arguments], cwd=folder, stderr=subprocess.PIPE, text=True)
+    while not process.stderr.readline().startswith(after):
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    process.send_signal(how)
     said = process.communicate(timeout=60)[1]
-    assert process.returncode == 130 and "(asked to)" in said
+    return process.returncode, said, time.monotonic() - begin
+
+
+@pytest.mark.parametrize("how, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_the_best_so_far(folder, how, status):
+    got, said, _ = interrupt(folder, how, "iteration", "train", "-m", "m", "--tolerance", "0", "--optimizer", "adagrad")
+    assert got == status and "(asked to)" in said
     assert tensors(folder / "m")["features.weight"][2]
+
+
+def many_labels(sentences, K):
+    """Data on which an iteration takes long."""
+    return "\n\n".join("\n".join(f"w{i} L{(i * 7 + t) % K}" for t in range(20)) for i in range(sentences))
+
+
+@pytest.mark.parametrize("optimizer", ["lbfgs", "adagrad"])
+def test_a_signal_is_heard_within_an_iteration(folder, optimizer):
+    (folder / "many").write_text(many_labels(1500, 700))
+    options = ["many", "--optimizer", optimizer, "--batch", "1", "--threads", "1"]
+    (folder / "m").write_text("old")
+    got, said, seconds = interrupt(folder, signal.SIGTERM, "1500 sequences", *options, "-m", "m")
+    assert got == 143 and seconds < 2, seconds  # an iteration takes longer
+    assert "no iteration was complete" in said and (folder / "m").read_text() == "old"
+
+
+@pytest.mark.parametrize("optimizer", ["lbfgs", "adagrad"])
+def test_an_iteration_that_is_cut_off_leaves_the_one_before(folder, optimizer):
+    (folder / "many").write_text(many_labels(400, 300))
+    options = ["many", "--optimizer", optimizer, "--tolerance", "0", "--dev", "dev"]
+    got, said, _ = interrupt(folder, signal.SIGTERM, "iteration    2", *options, "-m", "m")
+    iterations = int(said.split("after ")[1].split()[0])
+    train(folder, *options, "-m", "whole", "--max-iterations", str(iterations))
+    assert got == 143 and tensors(folder / "m") == tensors(folder / "whole")
+
+
+def test_the_same_run_gives_the_same_bytes(folder):
+    for threads in ("1", "2"):
+        train(folder, "train", "-m", f"m{threads}", "-e", LANGUAGE, "--dev", "dev", "--threads", threads)
+    assert (folder / "m1").read_bytes() == (folder / "m2").read_bytes()
 
 
 def test_threads_do_not_matter(folder):
