@@ -46,6 +46,7 @@ struct Input {
   Format format = Format::automatic;
   Dataset data;
   std::optional<Dataset> development;
+  Names development_labels;  // labels, and those that only development gold has
 };
 
 std::string plural(std::int64_t count, const std::string& noun) {
@@ -83,12 +84,12 @@ Extractor choose_extractor(const Options& options, Format format) {
   return Extractor::from_template(std::string(without_mark(read_file(options.pattern_file))), options.pattern_file);
 }
 
-Dataset read(const Options& options, const std::vector<std::string>& paths, Input& input, bool grow) {
+Dataset read(const Options& options, const std::vector<std::string>& paths, Input& input, Names& labels, bool grow) {
   ReadOptions how;
   how.unknown = options.unknown;
   how.label_column = options.label_column > 0 ? options.label_column - 1 : options.label_column;
   how.grow = grow;
-  DatasetBuilder builder(input.attributes, input.labels, how);
+  DatasetBuilder builder(input.attributes, labels, how);
   for (const std::string& path : paths) {
     SentenceReader reader(path, input.format);
     if (!input.extractor) {
@@ -103,10 +104,11 @@ Dataset read(const Options& options, const std::vector<std::string>& paths, Inpu
 Input read_all(const Options& options) {
   Input input;
   input.format = format_of(options.format);
-  input.data = read(options, options.data, input, true);
+  input.data = read(options, options.data, input, input.labels, true);
   if (input.data.sequences() == 0) throw Error("there is no sequence in " + options.data[0]);
   if (!options.development.empty()) {
-    input.development = read(options, {options.development}, input, false);
+    input.development_labels = input.labels;
+    input.development = read(options, {options.development}, input, input.development_labels, false);
     if (input.development->sequences() == 0) throw Error("there is no sequence in " + options.development);
   }
   return input;
@@ -293,7 +295,25 @@ void settle_labels(const Options& options, Input& input, Training& training) {
   training.constraint = options.constraint.constraint(training.labels);
   training.labels = training.constraint->labels();
   renumber(input.data, input.labels, training.labels);
-  if (input.development) renumber(*input.development, input.labels, training.labels);
+}
+
+// Development gold that no model can have right, because training does not know its label.
+void say_strange_gold(const Dataset& development, const Labels& labels, const Labels& known) {
+  std::vector<std::string> strange(labels.names().begin() + known.size(), labels.names().end());
+  if (strange.empty()) return;
+  const auto positions =
+      std::count_if(development.gold.begin(), development.gold.end(), [&](Label a) { return a >= known.size(); });
+  std::cerr << "development gold has " << (strange.size() == 1 ? "a label" : "labels")
+            << " that training does not have, and counts as wrong there (" << plural(positions, "position")
+            << "): " << join(strange) << "\n";
+}
+
+void settle_development(bool speak, Input& input, Training& training) {
+  const Labels labels = with_others(training.labels, input.development_labels);
+  renumber(*input.development, input.development_labels, labels);
+  if (speak) say_strange_gold(*input.development, labels, training.labels);
+  training.development = &*input.development;
+  training.score = DevelopmentScore(*input.development, labels);
 }
 
 // The task for the trainer; it points into `input`.
@@ -311,10 +331,7 @@ Training make_training(const Options& options, bool speak, Input& input) {
   training.data = &input.data;
   training.extractor = input.extractor->text();
   training.facts = facts.dump();
-  if (input.development) {
-    training.development = &*input.development;
-    training.score = DevelopmentScore(*input.development, training.labels);
-  }
+  if (input.development) settle_development(speak, input, training);
   return training;
 }
 
@@ -409,7 +426,7 @@ void add_language_options(CLI::App& command, Options& options) {
 
 void add_development_options(CLI::App& command, Options& options) {
   command
-      .add_option("--dev", options.development, "development set: scored after every iteration, the best model is kept")
+      .add_option("--dev", options.development, "development set: scored after every iteration, the best model is kept, of equal ones the last")
       ->type_name("FILE");
   command
       .add_option("--patience", options.train.patience,

@@ -40,7 +40,8 @@ struct Training {
   std::string extractor = {};  // goes into the model: see extract.h
   std::string facts = {};      // a JSON object that goes into the model's facts, or empty
 
-  // Development set: decoded as the model would after every iteration, and scored; larger is better.
+  // Development set: decoded as the model would after every iteration, and scored; larger is better. Its gold is not
+  // looked at here, so its numbers may go beyond `labels`.
   const Dataset* development = nullptr;
   std::function<double(std::span<const Label> predicted)> score = {};  // predicted: [positions]
 };
@@ -76,7 +77,7 @@ struct Progress {
   double objective = 0, gradient_norm = 0;
   double seconds = 0;                 // since the start
   std::optional<double> development;  // the development score, where there is a development set
-  bool best = false;                  // the best so far
+  bool best = false;                  // none so far was better
 };
 
 // Called after every iteration; false stops. (TrainOptions::stop is asked within them.)
@@ -89,7 +90,7 @@ struct Processes {
 };
 
 struct Trained {
-  Model model;          // the iteration with the best development score, or the last one where there is no such set
+  Model model;          // the last iteration with the best development score, or the last of all without such a set
   Progress best, last;  // the iteration that the model is from, and the last one
   std::string stopped;  // why it ended: "converged", "max_iterations", "patience", "asked to"
 };

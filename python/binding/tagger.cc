@@ -107,9 +107,6 @@ void feed_sentence(py::handle sentence, const Extractor& extractor, AttributeSin
 
 // --- training -------------------------------------------------------------------------------------------------------
 
-struct Shared {
-  Names attributes, labels;
-};
 
 ReadOptions read_options(const std::string& unknown, int label_column, bool grow) {
   ReadOptions options;
@@ -122,11 +119,13 @@ ReadOptions read_options(const std::string& unknown, int label_column, bool grow
 class Data {
  public:
   Data(Extractor extractor, const std::string& unknown, int label_column)
-      : Data(std::make_shared<Shared>(), std::move(extractor), read_options(unknown, label_column, true)) {}
+      : Data(std::make_shared<Names>(), std::make_shared<Names>(), std::move(extractor),
+             read_options(unknown, label_column, true)) {}
+  // With the same attributes, and labels of its own: what only development data has is not learnt.
   Data development() const {
     ReadOptions options = options_;
     options.grow = false;
-    return Data(shared_, extractor_, options);
+    return Data(attributes_, std::make_shared<Names>(*labels_), extractor_, options);
   }
 
   void add(py::handle x, py::handle y) {
@@ -149,7 +148,7 @@ class Data {
   }
   std::vector<std::string> labels() const {
     std::vector<std::string> names;
-    for (std::int32_t i = 0; i < shared_->labels.size(); ++i) names.emplace_back(shared_->labels.name(i));
+    for (std::int32_t i = 0; i < labels_->size(); ++i) names.emplace_back(labels_->name(i));
     return names;
   }
 
@@ -157,11 +156,12 @@ class Data {
   Dataset take(const Labels& labels) {
     Dataset data = builder_->take();
     for (Label& gold : data.gold) {
-      if (gold != kUnknownLabel) gold = labels.id(shared_->labels.name(gold));
+      if (gold != kUnknownLabel) gold = labels.id(labels_->name(gold));
     }
     return data;
   }
-  const Names& attributes() const { return shared_->attributes; }
+  const Names& attributes() const { return *attributes_; }
+  const Names& label_names() const { return *labels_; }
   const Extractor& extractor() const { return extractor_; }
 
  private:
@@ -195,13 +195,14 @@ class Data {
     std::vector<std::size_t> end_;
   };
 
-  Data(std::shared_ptr<Shared> shared, Extractor extractor, ReadOptions options)
-      : shared_(std::move(shared)),
+  Data(std::shared_ptr<Names> attributes, std::shared_ptr<Names> labels, Extractor extractor, ReadOptions options)
+      : attributes_(std::move(attributes)),
+        labels_(std::move(labels)),
         extractor_(std::move(extractor)),
         options_(options),
-        builder_(std::make_unique<DatasetBuilder>(shared_->attributes, shared_->labels, options)) {}
+        builder_(std::make_unique<DatasetBuilder>(*attributes_, *labels_, options)) {}
 
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<Names> attributes_, labels_;
   Extractor extractor_;
   ReadOptions options_;
   std::unique_ptr<DatasetBuilder> builder_;
@@ -302,9 +303,10 @@ py::tuple train_model(Data& data, Data* development, const std::optional<Constra
   training.data = &sequences;
   training.extractor = data.extractor().text();
   if (development != nullptr) {
-    held_out = development->take(training.labels);
+    const Labels labels = with_others(training.labels, development->label_names());
+    held_out = development->take(labels);
     training.development = &*held_out;
-    training.score = DevelopmentScore(*held_out, training.labels);
+    training.score = DevelopmentScore(*held_out, labels);
   }
   TrainOptions with_transitions = options;
   with_transitions.transitions = data.extractor().transitions();

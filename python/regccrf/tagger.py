@@ -220,7 +220,7 @@ def train(
     options: optimizer, l1, l2, min_count, all_features, all_transitions, max_iterations, tolerance, period, patience,
     rate, batch, average, seed, threads, checkpoint, every, resume, as in the command line.
 
-    Other threads run while it works; Ctrl-C ends it with KeyboardInterrupt after the iteration.
+    Other threads run while it works; Ctrl-C ends it with KeyboardInterrupt, within an iteration too.
 
     >>> model = regccrf.train([[{"w": "a"}, {"w": "b"}]], [["B", "I"]], constraint="(O | B I*)*", l2=0.1)
     >>> model.constrain

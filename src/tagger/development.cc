@@ -7,6 +7,14 @@ constexpr const char* kUnknown = " ";  // no label is spelled so
 
 }  // namespace
 
+Labels with_others(const Labels& labels, const Names& of_gold) {
+  std::vector<std::string> names = labels.names();
+  for (std::int32_t i = 0; i < of_gold.size(); ++i) {
+    if (!labels.find(of_gold.name(i))) names.emplace_back(of_gold.name(i));
+  }
+  return Labels(std::move(names));
+}
+
 DevelopmentScore::DevelopmentScore(const Dataset& data, const Labels& labels) : data_(data), labels_(labels) {
   gold_ = names(data.gold);
   options_.scheme = guess_scheme(gold_);

@@ -10,9 +10,13 @@
 
 namespace regccrf {
 
+// The model's labels, and behind them those that only development gold has. No model predicts these: such gold counts as
+// an error, and neither the model nor its language knows of it.
+Labels with_others(const Labels& labels, const Names& of_gold);
+
 class DevelopmentScore {
  public:
-  DevelopmentScore(const Dataset& data, const Labels& labels);  // keeps a reference to the data
+  DevelopmentScore(const Dataset& data, const Labels& labels);  // what gold's numbers mean; keeps a reference to the data
   double operator()(std::span<const Label> predicted) const;    // predicted: [positions]
 
  private:

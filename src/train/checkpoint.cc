@@ -166,7 +166,7 @@ TrainState state_of(const Safetensors& file, std::size_t features, const std::st
     throw Error("[resume] " + path + " is damaged: its tensors have the wrong sizes");
   }
   state.iteration = static_cast<int>(counters[0]);
-  state.since_best = static_cast<int>(counters[1]);
+  state.since_rise = static_cast<int>(counters[1]);
   state.steps = counters[2];
   state.seconds = state.last.seconds;
   return state;
@@ -232,7 +232,7 @@ void Monitor::save() const {
   file.tensors["best"] = tensor(pack(state.best));
   file.tensors["last"] = tensor(pack(state.last));
   file.tensors["counters"] =
-      tensor({static_cast<double>(state.iteration), static_cast<double>(state.since_best), state.steps});
+      tensor({static_cast<double>(state.iteration), static_cast<double>(state.since_rise), state.steps});
   file.metadata["checksum"] = checksum(file);
   write_file(options_.checkpoint, encode_safetensors(file));
 }

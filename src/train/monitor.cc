@@ -37,10 +37,12 @@ std::vector<Label> Monitor::predict(std::span<const double> w) const {
 bool Monitor::develop(std::span<const double> w, Progress& progress) {
   if (!training_.development) return true;
   progress.development = training_.score(predict(w));
-  progress.best = !state.best.development || *progress.development > *state.best.development;
-  state.since_best = progress.best ? 0 : state.since_best + 1;
+  // Of equal scores the later one is kept: more training, no worse. Patience ends all the same when nothing rises.
+  const bool first = !state.best.development, rises = first || *progress.development > *state.best.development;
+  progress.best = rises || *progress.development == *state.best.development;
+  state.since_rise = rises ? 0 : state.since_rise + 1;
   if (progress.best) state.best_w.assign(w.begin(), w.end());
-  return options_.patience == 0 || state.since_best < options_.patience;
+  return options_.patience == 0 || state.since_rise < options_.patience;
 }
 
 bool Monitor::converged() const {

@@ -93,6 +93,22 @@ def test_a_label_that_the_language_lacks(folder):
     assert "B-Y" in message and "did you mean" in message
 
 
+def test_a_label_that_only_development_data_has(folder):
+    text = (folder / "dev").read_text()
+    (folder / "more").write_text(text.replace("\tB-Y", "\tB-Z", 1).replace("\tO", "\tB-Q", 1))
+    for language in ([], ["-e", LANGUAGE], ["-e", "!(.* I-X I-X I-X I-X .*)"]):
+        for dev in ("dev", "more"):
+            done = run(folder, "train", "-m", dev + ".m", *language, "--dev", dev, "--max-iterations", "8")
+            assert done.returncode == 0, done.stderr
+            last = [line.split() for line in done.stderr.splitlines() if line.startswith("iteration")][-1]
+            (folder / (dev + ".score")).write_text(last[last.index("development") + 1])
+        assert "(2 positions): B-Q, B-Z" in done.stderr or "(2 positions): B-Z, B-Q" in done.stderr
+        lines = [json.loads(subprocess.run([PROGRAM, "inspect", "--json", folder / (dev + ".m")], capture_output=True,
+                                           check=True).stdout)["labels"] for dev in ("dev", "more")]
+        assert lines[0] == lines[1] and "B-Z" not in lines[1]
+        assert float((folder / "more.score").read_text()) < float((folder / "dev.score").read_text())
+
+
 def test_labels_of_the_language_that_the_data_lacks(folder):
     done = run(folder, "train", "-m", "m", "-e", "bio({X Y Z})", "--max-iterations", "2")
     assert done.returncode == 0 and "never seen in training" in done.stderr and "B-Z, I-Z" in done.stderr

@@ -401,6 +401,22 @@ TEST(Train, KeepsTheBestOnTheDevelopmentSet) {
   EXPECT_EQ(weights_of(train(task.training, options).model), weights_of(trained.model));
 }
 
+TEST(Train, KeepsTheLaterOfEqualScores) {
+  Task task(9);
+  task.training.development = &task.data;
+  int call = 0;
+  task.training.score = [&](std::span<const Label>) { return ++call <= 3 ? 2.0 : 1.0; };  // three are equal
+  TrainOptions options;
+  options.patience = 5;
+  const Trained trained = train(task.training, options);
+  EXPECT_EQ(trained.best.iteration, 3);
+  EXPECT_EQ(trained.last.iteration, 6);  // patience counts from the first of them: nothing rose since
+  options = {};
+  options.max_iterations = 3;
+  task.training.development = nullptr;
+  EXPECT_EQ(weights_of(train(task.training, options).model), weights_of(trained.model));
+}
+
 TEST(Train, StopsWhenAsked) {
   Task task(10);
   const Trained trained = train(task.training, {}, [](const Progress& p) { return p.iteration < 2; });
