@@ -372,10 +372,11 @@ int train_command(Options& options) {
   if (speak) say_what(input, training);
   if (speak && options.train.resume) say_where_it_goes_on(options.train, false);
   const Trained trained = train_with_progress(training, options.train, speak, group.processes());
-  if (trained.last.iteration == 0) return end_without_model(options, speak);
+  const bool asked = trained.stopped == "asked to";
+  if (asked && trained.last.iteration == 0) return end_without_model(options, speak);
   if (first) trained.model.save(options.model);
   if (first) report(options, trained, options.model);
-  if (trained.stopped != "asked to") return 0;
+  if (!asked) return 0;
   if (speak && !options.train.checkpoint.empty()) say_where_it_goes_on(options.train, true);
   return interrupted_status();
 }

@@ -284,3 +284,15 @@ def test_a_dump_that_is_none_is_refused(tmp_path):
         assert not (tmp_path / "new").exists()
     message = run("import", "-m", tmp_path / "new", input=good.replace("(0) w=a", "(0) w=q"), code=2)
     assert "standard input" in message or "-, line" in message
+
+
+def test_a_model_file_of_crfsuite(tmp_path):
+    (tmp_path / "their.model").write_bytes(b"lCRF" + bytes(range(100)))
+    for command in (["tag", "-m"], ["inspect"], ["import", "-m", tmp_path / "new"]):
+        message = run(*command, tmp_path / "their.model", code=2)
+        assert f"crfsuite dump {tmp_path / 'their.model'} | regccrf import" in message
+
+
+def test_input_that_is_not_utf8(model):
+    assert "standard input, line 2, byte 1: 0xFF" in run("tag", "-m", model, input=b"O\tw=a\n\xff\tw=b\n", code=2)
+    assert "a NUL byte" in run("tag", "-m", model, input=b"O\tw=a\0\n", code=2)

@@ -88,6 +88,15 @@ def test_gold_outside_the_language(folder):
     assert train(folder, "train", "bad", "-m", "m", "-e", LANGUAGE, "--constrain", "decode")["sequences"] == 62
 
 
+def test_text_that_is_not_utf8(folder):
+    for content, says in ((b"a\tO\ncaf\xe9\tO\n", "line 2, byte 4: 0xE9 is not UTF-8"), (b"a\tO\n\0\tO\n", "line 2, byte 1: a NUL")):
+        (folder / "foreign").write_bytes(content)
+        message = refused(folder, "foreign", "-m", "m")
+        assert "foreign, " + says in message and "iconv -f " in message
+        assert "foreign, " + says in refused(folder, "train", "-m", "m", "--dev", "foreign")
+    assert train(folder, "-", "-m", "m", text="café\tB-Größe\n😀\tO\n")["labels"] == 2
+
+
 def test_a_label_that_the_language_lacks(folder):
     message = refused(folder, "train", "-m", "m", "-e", "bio({X Z})")
     assert "B-Y" in message and "did you mean" in message
