@@ -9,6 +9,7 @@
 #include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/constraint_options.h"
+#include "cli/estimate_note.h"
 #include "cli/interrupt.h"
 #include "cli/processes.h"
 #include "cli/progress_line.h"
@@ -335,8 +336,8 @@ Training make_training(const Options& options, bool speak, Input& input) {
   return training;
 }
 
-Trained train_with_progress(const Training& training, const TrainOptions& options, bool speak,
-                            const Processes& processes) {
+Trained train_with_progress(const Training& training, TrainOptions options, bool speak, const Processes& processes) {
+  if (speak) options.on_estimate = [&](const Estimate& estimate) { note_estimate(estimate, training, options); };
   ProgressLine line(options, !speak);
   const auto show = [&](const Progress& progress) {
     line.show(progress);

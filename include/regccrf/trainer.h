@@ -48,6 +48,15 @@ struct Training {
 
 enum class Optimizer { lbfgs, adagrad };  // lbfgs with l1 > 0 is OWL-QN
 
+// What training will take, roughly.
+struct Estimate {
+  double weights_bytes = 0;       // memory beyond the data's own: what grows with the weights and the data, …
+  double labels_bytes = 0;        // … and what grows with labels², or the constraint's products, and threads
+  std::optional<double> seconds;  // of an iteration, without the development set; 0: too little to measure
+
+  double bytes() const { return weights_bytes + labels_bytes; }
+};
+
 struct TrainOptions {
   Optimizer optimizer = Optimizer::lbfgs;
   double l1 = 0, l2 = 1;
@@ -70,6 +79,9 @@ struct TrainOptions {
   // Asked again and again within an iteration, by the thread that called train(). True ends training at once: what the
   // last whole iteration left counts, and the present one does not.
   std::function<bool()> stop = {};
+  // Called before the first iteration, first with the memory, before it is taken, then with the time as well, which is
+  // measured on a few sequences.
+  std::function<void(const Estimate& estimate)> on_estimate = {};
 };
 
 struct Progress {

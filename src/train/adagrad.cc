@@ -39,7 +39,6 @@ struct Piece {
   std::vector<double> h, dh;  // [rows, K]
   std::vector<double> dg;     // [K, K]
   double loss = 0;
-  Workspace workspace;
 };
 
 class Steps {
@@ -53,7 +52,8 @@ class Steps {
         occurrences_(static_cast<std::size_t>(features.attributes()), 0),
         here_(occurrences_.size(), 0),
         gradient_(static_cast<std::size_t>(features.size()), 0),
-        pieces_(1) {
+        pieces_(1),
+        workspaces_(static_cast<std::size_t>(options_.threads)) {
     for (std::int32_t i : data.attribute) ++occurrences_[i];
   }
 
@@ -65,9 +65,14 @@ class Steps {
     const std::size_t count = cut(batch);
     transitions_ = transitions_of(features_, state_.w);
     std::atomic<std::size_t> next{0};
-    pool_.run(count == 1 ? 1 : options_.threads, [&](int) {
-      for (std::size_t i; (i = next++) < count;) work_out(pieces_[i]);
+    std::atomic<bool> stopped{false};
+    pool_.run(count == 1 ? 1 : options_.threads, [&](int member) {
+      for (std::size_t i; !stopped && (i = next++) < count;) {
+        work_out(pieces_[i], workspaces_[static_cast<std::size_t>(member)]);
+        if (member == 0 && options_.stop && options_.stop()) stopped = true;
+      }
     });
+    if (stopped) throw Stopped();
     double loss = 0;
     for (std::size_t i = 0; i < count; ++i) {
       scatter(pieces_[i]);
@@ -99,10 +104,10 @@ class Steps {
     return count;
   }
 
-  void work_out(Piece& piece) const {
+  void work_out(Piece& piece, Workspace& workspace) const {
     gather(piece);
     piece.dg.resize(transitions_.size());
-    piece.loss = gold_loss(constraint_, piece.sequences, piece.h, transitions_, piece.dh, piece.dg, 1, piece.workspace);
+    piece.loss = gold_loss(constraint_, piece.sequences, piece.h, transitions_, piece.dh, piece.dg, 1, workspace);
   }
 
   // The sequences and their emissions.
@@ -184,7 +189,8 @@ class Steps {
   std::vector<std::int32_t> touched_;
   std::vector<double> gradient_;
   std::vector<Piece> pieces_;
-  std::vector<double> transitions_;  // [K, K]
+  std::vector<Workspace> workspaces_;  // [threads]
+  std::vector<double> transitions_;    // [K, K]
 };
 
 std::vector<double> mean_weights(const TrainState& state) {

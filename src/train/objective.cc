@@ -40,8 +40,16 @@ struct Objective::Impl {
 namespace {
 
 constexpr int kPerThread = 4;  // blocks of a round and shares of the second phase, so that threads end together
+constexpr double kRoundNumbers = 1 << 25;  // of a round's dg, beyond what each thread needs
 
 }  // namespace
+
+std::size_t blocks_of_a_round(std::size_t blocks, int K, int threads) {
+  if (threads == 1) return std::min<std::size_t>(blocks, 1);
+  const double affordable = kRoundNumbers / (static_cast<double>(K) * K);
+  const double wanted = std::clamp(affordable, static_cast<double>(threads), static_cast<double>(threads * kPerThread));
+  return std::min(blocks, static_cast<std::size_t>(wanted));
+}
 
 // Shares with about the same amount of work, between attributes.
 void Objective::Impl::choose_shares() {
@@ -75,8 +83,7 @@ Objective::Objective(const Dataset& data, const Features& features, const Constr
   for (const Block& block : impl.blocks) rows = std::max(rows, block.sequences.rows());
   const auto K = static_cast<std::size_t>(features.K);
   const std::size_t size = static_cast<std::size_t>(rows) * K + kSlack;
-  const std::size_t round =
-      std::min(impl.blocks.size(), static_cast<std::size_t>(threads == 1 ? 1 : threads * kPerThread));
+  const std::size_t round = blocks_of_a_round(impl.blocks.size(), features.K, threads);
   impl.workspaces.resize(static_cast<std::size_t>(threads));
   impl.emissions.assign(static_cast<std::size_t>(threads), std::vector<double>(size));
   impl.dh.assign(round, std::vector<double>(size));

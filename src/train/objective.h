@@ -19,6 +19,9 @@
 
 namespace regccrf {
 
+// How many blocks are worked out between two sums; each has K² numbers of its own until then.
+std::size_t blocks_of_a_round(std::size_t blocks, int K, int threads);
+
 class Objective {
  public:
   // Of sequences first … last - 1. Keeps references to `features`; the data is no longer needed after this.

@@ -13,6 +13,7 @@
 #include "regccrf/error.h"
 #include "regccrf/trainer.h"
 #include "train/adagrad.h"
+#include "train/estimate.h"
 #include "train/features.h"
 #include "train/lbfgs.h"
 #include "train/monitor.h"
@@ -234,6 +235,14 @@ Model make_model(const Training& training, const Features& features, std::span<c
   return Model(std::move(parts));
 }
 
+void say_estimate(const Training& training, const Features& features, const Constraint& constraint,
+                  const TrainOptions& options, const Processes& processes) {
+  Estimate estimate = estimate_memory(training, features, constraint, options);
+  options.on_estimate(estimate);
+  estimate.seconds = estimate_seconds(training, features, constraint, options) / processes.count;
+  options.on_estimate(estimate);
+}
+
 }  // namespace
 
 Trained train(const Training& training, const TrainOptions& given, const OnProgress& on_progress,
@@ -260,6 +269,7 @@ Trained train(const Training& training, const TrainOptions& given, const OnProgr
   if (options.resume) monitor.load();
   const Constraint constraint = training_constraint(training);
   try {
+    if (options.on_estimate) say_estimate(training, features, constraint, options, processes);
     if (options.max_iterations > 0 && monitor.state.iteration >= options.max_iterations) {
       monitor.stopped = "max_iterations";
     } else if (options.optimizer == Optimizer::lbfgs) {

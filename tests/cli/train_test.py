@@ -4,6 +4,8 @@ REGCCRF_PROGRAM names the program, build/regccrf by default.
 """
 import json
 import os
+import re
+import resource
 import shutil
 import signal
 import struct
@@ -215,6 +217,36 @@ def test_a_signal_is_heard_within_an_iteration(folder, optimizer):
     got, said, seconds = interrupt(folder, signal.SIGTERM, "1500 sequences", *options, "-m", "m")
     assert got == 143 and seconds < 2, seconds  # an iteration takes longer
     assert "no iteration was complete" in said and (folder / "m").read_text() == "old"
+
+
+def said_before_training(folder, *arguments, memory=None):
+    """What is said up to the time of an iteration; then training is ended."""
+    limit = (lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))) if memory else None
+    process = subprocess.Popen([PROGRAM, "train", *arguments], cwd=folder, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=limit)
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith("regccrf: warning: iterations are slow"):
+            process.terminate()
+            break
+    process.communicate(timeout=60)
+    return "".join(said)
+
+
+def test_large_work_is_told_before_it_begins(folder):
+    (folder / "many").write_text(many_labels(6000, 1200))
+    said = said_before_training(folder, "many", "-m", "m", "--threads", "2", memory=500_000_000)
+    assert re.search(r"warning: about \d\.\d GB of memory are needed, and \d\.\d GB are free", said), said
+    assert "--threads 1 takes less" in said
+    said = said_before_training(folder, "many", "-m", "m", "--threads", "2")
+    assert re.search(r"an iteration takes about \d", said), said
+    assert "1200 labels take 1440000 products a position" in said and "fewer labels" in said
+
+
+def test_small_work_is_not_spoken_of(folder):
+    said = run(folder, "train", "-m", "m", "-e", LANGUAGE).stderr
+    assert "warning" not in said and "memory" not in said and "takes about" not in said
 
 
 @pytest.mark.parametrize("optimizer", ["lbfgs", "adagrad"])
