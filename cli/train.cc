@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::vector<std::string> data;
-  std::string model, development;
+  std::string model, development, continue_from;
   ConstraintOptions constraint;
   std::string constrain;  // empty: train where there is a constraint
   std::string outside = "error";
@@ -48,6 +48,7 @@ struct Input {
   Dataset data;
   std::optional<Dataset> development;
   Names development_labels;  // labels, and those that only development gold has
+  std::optional<Model> initial;
 };
 
 std::string plural(std::int64_t count, const std::string& noun) {
@@ -105,6 +106,7 @@ Dataset read(const Options& options, const std::vector<std::string>& paths, Inpu
 Input read_all(const Options& options) {
   Input input;
   input.format = format_of(options.format);
+  if (!options.continue_from.empty()) input.initial = Model::load(options.continue_from);
   input.data = read(options, options.data, input, input.labels, true);
   if (input.data.sequences() == 0) throw Error("there is no sequence in " + options.data[0]);
   if (!options.development.empty()) {
@@ -254,6 +256,8 @@ void report(const Options& options, const Trained& trained, const std::string& p
     std::cerr << text;
   }
   std::cerr << "\n";
+  if (!options.continue_from.empty())
+    std::cerr << plural(trained.taken_over, "weight") << " began with those of " << options.continue_from << "\n";
 }
 
 // What becomes of the work of a run that was cut off.
@@ -331,7 +335,9 @@ Training make_training(const Options& options, bool speak, Input& input) {
   training.attributes = &input.attributes;
   training.data = &input.data;
   training.extractor = input.extractor->text();
+  if (input.initial) facts["continued_from"] = options.continue_from;
   training.facts = facts.dump();
+  if (input.initial) training.initial = &*input.initial;
   if (input.development) settle_development(speak, input, training);
   return training;
 }
@@ -399,6 +405,7 @@ constexpr const char* kFooter =
     "  regccrf train train.conll -m ner.model --unknown '?'                    gold is not known where it says ?\n"
     "  regccrf train big.conll -m big.model --checkpoint big.ckpt --resume     goes on where it was cut off, if it "
     "was\n"
+    "  regccrf train new.conll -m new.model --continue-from ner.model          begins with another model's weights\n"
     "  mpirun -n 4 regccrf train big.conll -m big.model                        by several processes\n\n"
     "The objective is the sum over sequences of -log P(gold | x, L), plus l2 times the sum of squared weights, plus "
     "l1 times\n"
@@ -411,6 +418,10 @@ constexpr const char* kFooter =
 void add_file_options(CLI::App& command, Options& options) {
   command.add_option("data", options.data, "DATA…: labelled sequences; - is standard input")->required()->type_name("");
   command.add_option("-m,--model", options.model, "where the model goes")->required()->type_name("FILE");
+  command
+      .add_option("--continue-from", options.continue_from,
+                  "begin with this model's weights, where it has the same labels and attributes; others begin at 0")
+      ->type_name("MODEL");
 }
 
 void add_language_options(CLI::App& command, Options& options) {

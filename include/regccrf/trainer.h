@@ -39,6 +39,7 @@ struct Training {
   Constrain constrain = Constrain::none;
   std::string extractor = {};  // goes into the model: see extract.h
   std::string facts = {};      // a JSON object that goes into the model's facts, or empty
+  const Model* initial = nullptr;  // where to begin: weights whose names it has too; the others begin at 0
 
   // Development set: decoded as the model would after every iteration, and scored; larger is better. Its gold is not
   // looked at here, so its numbers may go beyond `labels`.
@@ -105,6 +106,7 @@ struct Trained {
   Model model;          // the last iteration with the best development score, or the last of all without such a set
   Progress best, last;  // the iteration that the model is from, and the last one
   std::string stopped;  // why it ended: "converged", "max_iterations", "patience", "asked to"
+  std::int64_t taken_over = 0;  // weights that began with those of Training::initial
 };
 
 // Error where the data has no gold, gold lies outside the constraint's language (with Constrain::train), numbers and

@@ -198,6 +198,10 @@ std::map<std::string, std::string> Monitor::fingerprint() const {
     const std::string bytes = training_.constraint->to_bytes();
     marks["constraint"] = hashed([&](Hash& hash) { hash.add(bytes.data(), bytes.size()); });
   }
+  if (training_.initial) {
+    const std::string bytes = training_.initial->to_bytes();
+    marks["initial model"] = hashed([&](Hash& hash) { hash.add(bytes.data(), bytes.size()); });
+  }
   const char* const times[] = {"train", "decode", "none"};
   marks["constrain"] = times[static_cast<int>(training_.constrain)];
   marks["l1"] = spell(options_.l1);

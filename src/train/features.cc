@@ -2,6 +2,7 @@
 #include "train/features.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "regccrf/inference.h"
 
@@ -72,6 +73,32 @@ Features make_features(const Dataset& data, std::int32_t attributes, int K, cons
   features.label.shrink_to_fit();
   if (options.transitions) features.bigram = bigrams(data, K, options.all_transitions);
   return features;
+}
+
+std::int64_t take_over(const Model& model, const Training& training, const Features& features, std::span<double> w) {
+  std::vector<std::optional<Label>> theirs;  // [K] what the model calls each label
+  for (const std::string& name : training.labels.names()) theirs.push_back(model.labels().find(name));
+  std::int64_t taken = 0;
+  for (std::int32_t i = 0; i < features.attributes(); ++i) {
+    if (features.begin[i] == features.begin[i + 1]) continue;
+    const auto number = model.find_attribute(training.attributes->name(i));
+    if (!number) continue;
+    const auto first = model.label().begin() + model.begin()[*number], last = model.label().begin() + model.begin()[*number + 1];
+    for (std::int64_t f = features.begin[i]; f < features.begin[i + 1]; ++f) {
+      const std::optional<Label>& label = theirs[features.label[f]];
+      const auto at = label ? std::lower_bound(first, last, *label) : last;
+      if (at == last || *at != *label) continue;
+      w[f] = model.weight()[static_cast<std::size_t>(at - model.label().begin())];
+      ++taken;
+    }
+  }
+  for (std::size_t b = 0; b < features.bigram.size(); ++b) {
+    const auto from = theirs[features.bigram[b] / features.K], to = theirs[features.bigram[b] % features.K];
+    if (!from || !to) continue;
+    w[features.label.size() + b] = model.transitions()[static_cast<std::size_t>(*from) * model.labels().size() + *to];
+    ++taken;
+  }
+  return taken;
 }
 
 std::vector<double> transitions_of(const Features& features, std::span<const double> w) {

@@ -26,6 +26,9 @@ struct Features {
 // Those seen in gold, or all, as the options say; attributes rarer than min_count have none.
 Features make_features(const Dataset& data, std::int32_t attributes, int K, const TrainOptions& options);
 
+// Weights of a model for the same names, in the place of what is in `w`. Gives how many there were.
+std::int64_t take_over(const Model& model, const Training& training, const Features& features, std::span<double> w);
+
 // [K, K] transitions of a weight vector; 0 where there is no weight.
 std::vector<double> transitions_of(const Features& features, std::span<const double> w);
 

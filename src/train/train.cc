@@ -147,12 +147,24 @@ class Penalised {
   const Processes& processes_;
 };
 
+double sum_of_sizes(std::span<const double> w) {
+  double sum = 0;
+  for (const double x : w) sum += std::abs(x);
+  return sum;
+}
+
+// What holds if there is nothing to improve.
+void begin_at(double objective, TrainState& state) {
+  state.objectives.push_back(objective);
+  state.best.objective = state.last.objective = objective;
+}
+
 void run_lbfgs(Penalised& objective, Monitor& monitor) {
   const TrainOptions& options = monitor.options();
   TrainState& state = monitor.state;
   const auto evaluate = [&](std::span<const double> w, std::span<double> gradient) {
     const double value = objective(w, gradient);
-    if (state.objectives.empty()) state.objectives.push_back(value);  // where it began, at zero
+    if (state.objectives.empty()) begin_at(value + options.l1 * sum_of_sizes(w), state);
     return value;
   };
   const auto after = [&](const LbfgsIteration& i) {
@@ -235,6 +247,14 @@ Model make_model(const Training& training, const Features& features, std::span<c
   return Model(std::move(parts));
 }
 
+std::int64_t begin_from(const Training& training, const Features& features, std::span<double> w) {
+  if (!training.initial) return 0;
+  const std::int64_t taken = take_over(*training.initial, training, features, w);
+  if (taken == 0 && !w.empty())
+    fail("the model to begin with has none of this training's weights: its labels or its features are others");
+  return taken;
+}
+
 void say_estimate(const Training& training, const Features& features, const Constraint& constraint,
                   const TrainOptions& options, const Processes& processes) {
   Estimate estimate = estimate_memory(training, features, constraint, options);
@@ -266,6 +286,7 @@ Trained train(const Training& training, const TrainOptions& given, const OnProgr
   const Features features = make_features(*training.data, training.attributes->size(), training.labels.size(), options);
   Monitor monitor(training, options, features, on_progress, processes);
   monitor.state.w.assign(static_cast<std::size_t>(features.size()), 0);
+  const std::int64_t taken_over = begin_from(training, features, monitor.state.w);
   if (options.resume) monitor.load();
   const Constraint constraint = training_constraint(training);
   try {
@@ -283,7 +304,7 @@ Trained train(const Training& training, const TrainOptions& given, const OnProgr
   }
   const Json facts = facts_of(training, options, features, monitor);
   return {make_model(training, features, monitor.best_weights(), facts), monitor.state.best, monitor.state.last,
-          monitor.stopped};
+          monitor.stopped, taken_over};
 }
 
 }  // namespace regccrf

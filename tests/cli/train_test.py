@@ -120,6 +120,28 @@ def test_a_label_that_only_development_data_has(folder):
         assert float((folder / "more.score").read_text()) < float((folder / "dev.score").read_text())
 
 
+def test_continuing_from_a_model(folder):
+    first = train(folder, "train", "-m", "old", "-e", LANGUAGE)
+    # From its own optimum there is nothing left to do; the labels' order does not matter.
+    again = train(folder, "train", "-m", "again", "-e", "bio({Y X})", "--continue-from", "old")
+    assert again["iterations"] < first["iterations"] / 4
+    assert again["objective"] == pytest.approx(first["objective"], rel=1e-4) and again["continued_from"] == "old"
+    # Other data has other weights, and may have other labels.
+    (folder / "new").write_text((folder / "dev").read_text() + "\nw5Q\tB-Q\n")
+    far = run(folder, "new", "-m", "m", "--continue-from", "old", "--max-iterations", "2")
+    taken = re.search(r"(\d+) weights began with those of old", far.stderr)
+    assert far.returncode == 0 and 0 < int(taken[1]) < first["weights"], far.stderr
+    assert train(folder, "new", "-m", "m")["objective"] == pytest.approx(
+        train(folder, "new", "-m", "m", "--continue-from", "old")["objective"], rel=1e-3)
+
+
+def test_a_model_with_nothing_in_common(folder):
+    (folder / "numbers").write_text("1 ONE\n2 TWO\n")
+    train(folder, "numbers", "-m", "old")
+    assert "none of this training's weights" in refused(folder, "train", "-m", "m", "--continue-from", "old")
+    assert "cannot open" in refused(folder, "train", "-m", "m", "--continue-from", "missing")
+
+
 def test_labels_of_the_language_that_the_data_lacks(folder):
     done = run(folder, "train", "-m", "m", "-e", "bio({X Y Z})", "--max-iterations", "2")
     assert done.returncode == 0 and "never seen in training" in done.stderr and "B-Z, I-Z" in done.stderr
