@@ -11,6 +11,7 @@
 #include "cli/constraint_options.h"
 #include "cli/estimate_note.h"
 #include "cli/interrupt.h"
+#include "cli/penalty_search.h"
 #include "cli/processes.h"
 #include "cli/progress_line.h"
 #include "regccrf/error.h"
@@ -36,6 +37,8 @@ struct Options {
   int word_column = 1, label_column = -1;
   // training
   TrainOptions train;
+  std::vector<double> penalties = {1};
+  int folds = 0;
   std::string optimizer = "lbfgs";
   bool no_average = false, quiet = false, json = false;
 };
@@ -234,10 +237,12 @@ void say_what(const Input& input, const Training& training) {
   if (!unseen.empty()) std::cerr << "never seen in training, so without weights of their own: " << join(unseen) << "\n";
 }
 
-void report(const Options& options, const Trained& trained, const std::string& path) {
+void report(const Options& options, const Trained& trained, const std::vector<Trial>& trials) {
+  const std::string& path = options.model;
   Json facts = Json::parse(trained.model.facts());
   if (options.json) {
     Json all = {{"model", path}};
+    if (!trials.empty()) all["trials"] = as_json(trials);
     all.update(facts);
     all["seconds"] = trained.last.seconds;
     all["labels"] = trained.model.labels().size();
@@ -285,11 +290,19 @@ void check_options(const Options& options) {
   if (options.train.patience > 0 && options.development.empty())
     throw Error("--patience needs a development set: --dev FILE");
   constrain_of(options);  // an error without a language
+  const bool several = options.penalties.size() > 1;
+  if (options.model.empty() && options.folds == 0) throw Error("-m FILE says where the model goes (with --cv none is needed)");
+  if (several && options.folds == 0 && options.development.empty())
+    throw Error("several values for --l2 need something to judge them by: --dev FILE or --cv N");
+  if (options.folds > 0 && !options.development.empty())
+    throw Error("--cv and --dev judge by different data; leave one of them out");
+  if ((several || options.folds > 0) && !options.train.checkpoint.empty())
+    throw Error("--checkpoint is for one training, and --cv or several values for --l2 make several");
 }
 
 // Somebody who gives a wrong path should hear of it before training, not after.
 void check_outputs(const Options& options) {
-  check_writable(options.model);
+  if (!options.model.empty()) check_writable(options.model);
   if (!options.train.checkpoint.empty()) check_writable(options.train.checkpoint);
 }
 
@@ -342,8 +355,8 @@ Training make_training(const Options& options, bool speak, Input& input) {
   return training;
 }
 
-Trained train_with_progress(const Training& training, TrainOptions options, bool speak, const Processes& processes) {
-  if (speak) options.on_estimate = [&](const Estimate& estimate) { note_estimate(estimate, training, options); };
+Trained train_with_progress(const Training& training, const TrainOptions& options, bool speak,
+                            const Processes& processes) {
   ProgressLine line(options, !speak);
   const auto show = [&](const Progress& progress) {
     line.show(progress);
@@ -363,12 +376,34 @@ int end_without_model(const Options& options, bool speak) {
   return interrupted_status();
 }
 
+int finish(const Options& options, const Trained& trained, const std::vector<Trial>& trials, bool first) {
+  const bool asked = trained.stopped == "asked to", speak = first && !options.quiet;
+  if (asked && trained.last.iteration == 0) return end_without_model(options, speak);
+  if (first) trained.model.save(options.model);
+  if (first) report(options, trained, trials);
+  if (!asked && !Interrupt::asked()) return 0;
+  if (speak && !options.train.checkpoint.empty()) say_where_it_goes_on(options.train, true);
+  return interrupted_status();
+}
+
+// The table is what --cv is for, so it goes to standard output; with a model's JSON it is in there.
+void say_trials(const Options& options, const std::vector<Trial>& trials) {
+  if (trials.empty()) {
+    if (!options.quiet) std::cerr << "no trial was complete\n";
+  } else if (!options.json) {
+    print_table(trials);
+  } else if (options.model.empty()) {
+    std::cout << Json{{"trials", as_json(trials)}}.dump() << "\n";
+  }
+}
+
 int train_command(Options& options) {
   const ProcessGroup group;  // before anything is printed: only the first process speaks and writes
   const bool first = group.processes().rank == 0, speak = first && !options.quiet;
   options.train.optimizer = options.optimizer == "lbfgs" ? Optimizer::lbfgs : Optimizer::adagrad;
   options.train.average = !options.no_average;
   options.train.stop = Interrupt::asked;
+  options.train.l2 = options.penalties[0];
   check_options(options);
   if (first) check_outputs(options);
 
@@ -378,14 +413,24 @@ int train_command(Options& options) {
   const Interrupt interrupt;  // held while the model is saved, so that Ctrl-C does not lose it
   if (speak) say_what(input, training);
   if (speak && options.train.resume) say_where_it_goes_on(options.train, false);
-  const Trained trained = train_with_progress(training, options.train, speak, group.processes());
-  const bool asked = trained.stopped == "asked to";
-  if (asked && trained.last.iteration == 0) return end_without_model(options, speak);
-  if (first) trained.model.save(options.model);
-  if (first) report(options, trained, options.model);
-  if (!asked) return 0;
-  if (speak && !options.train.checkpoint.empty()) say_where_it_goes_on(options.train, true);
-  return interrupted_status();
+  if (speak) {
+    // Where there are several trainings, the first one says what each takes: memory, then time.
+    options.train.on_estimate = [&training, &options, said = 0](const Estimate& estimate) mutable {
+      if (said++ < 2) note_estimate(estimate, training, options.train);
+    };
+  }
+  std::vector<Trial> trials;
+  if (options.folds > 0 || options.penalties.size() > 1) {
+    trials = try_penalties(training, options.train, options.penalties, options.folds, speak, group.processes());
+    if (first) say_trials(options, trials);
+    if (trials.empty() || (options.folds > 0 && trials.size() < options.penalties.size())) return interrupted_status();
+    if (options.model.empty()) return 0;
+    options.train.l2 = trials[best_of(trials)].l2;
+  }
+  const Trained trained = options.folds == 0 && !trials.empty()
+                              ? std::move(*trials[best_of(trials)].trained)
+                              : train_with_progress(training, options.train, speak, group.processes());
+  return finish(options, trained, trials, first);
 }
 
 constexpr const char* kFooter =
@@ -398,6 +443,7 @@ constexpr const char* kFooter =
     "  regccrf train train.conll -m ner.model                                  no constraint: an ordinary CRF\n"
     "  regccrf train train.conll -m ner.model --dev dev.conll --patience 10    keeps the model that is best on "
     "dev.conll\n"
+    "  regccrf train train.conll --cv 5 --l2 0.1,1,10                          mean score and deviation for each penalty\n"
     "  regccrf train pos.txt -m pos.model --template pos.template              features in CRF++'s syntax\n"
     "  regccrf train ner.crfsuite -m ner.model --l1 0.5 --l2 0                 CRFsuite's data; few weights "
     "(OWL-QN)\n"
@@ -417,7 +463,8 @@ constexpr const char* kFooter =
 
 void add_file_options(CLI::App& command, Options& options) {
   command.add_option("data", options.data, "DATA…: labelled sequences; - is standard input")->required()->type_name("");
-  command.add_option("-m,--model", options.model, "where the model goes")->required()->type_name("FILE");
+  command.add_option("-m,--model", options.model, "where the model goes; with --cv it may be left out")
+      ->type_name("FILE");
   command
       .add_option("--continue-from", options.continue_from,
                   "begin with this model's weights, where it has the same labels and attributes; others begin at 0")
@@ -441,6 +488,11 @@ void add_development_options(CLI::App& command, Options& options) {
   command
       .add_option("--dev", options.development, "development set: scored after every iteration, the best model is kept, of equal ones the last")
       ->type_name("FILE");
+  command
+      .add_option("--cv", options.folds,
+                  "cross-validation: train N times on all folds but one and score the one; without -m nothing else")
+      ->check(CLI::Range(2, 1'000'000))
+      ->type_name("N");
   command
       .add_option("--patience", options.train.patience,
                   "stop when the development score has not risen for N iterations")
@@ -484,8 +536,13 @@ void add_objective_options(CLI::App& command, Options& options) {
   command.add_option("--l1", t.l1, "penalty on the weights' sizes: makes most of them 0")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command.add_option("--l2", t.l2, "penalty on the weights' squares")
+  command
+      .add_option("--l2", options.penalties,
+                  "penalty on the weights' squares; of several, --l2 0.1,1,10, the one with the best score by --dev or --cv")
+      ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::NonNegativeNumber)
+      ->type_name("FLOAT,…")
       ->capture_default_str();
   command.add_option("--min-count", t.min_count, "leave out attributes that are rarer")
       ->check(CLI::PositiveNumber)

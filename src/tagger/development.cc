@@ -27,6 +27,16 @@ double DevelopmentScore::operator()(std::span<const Label> predicted) const {
   return spans ? evaluation.total.spans.f1() : evaluation.total.accuracy();
 }
 
+std::vector<double> DevelopmentScore::of_folds(std::span<const Label> predicted, int folds) const {
+  const Evaluation evaluation = evaluate(gold_, names(predicted), options_);
+  const bool spans = evaluation.total.spans.gold > 0;
+  std::vector<Counts> counts(static_cast<std::size_t>(folds));
+  for (std::size_t i = 0; i < evaluation.sequences.size(); ++i) counts[i % counts.size()] += evaluation.sequences[i];
+  std::vector<double> scores;
+  for (const Counts& fold : counts) scores.push_back(spans ? fold.spans.f1() : fold.accuracy());
+  return scores;
+}
+
 std::vector<LabelNames> DevelopmentScore::names(std::span<const Label> labels) const {
   std::vector<LabelNames> result(static_cast<std::size_t>(data_.sequences()));
   for (std::int64_t i = 0; i < data_.sequences(); ++i) {

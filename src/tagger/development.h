@@ -18,6 +18,8 @@ class DevelopmentScore {
  public:
   DevelopmentScore(const Dataset& data, const Labels& labels);  // what gold's numbers mean; keeps a reference to the data
   double operator()(std::span<const Label> predicted) const;    // predicted: [positions]
+  // [folds] of the sequences i with i mod folds = 0, 1, …; all by the same measure
+  std::vector<double> of_folds(std::span<const Label> predicted, int folds) const;
 
  private:
   std::vector<LabelNames> names(std::span<const Label> labels) const;
