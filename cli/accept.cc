@@ -3,10 +3,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "automaton/automaton.h"
+#include "base/lines.h"
 #include "cli/commands.h"
 #include "cli/language_options.h"
-#include "base/lines.h"
-#include "automaton/automaton.h"
 
 namespace regccrf::cli {
 namespace {

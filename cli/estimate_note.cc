@@ -26,8 +26,9 @@ std::string fewer_products(const Training& training) {
   const long long labels = training.labels.size();
   const long long products = unconstrained(training) ? labels * labels : training.constraint->size().products;
   return std::to_string(labels) + " labels take " + std::to_string(products) + " products a position: " +
-         (unconstrained(training) ? "fewer labels, or a language in which few labels may follow each other (-e), take less"
-                                  : "fewer labels or a simpler language take less (regccrf compile says how many)");
+         (unconstrained(training)
+              ? "fewer labels, or a language in which few labels may follow each other (-e), take less"
+              : "fewer labels or a simpler language take less (regccrf compile says how many)");
 }
 
 std::string fewer_weights(const TrainOptions& options) {

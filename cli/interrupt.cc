@@ -7,7 +7,7 @@ namespace regccrf::cli {
 
 namespace {
 
-std::atomic<int> noted{0};  // the signal, or 0
+std::atomic<int> noted{0};                             // the signal, or 0
 static_assert(std::atomic<int>::is_always_lock_free);  // a handler may write no other
 
 void note(int signal) { noted = signal; }

@@ -257,7 +257,8 @@ constexpr const char* kFooter =
     "the\n"
     "marginal probability of the first label and the probability of each of the K sequences; with --language-mass "
     "P(L | x), how\n"
-    "much of the unconstrained model's mass is legal; with --marginals LABEL:probability for every label, as CRFsuite's "
+    "much of the unconstrained model's mass is legal; with --marginals LABEL:probability for every label, as "
+    "CRFsuite's "
     "-l prints\n"
     "them.";
 

@@ -291,7 +291,8 @@ void check_options(const Options& options) {
     throw Error("--patience needs a development set: --dev FILE");
   constrain_of(options);  // an error without a language
   const bool several = options.penalties.size() > 1;
-  if (options.model.empty() && options.folds == 0) throw Error("-m FILE says where the model goes (with --cv none is needed)");
+  if (options.model.empty() && options.folds == 0)
+    throw Error("-m FILE says where the model goes (with --cv none is needed)");
   if (several && options.folds == 0 && options.development.empty())
     throw Error("several values for --l2 need something to judge them by: --dev FILE or --cv N");
   if (options.folds > 0 && !options.development.empty())
@@ -443,7 +444,8 @@ constexpr const char* kFooter =
     "  regccrf train train.conll -m ner.model                                  no constraint: an ordinary CRF\n"
     "  regccrf train train.conll -m ner.model --dev dev.conll --patience 10    keeps the model that is best on "
     "dev.conll\n"
-    "  regccrf train train.conll --cv 5 --l2 0.1,1,10                          mean score and deviation for each penalty\n"
+    "  regccrf train train.conll --cv 5 --l2 0.1,1,10                          mean score and deviation for each "
+    "penalty\n"
     "  regccrf train pos.txt -m pos.model --template pos.template              features in CRF++'s syntax\n"
     "  regccrf train ner.crfsuite -m ner.model --l1 0.5 --l2 0                 CRFsuite's data; few weights "
     "(OWL-QN)\n"
@@ -455,11 +457,13 @@ constexpr const char* kFooter =
     "  mpirun -n 4 regccrf train big.conll -m big.model                        by several processes\n\n"
     "The objective is the sum over sequences of -log P(gold | x, L), plus l2 times the sum of squared weights, plus "
     "l1 times\n"
-    "the sum of their sizes; CRFsuite's c2 and c1 are the same. Ctrl-C or SIGTERM ends training, within an "
-    "iteration too,\n"
-    "and saves the best model of the whole iterations so far; a second one saves nothing. With --checkpoint L-BFGS forgets its earlier steps at every checkpoint, so that a run that "
-    "was cut off\n"
-    "and resumed takes the very steps of one that was not; it may need some more iterations for that.";
+    "the sum of their sizes; CRFsuite's c2 and c1 are the same. Ctrl-C or SIGTERM ends training, within an iteration "
+    "too, and\n"
+    "saves the best model of the whole iterations so far; a second one saves nothing. With --checkpoint L-BFGS "
+    "forgets its\n"
+    "earlier steps at every checkpoint, so that a run that was cut off and resumed takes the very steps of one that "
+    "was not; it\n"
+    "may need some more iterations for that.";
 
 void add_file_options(CLI::App& command, Options& options) {
   command.add_option("data", options.data, "DATA…: labelled sequences; - is standard input")->required()->type_name("");
@@ -486,7 +490,8 @@ void add_language_options(CLI::App& command, Options& options) {
 
 void add_development_options(CLI::App& command, Options& options) {
   command
-      .add_option("--dev", options.development, "development set: scored after every iteration, the best model is kept, of equal ones the last")
+      .add_option("--dev", options.development,
+                  "development set: scored after every iteration; the best model is kept, of equal ones the last")
       ->type_name("FILE");
   command
       .add_option("--cv", options.folds,
@@ -538,7 +543,7 @@ void add_objective_options(CLI::App& command, Options& options) {
       ->capture_default_str();
   command
       .add_option("--l2", options.penalties,
-                  "penalty on the weights' squares; of several, --l2 0.1,1,10, the one with the best score by --dev or --cv")
+                  "penalty on the weights' squares; of several, --l2 0.1,1,10, the best by --dev or --cv")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::NonNegativeNumber)

@@ -37,8 +37,8 @@ struct Training {
   const Dataset* data = nullptr;              // with gold; kUnknownLabel where it is not known
   std::optional<Constraint> constraint = {};  // over the same labels
   Constrain constrain = Constrain::none;
-  std::string extractor = {};  // goes into the model: see extract.h
-  std::string facts = {};      // a JSON object that goes into the model's facts, or empty
+  std::string extractor = {};      // goes into the model: see extract.h
+  std::string facts = {};          // a JSON object that goes into the model's facts, or empty
   const Model* initial = nullptr;  // where to begin: weights whose names it has too; the others begin at 0
 
   // Development set: decoded as the model would after every iteration, and scored; larger is better. Its gold is not

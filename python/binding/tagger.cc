@@ -107,7 +107,6 @@ void feed_sentence(py::handle sentence, const Extractor& extractor, AttributeSin
 
 // --- training -------------------------------------------------------------------------------------------------------
 
-
 ReadOptions read_options(const std::string& unknown, int label_column, bool grow) {
   ReadOptions options;
   options.unknown = unknown;

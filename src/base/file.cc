@@ -91,7 +91,8 @@ void check_writable(const std::string& path) {
     if (::access(target.c_str(), W_OK) != 0) fail();
     return;
   }
-  const std::string probe = target + ".try" + std::to_string(::getpid());  // rights alone do not tell: /proc, full disks
+  const std::string probe =
+      target + ".try" + std::to_string(::getpid());  // rights alone do not tell: /proc, full disks
   const int file = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (file < 0) fail();
   ::close(file);

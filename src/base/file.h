@@ -1,5 +1,6 @@
-// Whole files. They are written beside their place (NAME.partPROCESS) and renamed into it, so a reader sees the old file
-// or the new one, never a part. A symbolic link stays, and its target is written; parts whose process is gone are removed.
+// Whole files. They are written beside their place (NAME.partPROCESS) and renamed into it, so a reader sees the old
+// file or the new one, never a part. A symbolic link stays, and its target is written; parts whose process is gone are
+// removed.
 #pragma once
 
 #include <span>

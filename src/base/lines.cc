@@ -229,10 +229,12 @@ bool LineReader::next_text(Line& line) {
   const std::size_t end = text_end(line.text);
   if (end == line.text.size()) return true;
   const std::string& path = impl_->source.path();
-  const std::string place = "[read] " + path + ", line " + std::to_string(number()) + ", byte " + std::to_string(end + 1);
+  const std::string place =
+      "[read] " + path + ", line " + std::to_string(number()) + ", byte " + std::to_string(end + 1);
   if (line.text[end] == 0) {
-    throw Error(place + ": a NUL byte, and text has none; is this a text file? UTF-16 is converted by iconv -f UTF-16 "
-                        "-t UTF-8, NULs are removed by tr -d '\\000'");
+    throw Error(place +
+                ": a NUL byte, and text has none; is this a text file? UTF-16 is converted by iconv -f UTF-16 "
+                "-t UTF-8, NULs are removed by tr -d '\\000'");
   }
   char byte[8];
   std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned>(static_cast<unsigned char>(line.text[end])));

@@ -24,7 +24,8 @@ bool is_empty(const std::vector<Conjunct>& conjuncts, const Chosen& chosen, cons
 }
 
 // The first choice of `many` out of `count` for which `test` holds; empty if there is none.
-Chosen first_choice(std::size_t count, std::size_t many, const std::function<bool(const Chosen&)>& test, Chosen& chosen) {
+Chosen first_choice(std::size_t count, std::size_t many, const std::function<bool(const Chosen&)>& test,
+                    Chosen& chosen) {
   if (chosen.size() == many) return test(chosen) ? chosen : Chosen();
   for (std::size_t i = chosen.empty() ? 0 : chosen.back() + 1; i < count; ++i) {
     chosen.push_back(i);

@@ -544,9 +544,9 @@ class Expander {
   std::map<std::string, ExprPtr> named_;
   std::map<std::string, std::vector<std::string>> named_sets_;
   std::set<std::string> open_names_, open_sets_;
-  int depth_ = 0;    // open templates and names
-  int nesting_ = 0;  // open patterns
-  const Syntax* whole_ = nullptr;     // the language's own pattern …
+  int depth_ = 0;                    // open templates and names
+  int nesting_ = 0;                  // open patterns
+  const Syntax* whole_ = nullptr;    // the language's own pattern …
   std::vector<Conjunct> conjuncts_;  // … and its operands, if it is a conjunction
   std::int64_t steps_ = 0;
 };

@@ -27,8 +27,9 @@ void check_text(const std::shared_ptr<const Source>& source) {
   const std::string& text = source->text;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = utf8_length(text, i);
-    if (length == 0) fail_at({source, i}, "this byte is not valid UTF-8",
-                             "save the file as UTF-8; Latin-1 is converted by iconv -f latin1 -t utf8");
+    if (length == 0)
+      fail_at({source, i}, "this byte is not valid UTF-8",
+              "save the file as UTF-8; Latin-1 is converted by iconv -f latin1 -t utf8");
     const bool control = static_cast<unsigned char>(text[i]) < ' ' &&
                          std::string_view(" \t\r\n").find(text[i]) == std::string_view::npos;
     if (control || text[i] == '\x7f') {

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "language/algebra.h"
 #include "automaton/automaton.h"
+#include "language/algebra.h"
 #include "language/build.h"
 
 namespace regccrf {

@@ -24,8 +24,8 @@ class DumpReader {
     for (Line line; lines_.next(line);) {
       const std::string_view text = line.text;
       if (lines_.number() == 1 && text.starts_with(kCrfsuiteModel)) {
-        throw Error("[import] " + path_ + " is CRFsuite's model itself, and its dump is needed: crfsuite dump " + path_ +
-                    " | regccrf import -m NEW.model");
+        throw Error("[import] " + path_ + " is CRFsuite's model itself, and its dump is needed: crfsuite dump " +
+                    path_ + " | regccrf import -m NEW.model");
       }
       if (text == "}") {
         section_.clear();

@@ -13,12 +13,12 @@ namespace regccrf {
 namespace {
 
 constexpr double kNumber = sizeof(double);
-constexpr double kLbfgsVectors = 19;    // weights, gradients, directions, and six pairs of earlier ones
-constexpr double kAdagradVectors = 7;   // weights, squares, drift, gradient, means
-constexpr double kPairsPerThread = 7;   // arrays of products a thread
+constexpr double kLbfgsVectors = 19;      // weights, gradients, directions, and six pairs of earlier ones
+constexpr double kAdagradVectors = 7;     // weights, squares, drift, gradient, means
+constexpr double kPairsPerThread = 7;     // arrays of products a thread
 constexpr double kHeapPerThread = 2.5e8;  // bytes that the allocator may keep for itself
-constexpr double kPairsShared = 4;      // transitions and what is made of them
-constexpr double kPair = 8;             // bytes of a (weight, cell) pair in a block
+constexpr double kPairsShared = 4;        // transitions and what is made of them
+constexpr double kPair = 8;               // bytes of a (weight, cell) pair in a block
 
 double bytes_of_items(const Dataset& data, const Features& features) {
   const std::int64_t as_run = features.K / 8 + 2;  // labels of an attribute from which on a block keeps rows

@@ -83,7 +83,8 @@ std::int64_t take_over(const Model& model, const Training& training, const Featu
     if (features.begin[i] == features.begin[i + 1]) continue;
     const auto number = model.find_attribute(training.attributes->name(i));
     if (!number) continue;
-    const auto first = model.label().begin() + model.begin()[*number], last = model.label().begin() + model.begin()[*number + 1];
+    const auto first = model.label().begin() + model.begin()[*number],
+               last = model.label().begin() + model.begin()[*number + 1];
     for (std::int64_t f = features.begin[i]; f < features.begin[i + 1]; ++f) {
       const std::optional<Label>& label = theirs[features.label[f]];
       const auto at = label ? std::lower_bound(first, last, *label) : last;

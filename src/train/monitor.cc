@@ -24,8 +24,8 @@ std::vector<Label> Monitor::predict(std::span<const double> w) const {
   std::vector<Label> predicted;
   double asked = 0;
   try {
-    predicted = decode(features_, w, *training_.development, decoding_constraint(training_), options_.threads,
-                       options_.stop);
+    predicted =
+        decode(features_, w, *training_.development, decoding_constraint(training_), options_.threads, options_.stop);
   } catch (const Stopped&) {
     asked = 1;
   }

@@ -111,8 +111,8 @@ void Objective::Impl::second_phase(std::size_t begin, std::size_t end, int share
   }
 }
 
-// job(0 … count - 1, member) on all threads; the first error is thrown when all are done. The caller's thread, member 0,
-// is the one that asks whether to stop.
+// job(0 … count - 1, member) on all threads; the first error is thrown when all are done. The caller's thread, member
+// 0, is the one that asks whether to stop.
 void Objective::Impl::in_parallel(std::size_t count, const std::function<void(std::size_t, int)>& job) {
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
