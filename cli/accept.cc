@@ -3,10 +3,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "automaton/automaton.h"
+#include "base/lines.h"
 #include "cli/commands.h"
 #include "cli/language_options.h"
-#include "base/lines.h"
-#include "automaton/automaton.h"
 
 namespace regccrf::cli {
 namespace {
@@ -88,7 +88,7 @@ int accept_command(Options& options) {
   const Labels& labels = language.labels();
   Tracer tracer(language.automaton(options.language.limits));
   std::size_t sequences = 0, rejected = 0;
-  for (Line line; lines.next(line); ++sequences) {
+  for (Line line; lines.next_text(line); ++sequences) {
     const std::vector<std::string> words = split(std::string(line.text));
     const Answer result = answer(words, labels, tracer);
     if (!result.membership) ++rejected;

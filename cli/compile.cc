@@ -1,4 +1,4 @@
-// regccrf compile: compiles a language, says what it costs, draws and saves it.
+// regccrf compile: compiles a language, says how large it is, draws and saves it.
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -44,17 +44,17 @@ void print_facts(const Constraint& constraint, double seconds, bool as_json) {
     return;
   }
   const double unconstrained = static_cast<double>(constraint.labels().size()) * constraint.labels().size();
-  char ratio[64] = "", time[64];
+  char ratio[96] = "", time[64];
   if (unconstrained > 0) {
-    std::snprintf(ratio, sizeof ratio, "; %.1f × that of no constraint",
-                  static_cast<double>(size.products) / unconstrained);
+    std::snprintf(ratio, sizeof ratio, ": %.1f × the %.0f without a constraint",
+                  static_cast<double>(size.products) / unconstrained, unconstrained);
   }
   std::snprintf(time, sizeof time, "%.3f s", seconds);
   std::cout << "labels         " << constraint.labels().size() << few(constraint.labels()) << "\n"
             << "states         " << size.states << "\n"
             << "arcs           " << size.arcs << "\n"
             << "nodes          " << size.nodes << "   (memory of a time step)\n"
-            << "products       " << size.products << "   (work of a time step" << ratio << ")\n"
+            << "products       " << size.products << "   (multiplications a time step" << ratio << ")\n"
             << "deterministic  " << (constraint.deterministic() ? "yes" : "no") << "\n"
             << "method         " << constraint.method() << "\n"
             << "time           " << time << "\n";
@@ -65,6 +65,9 @@ bool ends_with(const std::string& text, const std::string& ending) {
 }
 
 int compile_command(Options& options) {
+  for (const std::string& path : {options.dot, options.svg, options.fst, options.bigrams, options.out}) {
+    if (!path.empty()) check_writable(path);
+  }
   const auto start = std::chrono::steady_clock::now();
   const Constraint constraint = options.language.constraint();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -89,7 +92,7 @@ int compile_command(Options& options) {
 }  // namespace
 
 Run add_compile(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("compile", "Compile a language and say what it costs.");
+  CLI::App* command = app.add_subcommand("compile", "Compile a language and say how large it is.");
   command->footer(
       "  regccrf compile languages/srl.lang\n"
       "  regccrf compile -e '(O | B I*)*' --svg spans.svg -o spans.constraint");

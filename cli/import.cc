@@ -3,6 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
 
@@ -15,6 +16,7 @@ struct Options {
 };
 
 int import_command(const Options& options) {
+  check_writable(options.model);
   ModelParts parts = import_crfsuite(options.dump);
   parts.facts = nlohmann::json({{"imported", "crfsuite dump"}}).dump();
   const Model model = under_constraint(Model(std::move(parts)), options.constraint);

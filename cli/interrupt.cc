@@ -1,19 +1,21 @@
 #include "cli/interrupt.h"
 
+#include <atomic>
 #include <csignal>
 
 namespace regccrf::cli {
 
 namespace {
 
-volatile std::sig_atomic_t signals = 0;
+std::atomic<int> noted{0};                             // the signal, or 0
+static_assert(std::atomic<int>::is_always_lock_free);  // a handler may write no other
 
-void note(int) { signals = signals + 1; }
+void note(int signal) { noted = signal; }
 
 }  // namespace
 
 Interrupt::Interrupt() {
-  signals = 0;
+  noted = 0;
   struct sigaction action = {};
   action.sa_handler = note;
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);  // the second time it kills
@@ -26,6 +28,8 @@ Interrupt::~Interrupt() {
   std::signal(SIGTERM, SIG_DFL);
 }
 
-bool Interrupt::asked() { return signals > 0; }
+bool Interrupt::asked() { return noted != 0; }
+
+int Interrupt::status() { return 128 + noted; }
 
 }  // namespace regccrf::cli

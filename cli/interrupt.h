@@ -1,4 +1,4 @@
-// Ctrl-C while training: the first asks it to end, the second ends the program.
+// Ctrl-C or SIGTERM while training: the first asks it to end, the second ends the program.
 #pragma once
 
 namespace regccrf::cli {
@@ -11,6 +11,7 @@ class Interrupt {
   Interrupt& operator=(const Interrupt&) = delete;
 
   static bool asked();
+  static int status();  // the exit status, as a shell says it of a program that the signal ended: 130 or 143
 };
 
 }  // namespace regccrf::cli

@@ -73,7 +73,10 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {
-    return fail("out of memory; --max-states and --max-arcs keep constructions smaller");
+    return fail(
+        "out of memory; for training, fewer labels, --min-count and --threads 1 take less, for languages --max-states "
+        "and "
+        "--max-arcs keep constructions smaller");
   } catch (const std::exception& error) {
     return fail(error.what());
   }

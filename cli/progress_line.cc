@@ -8,8 +8,6 @@
 
 namespace regccrf::cli {
 
-namespace {
-
 std::string duration(double seconds) {
   char text[64];
   if (seconds < 100) {
@@ -21,8 +19,6 @@ std::string duration(double seconds) {
   }
   return text;
 }
-
-}  // namespace
 
 ProgressLine::ProgressLine(const TrainOptions& options, bool quiet)
     : options_(options), quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1) {}

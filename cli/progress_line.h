@@ -9,6 +9,8 @@
 
 namespace regccrf::cli {
 
+std::string duration(double seconds);  // as people say it: 12.3 s, 4 min, 1.5 h
+
 class ProgressLine {
  public:
   ProgressLine(const TrainOptions& options, bool quiet);

@@ -85,6 +85,9 @@ double closed_form_nll(int k) {
 }
 
 int figure2(const Options& options) {
+  for (const std::string& path : {options.svg, options.png}) {
+    if (!path.empty()) check_writable(path);
+  }
   const int longest = 20;
   const auto begin = std::chrono::steady_clock::now();
   std::vector<Data> data;

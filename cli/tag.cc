@@ -96,7 +96,17 @@ class Writer {
         number(separator, i < tagged.paths.size() ? std::exp(tagged.paths[i].score) : 0, out);
     }
     if (options_.tag.language_mass) number(separator, tagged.language_mass, out);
+    if (options_.tag.all_marginals) all_marginals(separator, tagged, at, out);
     out += sentence.bytes[sentence.begin[at] + row.size()] == '\r' ? "\r\n" : "\n";
+  }
+
+  // LABEL:probability, a column a label.
+  void all_marginals(char separator, const Tagged& tagged, std::size_t t, std::string& out) const {
+    const auto K = static_cast<std::size_t>(labels_.size());
+    for (std::size_t a = 0; a < K; ++a) {
+      out.append(1, separator).append(labels_.name(static_cast<Label>(a)));
+      number(':', tagged.all_marginals[t * K + a], out);
+    }
   }
 
   static void number(char separator, double value, std::string& out) {
@@ -110,6 +120,18 @@ class Writer {
     for (std::size_t t = 0; t < path.labels.size(); ++t) {
       if (t > 0) out += ',';
       out += in_json_[static_cast<std::size_t>(path.labels[t])];
+    }
+    out += ']';
+  }
+
+  // An object a token.
+  void all_marginals_as_json(const Tagged& tagged, std::string& out) const {
+    out += ",\"all_marginals\":[";
+    for (std::size_t i = 0; i < tagged.all_marginals.size(); ++i) {
+      const std::size_t a = i % in_json_.size();
+      out += a > 0 ? "," : i > 0 ? ",{" : "{";
+      out += in_json_[a] + ":" + nlohmann::json(tagged.all_marginals[i]).dump();
+      if (a + 1 == in_json_.size()) out += '}';
     }
     out += ']';
   }
@@ -136,6 +158,7 @@ class Writer {
       out += ']';
     }
     if (options_.tag.language_mass) out += ",\"language_mass\":" + nlohmann::json(tagged.language_mass).dump();
+    if (options_.tag.all_marginals) all_marginals_as_json(tagged, out);
     if (tagged.free) out += ",\"free\":true";
     out += "}\n";
   }
@@ -224,6 +247,7 @@ constexpr const char* kFooter =
     "\n"
     "  regccrf tag -m ner.model test.conll > tagged.conll\n"
     "  cut -f1 raw.tsv | regccrf tag -m ner.model --scores          label, its marginal, P(sequence)\n"
+    "  regccrf tag -m ner.model --marginals test.conll              how likely every label is: O:0.9 B-PER:0.06 …\n"
     "  regccrf tag -m ner.model --k-best 3 test.conll               three label columns, best first\n"
     "  regccrf tag -m ner.model -e '(O | B-PER I-PER*)*' test.conll  under another constraint\n"
     "  regccrf tag -m ner.model --forced 2 partly.conll             labels in column 2 stay; _ is free\n"
@@ -233,7 +257,10 @@ constexpr const char* kFooter =
     "the\n"
     "marginal probability of the first label and the probability of each of the K sequences; with --language-mass "
     "P(L | x), how\n"
-    "much of the unconstrained model's mass is legal.";
+    "much of the unconstrained model's mass is legal; with --marginals LABEL:probability for every label, as "
+    "CRFsuite's "
+    "-l prints\n"
+    "them.";
 
 void add_file_options(CLI::App& command, Options& options) {
   command.add_option("-m,--model", options.model, "the model")->required()->type_name("FILE");
@@ -247,6 +274,8 @@ void add_column_options(CLI::App& command, Options& options) {
   command.add_option("--k-best", options.tag.k_best, "the K best sequences")
       ->check(CLI::Range(1, 10'000))
       ->type_name("K");
+  command.add_flag("--marginals", options.tag.all_marginals,
+                   "append a column for every label, LABEL:probability, in the model's order (inspect shows it)");
   command.add_flag("--language-mass", options.tag.language_mass, "append P(L | x)");
 }
 
@@ -275,7 +304,8 @@ void add_constraint_options(CLI::App& command, Options& options) {
 void add_other_options(CLI::App& command, Options& options) {
   command.add_option("--embeddings", options.embeddings, "where the model's embeddings file is now")->type_name("FILE");
   command.add_flag("--json", options.json,
-                   "one JSON object a sentence: line, labels, probability, marginals, k_best, language_mass");
+                   "one JSON object a sentence: line, labels, probability, marginals, k_best, language_mass, "
+                   "all_marginals");
   command.add_option("--threads", options.threads, "0: as many as the machine has")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();

@@ -9,7 +9,9 @@
 #include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/constraint_options.h"
+#include "cli/estimate_note.h"
 #include "cli/interrupt.h"
+#include "cli/penalty_search.h"
 #include "cli/processes.h"
 #include "cli/progress_line.h"
 #include "regccrf/error.h"
@@ -21,11 +23,10 @@ namespace regccrf::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr int kInterrupted = 130;  // as a shell says it of a program that Ctrl-C ended
 
 struct Options {
   std::vector<std::string> data;
-  std::string model, development;
+  std::string model, development, continue_from;
   ConstraintOptions constraint;
   std::string constrain;  // empty: train where there is a constraint
   std::string outside = "error";
@@ -36,6 +37,8 @@ struct Options {
   int word_column = 1, label_column = -1;
   // training
   TrainOptions train;
+  std::vector<double> penalties = {1};
+  int folds = 0;
   std::string optimizer = "lbfgs";
   bool no_average = false, quiet = false, json = false;
 };
@@ -47,6 +50,8 @@ struct Input {
   Format format = Format::automatic;
   Dataset data;
   std::optional<Dataset> development;
+  Names development_labels;  // labels, and those that only development gold has
+  std::optional<Model> initial;
 };
 
 std::string plural(std::int64_t count, const std::string& noun) {
@@ -84,12 +89,12 @@ Extractor choose_extractor(const Options& options, Format format) {
   return Extractor::from_template(std::string(without_mark(read_file(options.pattern_file))), options.pattern_file);
 }
 
-Dataset read(const Options& options, const std::vector<std::string>& paths, Input& input, bool grow) {
+Dataset read(const Options& options, const std::vector<std::string>& paths, Input& input, Names& labels, bool grow) {
   ReadOptions how;
   how.unknown = options.unknown;
   how.label_column = options.label_column > 0 ? options.label_column - 1 : options.label_column;
   how.grow = grow;
-  DatasetBuilder builder(input.attributes, input.labels, how);
+  DatasetBuilder builder(input.attributes, labels, how);
   for (const std::string& path : paths) {
     SentenceReader reader(path, input.format);
     if (!input.extractor) {
@@ -104,10 +109,12 @@ Dataset read(const Options& options, const std::vector<std::string>& paths, Inpu
 Input read_all(const Options& options) {
   Input input;
   input.format = format_of(options.format);
-  input.data = read(options, options.data, input, true);
+  if (!options.continue_from.empty()) input.initial = Model::load(options.continue_from);
+  input.data = read(options, options.data, input, input.labels, true);
   if (input.data.sequences() == 0) throw Error("there is no sequence in " + options.data[0]);
   if (!options.development.empty()) {
-    input.development = read(options, {options.development}, input, false);
+    input.development_labels = input.labels;
+    input.development = read(options, {options.development}, input, input.development_labels, false);
     if (input.development->sequences() == 0) throw Error("there is no sequence in " + options.development);
   }
   return input;
@@ -230,20 +237,14 @@ void say_what(const Input& input, const Training& training) {
   if (!unseen.empty()) std::cerr << "never seen in training, so without weights of their own: " << join(unseen) << "\n";
 }
 
-// Somebody who gives a wrong path should hear of it before training, not after.
-void check_writable(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  std::error_code code;
-  if (!std::filesystem::is_directory(folder, code))
-    throw Error("there is no folder " + folder.string() + " to write " + path + " in");
-  if (std::filesystem::is_directory(path, code)) throw Error(path + " is a folder; the model is a file");
-}
-
-void report(const Options& options, const Trained& trained, const std::string& path) {
+void report(const Options& options, const Trained& trained, const std::vector<Trial>& trials) {
+  const std::string& path = options.model;
   Json facts = Json::parse(trained.model.facts());
   if (options.json) {
     Json all = {{"model", path}};
+    if (!trials.empty()) all["trials"] = as_json(trials);
     all.update(facts);
+    all["seconds"] = trained.last.seconds;
     all["labels"] = trained.model.labels().size();
     all["attributes"] = trained.model.attributes();
     std::cout << all.dump() << "\n";
@@ -260,6 +261,8 @@ void report(const Options& options, const Trained& trained, const std::string& p
     std::cerr << text;
   }
   std::cerr << "\n";
+  if (!options.continue_from.empty())
+    std::cerr << plural(trained.taken_over, "weight") << " began with those of " << options.continue_from << "\n";
 }
 
 // What becomes of the work of a run that was cut off.
@@ -287,7 +290,20 @@ void check_options(const Options& options) {
   if (options.train.patience > 0 && options.development.empty())
     throw Error("--patience needs a development set: --dev FILE");
   constrain_of(options);  // an error without a language
-  check_writable(options.model);
+  const bool several = options.penalties.size() > 1;
+  if (options.model.empty() && options.folds == 0)
+    throw Error("-m FILE says where the model goes (with --cv none is needed)");
+  if (several && options.folds == 0 && options.development.empty())
+    throw Error("several values for --l2 need something to judge them by: --dev FILE or --cv N");
+  if (options.folds > 0 && !options.development.empty())
+    throw Error("--cv and --dev judge by different data; leave one of them out");
+  if ((several || options.folds > 0) && !options.train.checkpoint.empty())
+    throw Error("--checkpoint is for one training, and --cv or several values for --l2 make several");
+}
+
+// Somebody who gives a wrong path should hear of it before training, not after.
+void check_outputs(const Options& options) {
+  if (!options.model.empty()) check_writable(options.model);
   if (!options.train.checkpoint.empty()) check_writable(options.train.checkpoint);
 }
 
@@ -298,7 +314,25 @@ void settle_labels(const Options& options, Input& input, Training& training) {
   training.constraint = options.constraint.constraint(training.labels);
   training.labels = training.constraint->labels();
   renumber(input.data, input.labels, training.labels);
-  if (input.development) renumber(*input.development, input.labels, training.labels);
+}
+
+// Development gold that no model can have right, because training does not know its label.
+void say_strange_gold(const Dataset& development, const Labels& labels, const Labels& known) {
+  std::vector<std::string> strange(labels.names().begin() + known.size(), labels.names().end());
+  if (strange.empty()) return;
+  const auto positions =
+      std::count_if(development.gold.begin(), development.gold.end(), [&](Label a) { return a >= known.size(); });
+  std::cerr << "development gold has " << (strange.size() == 1 ? "a label" : "labels")
+            << " that training does not have, and counts as wrong there (" << plural(positions, "position")
+            << "): " << join(strange) << "\n";
+}
+
+void settle_development(bool speak, Input& input, Training& training) {
+  const Labels labels = with_others(training.labels, input.development_labels);
+  renumber(*input.development, input.development_labels, labels);
+  if (speak) say_strange_gold(*input.development, labels, training.labels);
+  training.development = &*input.development;
+  training.score = DevelopmentScore(*input.development, labels);
 }
 
 // The task for the trainer; it points into `input`.
@@ -315,11 +349,10 @@ Training make_training(const Options& options, bool speak, Input& input) {
   training.attributes = &input.attributes;
   training.data = &input.data;
   training.extractor = input.extractor->text();
+  if (input.initial) facts["continued_from"] = options.continue_from;
   training.facts = facts.dump();
-  if (input.development) {
-    training.development = &*input.development;
-    training.score = DevelopmentScore(*input.development, training.labels);
-  }
+  if (input.initial) training.initial = &*input.initial;
+  if (input.development) settle_development(speak, input, training);
   return training;
 }
 
@@ -335,26 +368,70 @@ Trained train_with_progress(const Training& training, const TrainOptions& option
   return trained;
 }
 
+// In a group of processes another one may have had the signal.
+int interrupted_status() { return Interrupt::asked() ? Interrupt::status() : 130; }
+
+// Cut off within the first iteration: weights that are all 0 shall not replace what may be at the model's place.
+int end_without_model(const Options& options, bool speak) {
+  if (speak) std::cerr << "no iteration was complete: " << options.model << " is not written\n";
+  return interrupted_status();
+}
+
+int finish(const Options& options, const Trained& trained, const std::vector<Trial>& trials, bool first) {
+  const bool asked = trained.stopped == "asked to", speak = first && !options.quiet;
+  if (asked && trained.last.iteration == 0) return end_without_model(options, speak);
+  if (first) trained.model.save(options.model);
+  if (first) report(options, trained, trials);
+  if (!asked && !Interrupt::asked()) return 0;
+  if (speak && !options.train.checkpoint.empty()) say_where_it_goes_on(options.train, true);
+  return interrupted_status();
+}
+
+// The table is what --cv is for, so it goes to standard output; with a model's JSON it is in there.
+void say_trials(const Options& options, const std::vector<Trial>& trials) {
+  if (trials.empty()) {
+    if (!options.quiet) std::cerr << "no trial was complete\n";
+  } else if (!options.json) {
+    print_table(trials);
+  } else if (options.model.empty()) {
+    std::cout << Json{{"trials", as_json(trials)}}.dump() << "\n";
+  }
+}
+
 int train_command(Options& options) {
   const ProcessGroup group;  // before anything is printed: only the first process speaks and writes
   const bool first = group.processes().rank == 0, speak = first && !options.quiet;
   options.train.optimizer = options.optimizer == "lbfgs" ? Optimizer::lbfgs : Optimizer::adagrad;
   options.train.average = !options.no_average;
+  options.train.stop = Interrupt::asked;
+  options.train.l2 = options.penalties[0];
   check_options(options);
+  if (first) check_outputs(options);
 
   Input input = read_all(options);
   const Training training = make_training(options, speak, input);
   options.train.transitions = input.extractor->transitions();
+  const Interrupt interrupt;  // held while the model is saved, so that Ctrl-C does not lose it
   if (speak) say_what(input, training);
   if (speak && options.train.resume) say_where_it_goes_on(options.train, false);
-
-  const Interrupt interrupt;  // held while the model is saved, so that Ctrl-C does not lose it
-  const Trained trained = train_with_progress(training, options.train, speak, group.processes());
-  if (first) trained.model.save(options.model);
-  if (first) report(options, trained, options.model);
-  if (trained.stopped != "asked to") return 0;
-  if (speak && !options.train.checkpoint.empty()) say_where_it_goes_on(options.train, true);
-  return kInterrupted;
+  if (speak) {
+    // Where there are several trainings, the first one says what each takes: memory, then time.
+    options.train.on_estimate = [&training, &options, said = 0](const Estimate& estimate) mutable {
+      if (said++ < 2) note_estimate(estimate, training, options.train);
+    };
+  }
+  std::vector<Trial> trials;
+  if (options.folds > 0 || options.penalties.size() > 1) {
+    trials = try_penalties(training, options.train, options.penalties, options.folds, speak, group.processes());
+    if (first) say_trials(options, trials);
+    if (trials.empty() || (options.folds > 0 && trials.size() < options.penalties.size())) return interrupted_status();
+    if (options.model.empty()) return 0;
+    options.train.l2 = trials[best_of(trials)].l2;
+  }
+  const Trained trained = options.folds == 0 && !trials.empty()
+                              ? std::move(*trials[best_of(trials)].trained)
+                              : train_with_progress(training, options.train, speak, group.processes());
+  return finish(options, trained, trials, first);
 }
 
 constexpr const char* kFooter =
@@ -367,6 +444,8 @@ constexpr const char* kFooter =
     "  regccrf train train.conll -m ner.model                                  no constraint: an ordinary CRF\n"
     "  regccrf train train.conll -m ner.model --dev dev.conll --patience 10    keeps the model that is best on "
     "dev.conll\n"
+    "  regccrf train train.conll --cv 5 --l2 0.1,1,10                          mean score and deviation for each "
+    "penalty\n"
     "  regccrf train pos.txt -m pos.model --template pos.template              features in CRF++'s syntax\n"
     "  regccrf train ner.crfsuite -m ner.model --l1 0.5 --l2 0                 CRFsuite's data; few weights "
     "(OWL-QN)\n"
@@ -374,18 +453,26 @@ constexpr const char* kFooter =
     "  regccrf train train.conll -m ner.model --unknown '?'                    gold is not known where it says ?\n"
     "  regccrf train big.conll -m big.model --checkpoint big.ckpt --resume     goes on where it was cut off, if it "
     "was\n"
+    "  regccrf train new.conll -m new.model --continue-from ner.model          begins with another model's weights\n"
     "  mpirun -n 4 regccrf train big.conll -m big.model                        by several processes\n\n"
     "The objective is the sum over sequences of -log P(gold | x, L), plus l2 times the sum of squared weights, plus "
     "l1 times\n"
-    "the sum of their sizes; CRFsuite's c2 and c1 are the same. Ctrl-C ends training and saves the best model so "
-    "far; a second\n"
-    "one ends at once. With --checkpoint L-BFGS forgets its earlier steps at every checkpoint, so that a run that "
-    "was cut off\n"
-    "and resumed takes the very steps of one that was not; it may need some more iterations for that.";
+    "the sum of their sizes; CRFsuite's c2 and c1 are the same. Ctrl-C or SIGTERM ends training, within an iteration "
+    "too, and\n"
+    "saves the best model of the whole iterations so far; a second one saves nothing. With --checkpoint L-BFGS "
+    "forgets its\n"
+    "earlier steps at every checkpoint, so that a run that was cut off and resumed takes the very steps of one that "
+    "was not; it\n"
+    "may need some more iterations for that.";
 
 void add_file_options(CLI::App& command, Options& options) {
   command.add_option("data", options.data, "DATA…: labelled sequences; - is standard input")->required()->type_name("");
-  command.add_option("-m,--model", options.model, "where the model goes")->required()->type_name("FILE");
+  command.add_option("-m,--model", options.model, "where the model goes; with --cv it may be left out")
+      ->type_name("FILE");
+  command
+      .add_option("--continue-from", options.continue_from,
+                  "begin with this model's weights, where it has the same labels and attributes; others begin at 0")
+      ->type_name("MODEL");
 }
 
 void add_language_options(CLI::App& command, Options& options) {
@@ -403,8 +490,14 @@ void add_language_options(CLI::App& command, Options& options) {
 
 void add_development_options(CLI::App& command, Options& options) {
   command
-      .add_option("--dev", options.development, "development set: scored after every iteration, the best model is kept")
+      .add_option("--dev", options.development,
+                  "development set: scored after every iteration; the best model is kept, of equal ones the last")
       ->type_name("FILE");
+  command
+      .add_option("--cv", options.folds,
+                  "cross-validation: train N times on all folds but one and score the one; without -m nothing else")
+      ->check(CLI::Range(2, 1'000'000))
+      ->type_name("N");
   command
       .add_option("--patience", options.train.patience,
                   "stop when the development score has not risen for N iterations")
@@ -448,8 +541,13 @@ void add_objective_options(CLI::App& command, Options& options) {
   command.add_option("--l1", t.l1, "penalty on the weights' sizes: makes most of them 0")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command.add_option("--l2", t.l2, "penalty on the weights' squares")
+  command
+      .add_option("--l2", options.penalties,
+                  "penalty on the weights' squares; of several, --l2 0.1,1,10, the best by --dev or --cv")
+      ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::NonNegativeNumber)
+      ->type_name("FLOAT,…")
       ->capture_default_str();
   command.add_option("--min-count", t.min_count, "leave out attributes that are rarer")
       ->check(CLI::PositiveNumber)

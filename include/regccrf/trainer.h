@@ -37,16 +37,27 @@ struct Training {
   const Dataset* data = nullptr;              // with gold; kUnknownLabel where it is not known
   std::optional<Constraint> constraint = {};  // over the same labels
   Constrain constrain = Constrain::none;
-  std::string extractor = {};  // goes into the model: see extract.h
-  std::string facts = {};      // a JSON object that goes into the model's facts, or empty
+  std::string extractor = {};      // goes into the model: see extract.h
+  std::string facts = {};          // a JSON object that goes into the model's facts, or empty
+  const Model* initial = nullptr;  // where to begin: weights whose names it has too; the others begin at 0
 
-  // Development set: decoded as the model would after every iteration, and scored; larger is better.
+  // Development set: decoded as the model would after every iteration, and scored; larger is better. Its gold is not
+  // looked at here, so its numbers may go beyond `labels`.
   const Dataset* development = nullptr;
   std::function<double(std::span<const Label> predicted)> score = {};  // predicted: [positions]
 };
 
 enum class Optimizer { lbfgs, adagrad };                                    // lbfgs with l1 > 0 is OWL-QN
 enum class LineSearch { more_thuente, backtracking, strong_backtracking };  // libLBFGS's, by Wolfe's conditions
+
+// What training will take, roughly.
+struct Estimate {
+  double weights_bytes = 0;       // memory beyond the data's own: what grows with the weights and the data, …
+  double labels_bytes = 0;        // … and what grows with labels², or the constraint's products, and threads
+  std::optional<double> seconds;  // of an iteration, without the development set; 0: too little to measure
+
+  double bytes() const { return weights_bytes + labels_bytes; }
+};
 
 struct TrainOptions {
   Optimizer optimizer = Optimizer::lbfgs;
@@ -73,6 +84,12 @@ struct TrainOptions {
   std::string checkpoint = {};  // path; empty: none
   int every = 0;                // iterations from one checkpoint to the next; 0: 50 for lbfgs, 1 for adagrad
   bool resume = false;          // go on from the checkpoint, if there is one
+  // Asked again and again within an iteration, by the thread that called train(). True ends training at once: what the
+  // last whole iteration left counts, and the present one does not.
+  std::function<bool()> stop = {};
+  // Called before the first iteration, first with the memory, before it is taken, then with the time as well, which is
+  // measured on a few sequences.
+  std::function<void(const Estimate& estimate)> on_estimate = {};
 };
 
 struct Progress {
@@ -80,10 +97,10 @@ struct Progress {
   double objective = 0, gradient_norm = 0;
   double seconds = 0;                 // since the start
   std::optional<double> development;  // the development score, where there is a development set
-  bool best = false;                  // the best so far
+  bool best = false;                  // none so far was better
 };
 
-// Called after every iteration; false stops.
+// Called after every iteration; false stops. (TrainOptions::stop is asked within them.)
 using OnProgress = std::function<bool(const Progress& progress)>;
 
 // Several processes at one task, each with its own part of the sequences and all of the weights.
@@ -93,9 +110,10 @@ struct Processes {
 };
 
 struct Trained {
-  Model model;          // the iteration with the best development score, or the last one where there is no such set
+  Model model;          // the last iteration with the best development score, or the last of all without such a set
   Progress best, last;  // the iteration that the model is from, and the last one
   std::string stopped;  // why it ended: "converged", "max_iterations", "patience", "asked to"
+  std::int64_t taken_over = 0;  // weights that began with those of Training::initial
 };
 
 // Error where the data has no gold, gold lies outside the constraint's language (with Constrain::train), numbers and

@@ -6,6 +6,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -107,10 +108,6 @@ void feed_sentence(py::handle sentence, const Extractor& extractor, AttributeSin
 
 // --- training -------------------------------------------------------------------------------------------------------
 
-struct Shared {
-  Names attributes, labels;
-};
-
 ReadOptions read_options(const std::string& unknown, int label_column, bool grow) {
   ReadOptions options;
   options.unknown = unknown;
@@ -122,11 +119,13 @@ ReadOptions read_options(const std::string& unknown, int label_column, bool grow
 class Data {
  public:
   Data(Extractor extractor, const std::string& unknown, int label_column)
-      : Data(std::make_shared<Shared>(), std::move(extractor), read_options(unknown, label_column, true)) {}
+      : Data(std::make_shared<Names>(), std::make_shared<Names>(), std::move(extractor),
+             read_options(unknown, label_column, true)) {}
+  // With the same attributes, and labels of its own: what only development data has is not learnt.
   Data development() const {
     ReadOptions options = options_;
     options.grow = false;
-    return Data(shared_, extractor_, options);
+    return Data(attributes_, std::make_shared<Names>(*labels_), extractor_, options);
   }
 
   void add(py::handle x, py::handle y) {
@@ -149,7 +148,7 @@ class Data {
   }
   std::vector<std::string> labels() const {
     std::vector<std::string> names;
-    for (std::int32_t i = 0; i < shared_->labels.size(); ++i) names.emplace_back(shared_->labels.name(i));
+    for (std::int32_t i = 0; i < labels_->size(); ++i) names.emplace_back(labels_->name(i));
     return names;
   }
 
@@ -157,11 +156,12 @@ class Data {
   Dataset take(const Labels& labels) {
     Dataset data = builder_->take();
     for (Label& gold : data.gold) {
-      if (gold != kUnknownLabel) gold = labels.id(shared_->labels.name(gold));
+      if (gold != kUnknownLabel) gold = labels.id(labels_->name(gold));
     }
     return data;
   }
-  const Names& attributes() const { return shared_->attributes; }
+  const Names& attributes() const { return *attributes_; }
+  const Names& label_names() const { return *labels_; }
   const Extractor& extractor() const { return extractor_; }
 
  private:
@@ -195,13 +195,14 @@ class Data {
     std::vector<std::size_t> end_;
   };
 
-  Data(std::shared_ptr<Shared> shared, Extractor extractor, ReadOptions options)
-      : shared_(std::move(shared)),
+  Data(std::shared_ptr<Names> attributes, std::shared_ptr<Names> labels, Extractor extractor, ReadOptions options)
+      : attributes_(std::move(attributes)),
+        labels_(std::move(labels)),
         extractor_(std::move(extractor)),
         options_(options),
-        builder_(std::make_unique<DatasetBuilder>(shared_->attributes, shared_->labels, options)) {}
+        builder_(std::make_unique<DatasetBuilder>(*attributes_, *labels_, options)) {}
 
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<Names> attributes_, labels_;
   Extractor extractor_;
   ReadOptions options_;
   std::unique_ptr<DatasetBuilder> builder_;
@@ -246,23 +247,37 @@ py::dict as_dict(const Progress& progress) {
   return dict;
 }
 
-// Asks Python between iterations: for a Ctrl-C, and for `progress`, which stops by False. What it raises ends training.
-Trained train_unlocked(const Training& training, const TrainOptions& options, const py::object& progress) {
+// Asks Python: within iterations for a Ctrl-C, now and then, as other threads hold the lock; between them for
+// `progress`, which stops by False. What it raises ends training.
+Trained train_unlocked(const Training& training, TrainOptions options, const py::object& progress) {
   std::optional<py::error_already_set> raised;
   std::optional<Trained> trained;
+  const auto goes_on = [&raised](const auto& ask) {
+    const py::gil_scoped_acquire locked;
+    try {
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      return ask();
+    } catch (py::error_already_set& error) {
+      raised.emplace(error);
+      return false;
+    }
+  };
+  constexpr std::chrono::milliseconds between{100};
+  auto asked = std::chrono::steady_clock::now();
+  options.stop = [&] {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - asked < between) return false;
+    asked = now;
+    return !goes_on([] { return true; });
+  };
   {
     const py::gil_scoped_release unlocked;
     trained = train(training, options, [&](const Progress& now) {
-      const py::gil_scoped_acquire locked;
-      try {
-        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      return goes_on([&] {
         if (progress.is_none()) return true;
         const py::object answer = progress(as_dict(now));
-        return answer.is_none() || py::bool_(answer);
-      } catch (py::error_already_set& error) {
-        raised.emplace(error);
-        return false;
-      }
+        return answer.is_none() || static_cast<bool>(py::bool_(answer));
+      });
     });
   }
   if (raised) throw py::error_already_set(*raised);
@@ -303,9 +318,10 @@ py::tuple train_model(Data& data, Data* development, const std::optional<Constra
   training.data = &sequences;
   training.extractor = data.extractor().text();
   if (development != nullptr) {
-    held_out = development->take(training.labels);
+    const Labels labels = with_others(training.labels, development->label_names());
+    held_out = development->take(labels);
     training.development = &*held_out;
-    training.score = DevelopmentScore(*held_out, training.labels);
+    training.score = DevelopmentScore(*held_out, labels);
   }
   TrainOptions with_transitions = options;
   with_transitions.transitions = data.extractor().transitions();

@@ -30,7 +30,7 @@ class Memory:
     def __init__(self, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
                  allow: bool = False) -> None:
         if h.is_cuda and not cuda.BUILT:
-            warnings.warn("this build of regccrf has no CUDA in it, so tensors are copied to the CPU: build it where nvcc is on the PATH")
+            warnings.warn("this build of regccrf has no CUDA in it, so tensors are copied to the CPU: build it where nvcc is, with REGCCRF_CUDA=ON")
         self.h, self.g, self.s, self.e, self.mask = (on_cpu(x) for x in (h, g, s, e, mask))
         self.device, self.dtype = h.device, h.dtype
         self.B, T = h.shape[:2] if batch_first else (h.shape[1], h.shape[0])

@@ -96,7 +96,7 @@ def command(output: Path) -> List[str]:
 def _check() -> None:
     """That there is what it takes."""
     if not _core.cuda_built():
-        raise CannotBuild("this build of regccrf has no CUDA in it, and the node nothing to do: build regccrf where nvcc is on the PATH")
+        raise CannotBuild("this build of regccrf has no CUDA in it, and the node nothing to do: build regccrf where nvcc is, with REGCCRF_CUDA=ON")
     for source in SOURCES:
         if not source.exists():
             raise CannotBuild(f"{source} is not there, which the package brings: install it again")

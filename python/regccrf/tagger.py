@@ -223,7 +223,7 @@ def train(
     epsilon, line_search ("more_thuente", "backtracking" or "strong_backtracking") and line_search_trials, as in
     regccrf/trainer.h.
 
-    Other threads run while it works; Ctrl-C ends it with KeyboardInterrupt after the iteration.
+    Other threads run while it works; Ctrl-C ends it with KeyboardInterrupt, within an iteration too.
 
     >>> model = regccrf.train([[{"w": "a"}, {"w": "b"}]], [["B", "I"]], constraint="(O | B I*)*", l2=0.1)
     >>> model.constrain

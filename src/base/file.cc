@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -28,7 +30,74 @@ void sync_folder(const std::string& path) {
   ::close(file);
 }
 
+// What a symbolic link leads to, whether or not it is there yet: the link stays, its target is written.
+std::string followed(const std::string& path) {
+  constexpr int deepest = 40;  // as the system has it; more is a circle, which open() words
+  std::filesystem::path at = path;
+  std::error_code code;
+  for (int i = 0; i < deepest && std::filesystem::is_symlink(at, code); ++i) {
+    const std::filesystem::path next = std::filesystem::read_symlink(at, code);
+    if (code) break;
+    at = next.is_absolute() ? next : at.parent_path() / next;
+  }
+  return at.string();
+}
+
+bool is_special(const std::string& path) {  // /dev/stdout, a pipe
+  std::error_code code;
+  return std::filesystem::exists(path, code) && !std::filesystem::is_regular_file(path, code);
+}
+
+constexpr std::string_view kPart = ".part";  // behind it, the number of the process that writes
+
+std::string part_of(const std::string& path) { return path + std::string(kPart) + std::to_string(::getpid()); }
+
+// The process that wrote this part of `name`, or 0 where the file is something else.
+pid_t writer_of(std::string_view file, std::string_view name) {
+  if (!file.starts_with(name) || !file.substr(name.size()).starts_with(kPart)) return 0;
+  const std::string_view digits = file.substr(name.size() + kPart.size());
+  pid_t process = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), process);
+  return error == std::errc() && end == digits.data() + digits.size() && process > 0 ? process : 0;
+}
+
+// Parts that killed processes left behind.
+void remove_stale_parts(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  const std::string name = fs::path(path).filename().string();
+  std::vector<fs::path> stale;
+  for (fs::directory_iterator at(fs::absolute(path).parent_path(), code), end; !code && at != end; at.increment(code)) {
+    const pid_t writer = writer_of(at->path().filename().string(), name);
+    if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) stale.push_back(at->path());
+  }
+  for (const fs::path& part : stale) fs::remove(part, code);
+}
+
 }  // namespace
+
+void check_writable(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  const std::string target = followed(path);
+  const fs::path folder = fs::absolute(target).parent_path();
+  if (fs::is_directory(target, code)) throw Error("[write] " + path + " is a folder; a file's name is needed");
+  if (!fs::is_directory(folder, code))
+    throw Error("[write] there is no folder " + folder.string() + " to write " + path + " in; make it first");
+  const auto fail = [&] {
+    throw Error("[write] cannot write " + path + ": " + std::strerror(errno) + "; name a place that can be written");
+  };
+  if (is_special(target)) {
+    if (::access(target.c_str(), W_OK) != 0) fail();
+    return;
+  }
+  const std::string probe =
+      target + ".try" + std::to_string(::getpid());  // rights alone do not tell: /proc, full disks
+  const int file = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (file < 0) fail();
+  ::close(file);
+  ::unlink(probe.c_str());
+}
 
 std::string read_file(const std::string& path) {
   std::error_code code;
@@ -51,10 +120,10 @@ std::string read_file(const std::string& path) {
 void write_file(const std::string& path, std::string_view bytes) { write_file(path, std::span(&bytes, 1)); }
 
 void write_file(const std::string& path, std::span<const std::string_view> pieces) {
-  namespace fs = std::filesystem;
-  std::error_code code;
-  const bool special = fs::exists(path, code) && !fs::is_regular_file(path, code);  // /dev/stdout, a pipe
-  const std::string target = special ? path : path + ".part" + std::to_string(::getpid());
+  const std::string place = followed(path);
+  const bool special = is_special(place);
+  if (!special) remove_stale_parts(place);
+  const std::string target = special ? place : part_of(place);
   const int file = ::open(target.c_str(), O_WRONLY | O_CREAT | (special ? 0 : O_TRUNC), 0666);
   const auto fail = [&](const char* what) {
     const std::string reason = std::strerror(errno);
@@ -72,13 +141,13 @@ void write_file(const std::string& path, std::span<const std::string_view> piece
     }
   }
   if (!special && ::fsync(file) != 0) fail("write");
-  const bool in_place = ::close(file) == 0 && (special || ::rename(target.c_str(), path.c_str()) == 0);
+  const bool in_place = ::close(file) == 0 && (special || ::rename(target.c_str(), place.c_str()) == 0);
   if (!in_place) {
     const std::string reason = std::strerror(errno);
     if (!special) ::unlink(target.c_str());
     throw Error("[write] cannot put " + path + " in place: " + reason);
   }
-  if (!special) sync_folder(path);
+  if (!special) sync_folder(place);
 }
 
 MappedFile::MappedFile(const std::string& path) {

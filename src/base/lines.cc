@@ -9,6 +9,7 @@
 #include <zlib.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -221,6 +222,23 @@ bool LineReader::next(Line& line) {
     ++in.number;
     return true;
   }
+}
+
+bool LineReader::next_text(Line& line) {
+  if (!next(line)) return false;
+  const std::size_t end = text_end(line.text);
+  if (end == line.text.size()) return true;
+  const std::string& path = impl_->source.path();
+  const std::string place =
+      "[read] " + path + ", line " + std::to_string(number()) + ", byte " + std::to_string(end + 1);
+  if (line.text[end] == 0) {
+    throw Error(place +
+                ": a NUL byte, and text has none; is this a text file? UTF-16 is converted by iconv -f UTF-16 "
+                "-t UTF-8, NULs are removed by tr -d '\\000'");
+  }
+  char byte[8];
+  std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned>(static_cast<unsigned char>(line.text[end])));
+  throw Error(place + ": " + byte + " is not UTF-8; if the text is Latin-1, convert it: iconv -f latin1 -t utf8");
 }
 
 std::string_view LineReader::peek_paragraph() {

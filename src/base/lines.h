@@ -19,6 +19,7 @@ class LineReader {
   ~LineReader();
 
   bool next(Line& line);        // false at the end
+  bool next_text(Line& line);   // likewise; Error for a line that is not UTF-8 or has a NUL in it
   std::int64_t number() const;  // of the line that next() gave last, from 1
 
   // What comes next, without taking it: up to the first blank line behind one that is not, up to 64 KiB.

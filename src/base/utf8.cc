@@ -1,5 +1,8 @@
 #include "base/utf8.h"
 
+#include <cstdint>
+#include <cstring>
+
 namespace regccrf {
 namespace {
 
@@ -44,6 +47,22 @@ bool is_utf8(std::string_view text) {
     at += c.length;
   }
   return true;
+}
+
+std::size_t text_end(std::string_view text) {
+  constexpr std::uint64_t ones = 0x0101010101010101, highs = 0x8080808080808080;
+  for (std::size_t at = 0; at < text.size();) {
+    std::uint64_t word = 0;
+    if (at + sizeof word <= text.size()) std::memcpy(&word, text.data() + at, sizeof word);
+    if ((((word - ones) | word) & highs) == 0) {  // eight bytes of ASCII, none of them 0
+      at += sizeof word;
+      continue;
+    }
+    const Character c = character_at(text, at);
+    if (c.code == 0 || (c.code > kByte && c.code <= kByte + 0xFF)) return at;
+    at += c.length;
+  }
+  return text.size();
 }
 
 char32_t lower(char32_t c) {

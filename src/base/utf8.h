@@ -21,6 +21,7 @@ struct Character {
 
 Character character_at(std::string_view text, std::size_t at);
 bool is_utf8(std::string_view text);
+std::size_t text_end(std::string_view text);  // where the first byte is that is NUL or not UTF-8; its size if none is
 
 char32_t lower(char32_t code);
 bool is_upper(char32_t code);

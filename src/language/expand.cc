@@ -45,7 +45,11 @@ class Expander {
   // Without `labels`, labels are collected as they are met.
   Expander(const Module& module, const std::optional<Labels>& labels) : module_(module), labels_(labels) {}
 
-  ExprPtr language(const Definition& definition) { return named_pattern(definition); }
+  ExprPtr language(const Definition& definition) {
+    whole_ = definition.pattern.get();
+    return named_pattern(definition);
+  }
+  std::vector<Conjunct> conjuncts() const { return conjuncts_; }
   Labels collected() const { return Labels(collected_); }
   std::vector<std::string> declared_labels(const Definition& definition) { return elements(definition.set, nullptr); }
 
@@ -275,7 +279,7 @@ class Expander {
       case Kind::kUnion:
         return unite(parts(syntax, scope));
       case Kind::kIntersect:
-        return intersect(parts(syntax, scope));
+        return intersection(syntax, scope);
       case Kind::kNot:
         return negated(syntax, scope);
       case Kind::kRepeat:
@@ -288,6 +292,29 @@ class Expander {
         fail_at(syntax.place, "a set stands only after = and in", "one label of several is [A B C]");
     }
     return nothing();
+  }
+
+  ExprPtr intersection(const Syntax& syntax, const Scope* scope) {
+    std::vector<ExprPtr> operands = parts(syntax, scope);
+    if (&syntax == whole_) {
+      for (std::size_t i = 0; i < operands.size(); ++i)
+        conjuncts_.push_back({operands[i], written(*syntax.place.source, syntax.spans[i])});
+    }
+    return intersect(std::move(operands));
+  }
+
+  // On one line, without comments.
+  static std::string written(const Source& source, const Syntax::Span& span) {
+    std::string text;
+    bool comment = false;
+    for (const char c : std::string_view(source.text).substr(span.begin, span.end - span.begin)) {
+      comment = c != '\n' && (comment || c == '#');
+      const bool blank = comment || c == ' ' || c == '\t' || c == '\r' || c == '\n';
+      if (!blank) text += c;
+      if (blank && !text.empty() && text.back() != ' ') text += ' ';
+    }
+    if (text.ends_with(' ')) text.pop_back();
+    return text;
   }
 
   ExprPtr negated(const Syntax& syntax, const Scope* scope) {
@@ -517,8 +544,10 @@ class Expander {
   std::map<std::string, ExprPtr> named_;
   std::map<std::string, std::vector<std::string>> named_sets_;
   std::set<std::string> open_names_, open_sets_;
-  int depth_ = 0;    // open templates and names
-  int nesting_ = 0;  // open patterns
+  int depth_ = 0;                    // open templates and names
+  int nesting_ = 0;                  // open patterns
+  const Syntax* whole_ = nullptr;    // the language's own pattern …
+  std::vector<Conjunct> conjuncts_;  // … and its operands, if it is a conjunction
   std::int64_t steps_ = 0;
 };
 
@@ -569,7 +598,9 @@ Expanded expand(const Module& module, const std::optional<Labels>& given) {
     collector.language(language);
     labels = collector.collected();
   }
-  return {Expander(module, labels).language(language), *labels};
+  Expander expander(module, labels);
+  ExprPtr expr = expander.language(language);
+  return {std::move(expr), *labels, expander.conjuncts()};
 }
 
 }  // namespace regccrf

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "language/expr.h"
 #include "language/syntax.h"
@@ -9,9 +11,16 @@
 
 namespace regccrf {
 
+// An operand of a language that is written `… & … & …`, and how it is written.
+struct Conjunct {
+  ExprPtr expr;
+  std::string text;
+};
+
 struct Expanded {
   ExprPtr expr;
   Labels labels;
+  std::vector<Conjunct> conjuncts;  // empty where the language is no conjunction
 };
 
 // The alphabet is `given`, or what `labels = …` declares, or what the definition `language` mentions.

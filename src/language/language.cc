@@ -14,6 +14,7 @@
 #include "base/safetensors.h"
 #include "language/algebra.h"
 #include "language/build.h"
+#include "language/clash.h"
 #include "language/count.h"
 #include "language/expand.h"
 #include "language/fst_file.h"
@@ -25,7 +26,7 @@ namespace {
 
 Budget budget_of(const Limits& limits) { return {limits.states, limits.arcs, limits.seconds}; }
 
-std::shared_ptr<const Language::Impl> make_impl(Labels labels, ExprPtr expr, std::string text = "") {
+std::shared_ptr<Language::Impl> make_impl(Labels labels, ExprPtr expr, std::string text = "") {
   auto impl = std::make_shared<Language::Impl>();
   impl->labels = std::move(labels);
   impl->expr = std::move(expr);
@@ -82,8 +83,16 @@ const Automaton& Language::Impl::built(const Budget& budget) const {
 
 const Unambiguous& Language::Impl::cheapest(const Budget& budget) const {
   const std::lock_guard<std::mutex> lock(mutex);
-  if (!unambiguous) unambiguous = std::make_unique<const Unambiguous>(cheapest_unambiguous(*expr, budget));
+  try {
+    if (!unambiguous) unambiguous = std::make_unique<const Unambiguous>(cheapest_unambiguous(*expr, budget));
+  } catch (const EmptyLanguage&) {
+    throw Error("[compile] " + why_empty());
+  }
   return *unambiguous;
+}
+
+std::string Language::Impl::why_empty() const {
+  return "the language is empty: no label sequence is legal" + describe_clash(conjuncts);
 }
 
 Language::Language() : Language(make_impl(Labels(), empty_sequence())) {}
@@ -91,7 +100,9 @@ Language::Language(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
 Language Language::parse(std::string_view text, const std::optional<Labels>& labels, const std::string& origin) {
   Expanded expanded = expand(parse_module(text, origin), labels);
-  return Language(make_impl(std::move(expanded.labels), std::move(expanded.expr), std::string(text)));
+  auto impl = make_impl(std::move(expanded.labels), std::move(expanded.expr), std::string(text));
+  impl->conjuncts = std::move(expanded.conjuncts);
+  return Language(std::move(impl));
 }
 
 Language Language::load(const std::string& path, const std::optional<Labels>& labels, const std::string& symbols,
@@ -217,7 +228,7 @@ std::vector<std::vector<Label>> Language::random(std::size_t length, std::size_t
                                                  const Limits& limits) const {
   const Budget budget = budget_of(limits);
   const std::optional<std::vector<Label>> shortest_one = shortest(limits);
-  if (!shortest_one) throw Error("[random] the language is empty: no label sequence is legal");
+  if (!shortest_one) throw Error("[random] " + impl_->why_empty());
   auto sequences = random_sequences(impl_->cheapest(budget).automaton, length, many, seed, budget);
   if (sequences.empty() && many > 0) {
     throw Error("[random] the language has no sequence of length " + std::to_string(length) + " (its shortest has " +

@@ -4,7 +4,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
+#include "language/expand.h"
 #include "language/expr.h"
 #include "language/unambiguous.h"
 #include "regccrf/language.h"
@@ -15,7 +17,9 @@ struct Language::Impl {
   Labels labels;
   ExprPtr expr;
   std::string text;
+  std::vector<Conjunct> conjuncts;  // where the text is a conjunction
 
+  std::string why_empty() const;  // for errors
   const Automaton& built(const Budget& budget) const;
   const Unambiguous& cheapest(const Budget& budget) const;
 

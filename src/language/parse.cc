@@ -267,10 +267,16 @@ class Parser {
   template <class Item>
   SyntaxPtr list_of(Syntax::Kind kind, char separator, Item item) {
     auto list = node(kind);
-    list->parts.push_back(item());
+    const auto take = [&] {
+      next();
+      const std::size_t begin = pos_;
+      list->parts.push_back(item());
+      if (kind == Syntax::Kind::kIntersect) list->spans.push_back({begin, pos_});
+    };
+    take();
     while (next() == separator) {
       ++pos_;
-      list->parts.push_back(item());
+      take();
     }
     if (list->parts.size() == 1) return std::move(list->parts[0]);
     return list;

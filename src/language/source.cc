@@ -27,10 +27,15 @@ void check_text(const std::shared_ptr<const Source>& source) {
   const std::string& text = source->text;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = utf8_length(text, i);
-    if (length == 0) fail_at({source, i}, "this byte is not valid UTF-8", "save the file as UTF-8");
+    if (length == 0)
+      fail_at({source, i}, "this byte is not valid UTF-8",
+              "save the file as UTF-8; Latin-1 is converted by iconv -f latin1 -t utf8");
     const bool control = static_cast<unsigned char>(text[i]) < ' ' &&
                          std::string_view(" \t\r\n").find(text[i]) == std::string_view::npos;
-    if (control || text[i] == '\x7f') fail_at({source, i}, "unexpected control character");
+    if (control || text[i] == '\x7f') {
+      fail_at({source, i}, text[i] == 0 ? "unexpected NUL byte" : "unexpected control character",
+              "a pattern is text; remove this byte");
+    }
     i += length;
   }
 }
@@ -57,6 +62,7 @@ void fail_at(const Place& place, const std::string& message, const std::string& 
     if (i >= from) caret += text[i] == '\t' ? '\t' : ' ';
   }
   if (!shown.empty() && shown.back() == '\r') shown.pop_back();
+  std::replace(shown.begin(), shown.end(), '\0', '?');  // a NUL would end the message
   throw Error(place.source->name + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + message + "\n  " +
               shown + "\n  " + caret + "^" + (hint.empty() ? "" : "\n  " + hint));
 }

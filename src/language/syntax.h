@@ -87,6 +87,11 @@ struct Syntax {
   std::vector<Bounds> bounds;    // kRepeat: A{2}* has two, innermost first; one node, so that the tree stays shallow
   bool all = false;              // kQuantifier: all (intersection) rather than any (union)
   SetSyntax set;                 // kQuantifier, kSet
+
+  struct Span {
+    std::size_t begin, end;
+  };
+  std::vector<Span> spans;  // kIntersect: where each operand is written
 };
 
 struct Definition {

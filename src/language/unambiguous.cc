@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
-#include "language/algebra.h"
 #include "automaton/automaton.h"
+#include "language/algebra.h"
 #include "language/build.h"
 
 namespace regccrf {
@@ -43,7 +43,7 @@ class Search {
   Unambiguous run() {
     std::optional<Automaton> built = attempt([&] { return build(expr_, budget_); });
     if (built) {
-      if (accepts_nothing(*built)) throw Error("[compile] the language is empty: no label sequence is legal");
+      if (accepts_nothing(*built)) throw EmptyLanguage();
       consider_if_unambiguous(*built, "positions");
     }
     if (expr_.kind == Expr::Kind::kIntersect) products();
@@ -75,7 +75,7 @@ class Search {
   }
 
   void consider(const Automaton& automaton, const std::string& method) {
-    if (accepts_nothing(automaton)) throw Error("[compile] the language is empty: no label sequence is legal");
+    if (accepts_nothing(automaton)) throw EmptyLanguage();
     Automaton candidate = reduce(automaton);
     if (measure(automaton).cost() < measure(candidate).cost()) candidate = automaton;
     const std::int64_t cost = measure(candidate).cost();

@@ -13,7 +13,9 @@ struct Unambiguous {
   std::string method;
 };
 
-// Throws Error for the empty language, LimitError when no construction stays within the budget.
+struct EmptyLanguage {};
+
+// Throws EmptyLanguage where there is no sequence, LimitError when no construction stays within the budget.
 Unambiguous cheapest_unambiguous(const Expr& expr, const Budget& budget);
 
 }  // namespace regccrf

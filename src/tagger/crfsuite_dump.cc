@@ -9,6 +9,7 @@
 #include "regccrf/error.h"
 #include "regccrf/extract.h"
 #include "regccrf/model.h"
+#include "tagger/crfsuite_text.h"
 
 namespace regccrf {
 namespace {
@@ -22,6 +23,10 @@ class DumpReader {
   ModelParts read() {
     for (Line line; lines_.next(line);) {
       const std::string_view text = line.text;
+      if (lines_.number() == 1 && text.starts_with(kCrfsuiteModel)) {
+        throw Error("[import] " + path_ + " is CRFsuite's model itself, and its dump is needed: crfsuite dump " +
+                    path_ + " | regccrf import -m NEW.model");
+      }
       if (text == "}") {
         section_.clear();
       } else if (text.ends_with(" = {")) {

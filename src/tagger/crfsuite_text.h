@@ -6,6 +6,8 @@
 
 namespace regccrf {
 
+constexpr std::string_view kCrfsuiteModel = "lCRF";  // what CRFsuite's own model files begin with
+
 // Where the first colon that is not escaped stands; the field's size if there is none.
 inline std::size_t colon_of(std::string_view field) {
   const std::size_t colon = field.find(':');

@@ -7,6 +7,14 @@ constexpr const char* kUnknown = " ";  // no label is spelled so
 
 }  // namespace
 
+Labels with_others(const Labels& labels, const Names& of_gold) {
+  std::vector<std::string> names = labels.names();
+  for (std::int32_t i = 0; i < of_gold.size(); ++i) {
+    if (!labels.find(of_gold.name(i))) names.emplace_back(of_gold.name(i));
+  }
+  return Labels(std::move(names));
+}
+
 DevelopmentScore::DevelopmentScore(const Dataset& data, const Labels& labels) : data_(data), labels_(labels) {
   gold_ = names(data.gold);
   options_.scheme = guess_scheme(gold_);
@@ -17,6 +25,16 @@ double DevelopmentScore::operator()(std::span<const Label> predicted) const {
   const Evaluation evaluation = evaluate(gold_, names(predicted), options_);
   const bool spans = evaluation.total.spans.gold > 0;
   return spans ? evaluation.total.spans.f1() : evaluation.total.accuracy();
+}
+
+std::vector<double> DevelopmentScore::of_folds(std::span<const Label> predicted, int folds) const {
+  const Evaluation evaluation = evaluate(gold_, names(predicted), options_);
+  const bool spans = evaluation.total.spans.gold > 0;
+  std::vector<Counts> counts(static_cast<std::size_t>(folds));
+  for (std::size_t i = 0; i < evaluation.sequences.size(); ++i) counts[i % counts.size()] += evaluation.sequences[i];
+  std::vector<double> scores;
+  for (const Counts& fold : counts) scores.push_back(spans ? fold.spans.f1() : fold.accuracy());
+  return scores;
 }
 
 std::vector<LabelNames> DevelopmentScore::names(std::span<const Label> labels) const {

@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "regccrf/error.h"
+#include "tagger/crfsuite_text.h"
 
 namespace regccrf {
 namespace {
@@ -186,6 +187,10 @@ SafetensorsPieces encode_model(const ModelView& model, std::string& constraint_b
 }
 
 ModelView decode_model(std::string_view bytes, const std::string& path) {
+  if (bytes.starts_with(kCrfsuiteModel)) {
+    refuse(path, "a model of CRFsuite's; bring it along by its dump: crfsuite dump " + path +
+                     " | regccrf import -m NEW.model");
+  }
   const SafetensorsView file = view_safetensors(bytes, path);
   check_version(file, path);
   if (model_checksum(file) != field(file, "checksum", path))

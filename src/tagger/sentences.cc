@@ -218,7 +218,7 @@ bool SentenceReader::next(Sentence& sentence) {
   sentence.begin.assign(1, 0);
   sentence.weight = 1;
   Line line;
-  while (in.lines.next(line)) {
+  while (in.lines.next_text(line)) {
     if (in.is_between(line.text, sentence)) {
       std::string& place = sentence.size() > 0 ? sentence.after : sentence.before;
       place.append(line.text).append(line.end.empty() ? "\n" : line.end);

@@ -9,10 +9,12 @@
 #include "train/adagrad.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <numeric>
 
 #include "base/philox.h"
+#include "base/threads.h"
 #include "train/gold_loss.h"
 
 namespace regccrf {
@@ -30,6 +32,15 @@ std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed, int p
   return order;
 }
 
+// Some of a batch's sequences, those with known gold first, and what a thread works out about them.
+struct Piece {
+  std::vector<std::int64_t> ids;
+  GoldSequences sequences;
+  std::vector<double> h, dh;  // [rows, K]
+  std::vector<double> dg;     // [K, K]
+  double loss = 0;
+};
+
 class Steps {
  public:
   Steps(const Dataset& data, const Features& features, const Constraint& constraint, Monitor& monitor)
@@ -41,7 +52,8 @@ class Steps {
         occurrences_(static_cast<std::size_t>(features.attributes()), 0),
         here_(occurrences_.size(), 0),
         gradient_(static_cast<std::size_t>(features.size()), 0),
-        dg_(static_cast<std::size_t>(features.K) * features.K) {
+        pieces_(1),
+        workspaces_(static_cast<std::size_t>(options_.threads)) {
     for (std::int32_t i : data.attribute) ++occurrences_[i];
   }
 
@@ -50,44 +62,84 @@ class Steps {
     double loss, squared;
   };
   Outcome operator()(std::span<const std::int64_t> batch) {
-    gather(batch);
-    const double loss =
-        gold_loss(constraint_, batch_, h_, transitions_of(features_, state_.w), dh_, dg_, options_.threads, workspace_);
-    scatter();
+    const std::size_t count = cut(batch);
+    transitions_ = transitions_of(features_, state_.w);
+    std::atomic<std::size_t> next{0};
+    std::atomic<bool> stopped{false};
+    pool_.run(count == 1 ? 1 : options_.threads, [&](int member) {
+      for (std::size_t i; !stopped && (i = next++) < count;) {
+        work_out(pieces_[i], workspaces_[static_cast<std::size_t>(member)]);
+        if (member == 0 && options_.stop && options_.stop()) stopped = true;
+      }
+    });
+    if (stopped) throw Stopped();
+    double loss = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      scatter(pieces_[i]);
+      loss += pieces_[i].loss;
+    }
     return {loss, update(static_cast<double>(batch.size()) / static_cast<double>(data_.sequences()))};
   }
 
  private:
-  // The batch's sequences, those with known gold first, and their emissions.
-  void gather(std::span<const std::int64_t> batch) {
-    ids_.assign(batch.begin(), batch.end());
-    const auto unknown =
-        std::stable_partition(ids_.begin(), ids_.end(), [&](std::int64_t i) { return gold_is_known(data_, i); });
-    batch_ = {};
-    batch_.known = static_cast<std::size_t>(unknown - ids_.begin());
-    const auto gold = data_.gold.begin();
-    for (const std::int64_t i : ids_) {
-      batch_.first.push_back(batch_.rows());
-      batch_.length.push_back(data_.length(i));
-      if (!data_.weight.empty()) batch_.weight.push_back(data_.weight[i]);
-      batch_.gold.insert(batch_.gold.end(), gold + data_.position[i], gold + data_.position[i + 1]);
+  // How many pieces a batch is worked out in. It depends on the batch alone, not on the number of threads, so that
+  // every sum has one order.
+  std::size_t cut(std::span<const std::int64_t> batch) {
+    constexpr double worth = 1 << 18;   // products below which threads are woken for nothing
+    constexpr double rows_each = 32;    // at least, as a piece prepares all transitions
+    constexpr double most = 16;         // pieces
+    constexpr double memory = 1 << 27;  // numbers of all pieces' dg
+    const double K = features_.K;
+    double rows = 0;
+    for (const std::int64_t i : batch) rows += static_cast<double>(data_.length(i));
+    const bool small = rows * static_cast<double>(constraint_.size().products) < worth;
+    const double wanted = std::min({most, static_cast<double>(batch.size()), rows / rows_each, memory / (K * K)});
+    const std::size_t count = small ? 1 : static_cast<std::size_t>(std::max(1.0, wanted));
+    if (pieces_.size() < count) pieces_.resize(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t begin = batch.size() * i / count, end = batch.size() * (i + 1) / count;
+      pieces_[i].ids.assign(batch.begin() + static_cast<std::ptrdiff_t>(begin),
+                            batch.begin() + static_cast<std::ptrdiff_t>(end));
     }
-    allow_gold(features_.K, batch_);
-    h_.resize(static_cast<std::size_t>(batch_.rows()) * features_.K);
-    dh_.resize(h_.size());
-    for (std::size_t j = 0; j < ids_.size(); ++j) {
-      const std::int64_t begin = data_.position[ids_[j]];
-      emissions_of(features_, state_.w, data_, begin, begin + batch_.length[j],
-                   std::span(h_).subspan(static_cast<std::size_t>(batch_.first[j] * features_.K),
-                                         static_cast<std::size_t>(batch_.length[j] * features_.K)));
+    return count;
+  }
+
+  void work_out(Piece& piece, Workspace& workspace) const {
+    gather(piece);
+    piece.dg.resize(transitions_.size());
+    piece.loss = gold_loss(constraint_, piece.sequences, piece.h, transitions_, piece.dh, piece.dg, 1, workspace);
+  }
+
+  // The sequences and their emissions.
+  void gather(Piece& piece) const {
+    std::vector<std::int64_t>& ids = piece.ids;
+    const auto unknown =
+        std::stable_partition(ids.begin(), ids.end(), [&](std::int64_t i) { return gold_is_known(data_, i); });
+    GoldSequences& sequences = piece.sequences = {};
+    sequences.known = static_cast<std::size_t>(unknown - ids.begin());
+    const auto gold = data_.gold.begin();
+    for (const std::int64_t i : ids) {
+      sequences.first.push_back(sequences.rows());
+      sequences.length.push_back(data_.length(i));
+      if (!data_.weight.empty()) sequences.weight.push_back(data_.weight[i]);
+      sequences.gold.insert(sequences.gold.end(), gold + data_.position[i], gold + data_.position[i + 1]);
+    }
+    allow_gold(features_.K, sequences);
+    piece.h.resize(static_cast<std::size_t>(sequences.rows()) * features_.K);
+    piece.dh.resize(piece.h.size());
+    for (std::size_t j = 0; j < ids.size(); ++j) {
+      const std::int64_t begin = data_.position[ids[j]];
+      emissions_of(features_, state_.w, data_, begin, begin + sequences.length[j],
+                   std::span(piece.h).subspan(static_cast<std::size_t>(sequences.first[j] * features_.K),
+                                              static_cast<std::size_t>(sequences.length[j] * features_.K)));
     }
   }
 
-  void scatter() {
-    for (std::size_t j = 0; j < ids_.size(); ++j) {
-      for (std::int64_t t = 0; t < batch_.length[j]; ++t) {
-        const double* dh = dh_.data() + (batch_.first[j] + t) * features_.K;
-        const std::int64_t at = data_.position[ids_[j]] + t;
+  void scatter(const Piece& piece) {
+    for (std::size_t j = 0; j < piece.ids.size(); ++j) {
+      for (std::int64_t t = 0; t < piece.sequences.length[j]; ++t) {
+        const double* dh = piece.dh.data() + (piece.sequences.first[j] + t) * features_.K;
+        const std::int64_t at = data_.position[piece.ids[j]] + t;
         for (std::int64_t k = data_.item[at]; k < data_.item[at + 1]; ++k) {
           const std::int32_t i = data_.attribute[k];
           if (here_[i]++ == 0) touched_.push_back(i);
@@ -98,7 +150,7 @@ class Steps {
       }
     }
     for (std::size_t b = 0; b < features_.bigram.size(); ++b)
-      gradient_[features_.label.size() + b] = dg_[features_.bigram[b]];
+      gradient_[features_.label.size() + b] += piece.dg[features_.bigram[b]];
   }
 
   double update(double share_of_pass) {
@@ -132,13 +184,13 @@ class Steps {
   const Constraint& constraint_;
   const TrainOptions& options_;
   TrainState& state_;
-  Workspace workspace_;
+  ThreadPool pool_;
   std::vector<std::int64_t> occurrences_, here_;  // [attributes] in the data, in the batch
   std::vector<std::int32_t> touched_;
   std::vector<double> gradient_;
-  std::vector<std::int64_t> ids_;
-  GoldSequences batch_;
-  std::vector<double> h_, dh_, dg_;
+  std::vector<Piece> pieces_;
+  std::vector<Workspace> workspaces_;  // [threads]
+  std::vector<double> transitions_;    // [K, K]
 };
 
 std::vector<double> mean_weights(const TrainState& state) {
@@ -147,31 +199,56 @@ std::vector<double> mean_weights(const TrainState& state) {
   return mean;
 }
 
+// One pass: the sequences' losses and the root mean square of the steps' gradients.
+struct Pass {
+  double loss = 0, gradient_norm = 0;
+};
+
+Pass run_pass(Steps& step, std::span<const std::int64_t> order, const TrainOptions& options) {
+  double loss = 0, squared = 0, steps = 0;
+  for (std::size_t at = 0; at < order.size(); at += static_cast<std::size_t>(options.batch), ++steps) {
+    stop_if_asked(options.stop);
+    const std::size_t count = std::min(static_cast<std::size_t>(options.batch), order.size() - at);
+    const auto outcome = step(order.subspan(at, count));
+    loss += outcome.loss;
+    squared += outcome.squared;
+  }
+  return {loss, std::sqrt(squared / steps)};
+}
+
+// Passes until the monitor says stop; `result` is what the last whole one gave.
+void run_passes(const Dataset& data, Steps& step, Monitor& monitor, std::vector<double>& result) {
+  const TrainOptions& options = monitor.options();
+  TrainState& state = monitor.state;
+  for (bool more = data.sequences() > 0; more;) {
+    if (options.average && state.iteration == 1) state.drift.assign(state.w.size(), 0);
+    const Pass pass = run_pass(step, shuffled(data.sequences(), options.seed, state.iteration), options);
+    double norm = 0;
+    for (const double x : state.w) norm += x * x;
+    std::vector<double> mean = mean_weights(state);
+    more = monitor.after(pass.loss + options.l2 * norm, pass.gradient_norm, mean);
+    result = std::move(mean);
+    if (more && !options.checkpoint.empty() && state.iteration % options.every == 0) monitor.save();
+  }
+}
+
 }  // namespace
 
 void run_adagrad(const Dataset& data, const Features& features, const Constraint& constraint, Monitor& monitor) {
-  const TrainOptions& options = monitor.options();
   TrainState& state = monitor.state;
-  const auto size = static_cast<std::size_t>(features.size());
-  state.squares.resize(size, 0);
+  state.squares.resize(static_cast<std::size_t>(features.size()), 0);
   Steps step(data, features, constraint, monitor);
-  for (bool more = data.sequences() > 0; more;) {
-    if (options.average && state.iteration == 1) state.drift.assign(size, 0);
-    const std::vector<std::int64_t> order = shuffled(data.sequences(), options.seed, state.iteration);
-    double loss = 0, squared = 0, steps = 0;
-    for (std::size_t at = 0; at < order.size(); at += static_cast<std::size_t>(options.batch), ++steps) {
-      const std::size_t count = std::min(static_cast<std::size_t>(options.batch), order.size() - at);
-      const auto outcome = step(std::span(order).subspan(at, count));
-      loss += outcome.loss;
-      squared += outcome.squared;
-    }
-    double norm = 0;
-    for (const double x : state.w) norm += x * x;
-    const std::vector<double> result = mean_weights(state);
-    more = monitor.after(loss + options.l2 * norm, std::sqrt(squared / steps), result);
-    if (more && !options.checkpoint.empty() && state.iteration % options.every == 0) monitor.save();
-    if (!more && state.best_w.empty()) state.best_w = result;
+  std::vector<double> result = mean_weights(state);
+  const auto keep = [&] {
+    if (state.best_w.empty()) state.best_w = result;
+  };
+  try {
+    run_passes(data, step, monitor, result);
+  } catch (const Stopped&) {
+    keep();
+    throw;
   }
+  keep();
 }
 
 }  // namespace regccrf

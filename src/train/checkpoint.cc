@@ -166,7 +166,7 @@ TrainState state_of(const Safetensors& file, std::size_t features, const std::st
     throw Error("[resume] " + path + " is damaged: its tensors have the wrong sizes");
   }
   state.iteration = static_cast<int>(counters[0]);
-  state.since_best = static_cast<int>(counters[1]);
+  state.since_rise = static_cast<int>(counters[1]);
   state.steps = counters[2];
   state.seconds = state.last.seconds;
   return state;
@@ -197,6 +197,10 @@ std::map<std::string, std::string> Monitor::fingerprint() const {
   if (training_.constraint) {
     const std::string bytes = training_.constraint->to_bytes();
     marks["constraint"] = hashed([&](Hash& hash) { hash.add(bytes.data(), bytes.size()); });
+  }
+  if (training_.initial) {
+    const std::string bytes = training_.initial->to_bytes();
+    marks["initial model"] = hashed([&](Hash& hash) { hash.add(bytes.data(), bytes.size()); });
   }
   const char* const times[] = {"train", "decode", "none"};
   marks["constrain"] = times[static_cast<int>(training_.constrain)];
@@ -236,7 +240,7 @@ void Monitor::save() const {
   file.tensors["best"] = tensor(pack(state.best));
   file.tensors["last"] = tensor(pack(state.last));
   file.tensors["counters"] =
-      tensor({static_cast<double>(state.iteration), static_cast<double>(state.since_best), state.steps});
+      tensor({static_cast<double>(state.iteration), static_cast<double>(state.since_rise), state.steps});
   file.metadata["checksum"] = checksum(file);
   write_file(options_.checkpoint, encode_safetensors(file));
 }

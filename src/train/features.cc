@@ -10,7 +10,7 @@ namespace regccrf {
 
 namespace {
 
-constexpr std::int64_t kDecodeRows = 1 << 15;  // positions decoded at a time
+constexpr std::int64_t kDecodeCells = 1 << 22;  // emissions of the positions that are decoded at a time
 
 // [attributes + 1] where an attribute's occurrences begin, when sorted by attribute.
 std::vector<std::int64_t> count_attributes(const Dataset& data, std::int32_t attributes) {
@@ -126,6 +126,33 @@ Features make_features(const Dataset& data, std::int32_t attributes, int K, cons
   return features;
 }
 
+std::int64_t take_over(const Model& model, const Training& training, const Features& features, std::span<double> w) {
+  std::vector<std::optional<Label>> theirs;  // [K] what the model calls each label
+  for (const std::string& name : training.labels.names()) theirs.push_back(model.labels().find(name));
+  std::int64_t taken = 0;
+  for (std::int32_t i = 0; i < features.attributes(); ++i) {
+    if (features.begin[i] == features.begin[i + 1]) continue;
+    const auto number = model.find_attribute(training.attributes->name(i));
+    if (!number) continue;
+    const auto first = model.label().begin() + model.begin()[*number],
+               last = model.label().begin() + model.begin()[*number + 1];
+    for (std::int64_t f = features.begin[i]; f < features.begin[i + 1]; ++f) {
+      const std::optional<Label>& label = theirs[features.label[f]];
+      const auto at = label ? std::lower_bound(first, last, *label) : last;
+      if (at == last || *at != *label) continue;
+      w[f] = model.weight()[static_cast<std::size_t>(at - model.label().begin())];
+      ++taken;
+    }
+  }
+  for (std::size_t b = 0; b < features.bigram.size(); ++b) {
+    const auto from = theirs[features.bigram[b] / features.K], to = theirs[features.bigram[b] % features.K];
+    if (!from || !to) continue;
+    w[features.label.size() + b] = model.transitions()[static_cast<std::size_t>(*from) * model.labels().size() + *to];
+    ++taken;
+  }
+  return taken;
+}
+
 std::vector<double> transitions_of(const Features& features, std::span<const double> w) {
   std::vector<double> g(static_cast<std::size_t>(features.K) * features.K, 0);
   for (std::size_t i = 0; i < features.bigram.size(); ++i) g[features.bigram[i]] = w[features.label.size() + i];
@@ -147,7 +174,7 @@ void emissions_of(const Features& features, std::span<const double> w, const Dat
 }
 
 std::vector<Label> decode(const Features& features, std::span<const double> w, const Dataset& data,
-                          const Constraint& constraint, int threads) {
+                          const Constraint& constraint, int threads, const Stop& stop) {
   const std::vector<double> transitions = transitions_of(features, w);
   std::vector<Label> predicted;
   predicted.reserve(static_cast<std::size_t>(data.positions()));
@@ -158,11 +185,13 @@ std::vector<Label> decode(const Features& features, std::span<const double> w, c
   options.threads = threads;
   options.workspace = &workspace;
   options.impossible = Impossible::allow;
+  const std::int64_t rows = kDecodeCells / features.K;
   for (std::int64_t i = 0; i < data.sequences();) {
+    stop_if_asked(stop);
     const std::int64_t begin = data.position[i];
     first.clear();
     length.clear();
-    for (; i < data.sequences() && (first.empty() || data.position[i + 1] - begin <= kDecodeRows); ++i) {
+    for (; i < data.sequences() && (first.empty() || data.position[i + 1] - begin <= rows); ++i) {
       first.push_back(data.position[i] - begin);
       length.push_back(data.position[i + 1] - data.position[i]);
     }

@@ -9,6 +9,7 @@
 
 #include "regccrf/dataset.h"
 #include "regccrf/trainer.h"
+#include "train/stopped.h"
 
 namespace regccrf {
 
@@ -26,6 +27,9 @@ struct Features {
 // less than min_frequency is left out.
 Features make_features(const Dataset& data, std::int32_t attributes, int K, const TrainOptions& options);
 
+// Weights of a model for the same names, in the place of what is in `w`. Gives how many there were.
+std::int64_t take_over(const Model& model, const Training& training, const Features& features, std::span<double> w);
+
 // [K, K] transitions of a weight vector; 0 where there is no weight.
 std::vector<double> transitions_of(const Features& features, std::span<const double> w);
 
@@ -33,8 +37,8 @@ std::vector<double> transitions_of(const Features& features, std::span<const dou
 void emissions_of(const Features& features, std::span<const double> w, const Dataset& data, std::int64_t first,
                   std::int64_t last, std::span<double> out);
 
-// The best labels of every position under a constraint. [positions]
+// The best labels of every position under a constraint. [positions]. Throws Stopped as soon as `stop` says so.
 std::vector<Label> decode(const Features& features, std::span<const double> w, const Dataset& data,
-                          const Constraint& constraint, int threads);
+                          const Constraint& constraint, int threads, const Stop& stop = {});
 
 }  // namespace regccrf

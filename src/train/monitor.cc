@@ -20,15 +20,29 @@ Monitor::Monitor(const Training& training, const TrainOptions& options, const Fe
                  const OnProgress& on_progress, const Processes& processes)
     : training_(training), options_(options), features_(features), on_progress_(on_progress), processes_(processes) {}
 
+std::vector<Label> Monitor::predict(std::span<const double> w) const {
+  std::vector<Label> predicted;
+  double asked = 0;
+  try {
+    predicted =
+        decode(features_, w, *training_.development, decoding_constraint(training_), options_.threads, options_.stop);
+  } catch (const Stopped&) {
+    asked = 1;
+  }
+  if (processes_.count > 1) processes_.add_up({&asked, 1});  // all stop, or none
+  if (asked > 0) throw Stopped();
+  return predicted;
+}
+
 bool Monitor::develop(std::span<const double> w, Progress& progress) {
   if (!training_.development) return true;
-  const std::vector<Label> predicted =
-      decode(features_, w, *training_.development, decoding_constraint(training_), options_.threads);
-  progress.development = training_.score(predicted);
-  progress.best = !state.best.development || *progress.development > *state.best.development;
-  state.since_best = progress.best ? 0 : state.since_best + 1;
+  progress.development = training_.score(predict(w));
+  // Of equal scores the later one is kept: more training, no worse. Patience ends all the same when nothing rises.
+  const bool first = !state.best.development, rises = first || *progress.development > *state.best.development;
+  progress.best = rises || *progress.development == *state.best.development;
+  state.since_rise = rises ? 0 : state.since_rise + 1;
   if (progress.best) state.best_w.assign(w.begin(), w.end());
-  return options_.patience == 0 || state.since_best < options_.patience;
+  return options_.patience == 0 || state.since_rise < options_.patience;
 }
 
 bool Monitor::converged() const {
@@ -39,17 +53,17 @@ bool Monitor::converged() const {
 }
 
 bool Monitor::after(double objective, double gradient_norm, std::span<const double> w) {
+  Progress progress;
+  progress.iteration = state.iteration + 1;
+  progress.objective = objective;
+  progress.gradient_norm = gradient_norm;
+  progress.best = true;
+  const bool patient = develop(w, progress);
   ++state.iteration;
   state.objectives.push_back(objective);
   if (state.objectives.size() > static_cast<std::size_t>(options_.period) + 1) {
     state.objectives.erase(state.objectives.begin());
   }
-  Progress progress;
-  progress.iteration = state.iteration;
-  progress.objective = objective;
-  progress.gradient_norm = gradient_norm;
-  progress.best = true;
-  const bool patient = develop(w, progress);
   progress.seconds = state.seconds + std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   state.last = progress;
   if (progress.best) state.best = progress;

@@ -22,7 +22,8 @@ class Monitor {
   TrainState state;
   std::string stopped;  // why, when it has
 
-  // Takes note of an iteration; false: stop. `w`: what a model would have now.
+  // Takes note of an iteration; false: stop. `w`: what a model would have now. Throws Stopped, and has noted nothing,
+  // when that is asked for while the development set is decoded.
   bool after(double objective, double gradient_norm, std::span<const double> w);
 
   // Writes a checkpoint, reads one if there is one (Error if it belongs to other data or options).
@@ -34,6 +35,7 @@ class Monitor {
   const std::vector<double>& best_weights() const { return state.best_w.empty() ? state.w : state.best_w; }
 
  private:
+  std::vector<Label> predict(std::span<const double> w) const;  // for the development set
   bool develop(std::span<const double> w, Progress& progress);
   bool converged() const;
   std::map<std::string, std::string> fingerprint() const;

@@ -13,11 +13,13 @@
 namespace regccrf {
 
 struct Objective::Impl {
-  Impl(const Features& f, const Constraint& c, int t) : features(f), constraint(c), threads(t) {}
+  Impl(const Features& f, const Constraint& c, int t, Stop s)
+      : features(f), constraint(c), threads(t), stop(std::move(s)) {}
 
   const Features& features;
   const Constraint& constraint;
   int threads;
+  Stop stop;
   std::vector<Block> blocks;
   std::vector<std::int64_t> shares;  // weights shares[s] … shares[s + 1] - 1 are one share of the second phase
   ThreadPool pool;
@@ -38,8 +40,16 @@ struct Objective::Impl {
 namespace {
 
 constexpr int kPerThread = 4;  // blocks of a round and shares of the second phase, so that threads end together
+constexpr double kRoundNumbers = 1 << 25;  // of a round's dg, beyond what each thread needs
 
 }  // namespace
+
+std::size_t blocks_of_a_round(std::size_t blocks, int K, int threads) {
+  if (threads == 1) return std::min<std::size_t>(blocks, 1);
+  const double affordable = kRoundNumbers / (static_cast<double>(K) * K);
+  const double wanted = std::clamp(affordable, static_cast<double>(threads), static_cast<double>(threads * kPerThread));
+  return std::min(blocks, static_cast<std::size_t>(wanted));
+}
 
 // Shares with about the same amount of work, between attributes.
 void Objective::Impl::choose_shares() {
@@ -64,8 +74,8 @@ void Objective::Impl::choose_shares() {
 }
 
 Objective::Objective(const Dataset& data, const Features& features, const Constraint& constraint, std::int64_t first,
-                     std::int64_t last, int threads)
-    : impl_(std::make_unique<Impl>(features, constraint, threads)) {
+                     std::int64_t last, int threads, Stop stop)
+    : impl_(std::make_unique<Impl>(features, constraint, threads, std::move(stop))) {
   Impl& impl = *impl_;
   impl.blocks = make_blocks(data, features, first, last, threads);
   impl.choose_shares();
@@ -73,8 +83,7 @@ Objective::Objective(const Dataset& data, const Features& features, const Constr
   for (const Block& block : impl.blocks) rows = std::max(rows, block.sequences.rows());
   const auto K = static_cast<std::size_t>(features.K);
   const std::size_t size = static_cast<std::size_t>(rows) * K + kSlack;
-  const std::size_t round =
-      std::min(impl.blocks.size(), static_cast<std::size_t>(threads == 1 ? 1 : threads * kPerThread));
+  const std::size_t round = blocks_of_a_round(impl.blocks.size(), features.K, threads);
   impl.workspaces.resize(static_cast<std::size_t>(threads));
   impl.emissions.assign(static_cast<std::size_t>(threads), std::vector<double>(size));
   impl.dh.assign(round, std::vector<double>(size));
@@ -102,15 +111,22 @@ void Objective::Impl::second_phase(std::size_t begin, std::size_t end, int share
   }
 }
 
-// job(0 … count - 1, member) on all threads; the first error is thrown when all are done.
+// job(0 … count - 1, member) on all threads; the first error is thrown when all are done. The caller's thread, member
+// 0, is the one that asks whether to stop.
 void Objective::Impl::in_parallel(std::size_t count, const std::function<void(std::size_t, int)>& job) {
   std::atomic<std::size_t> next{0};
   std::mutex mutex;
   std::exception_ptr error;
+  std::atomic<bool> ended{false};
   pool.run(threads, [&](int member) {
     try {
-      for (std::size_t i; (i = next++) < count;) job(i, member);
+      for (std::size_t i;;) {
+        if (member == 0) stop_if_asked(stop);
+        if (ended || (i = next++) >= count) return;
+        job(i, member);
+      }
     } catch (...) {
+      ended = true;
       const std::lock_guard lock(mutex);
       if (!error) error = std::current_exception();
     }

@@ -15,17 +15,21 @@
 #include "regccrf/constraint.h"
 #include "regccrf/dataset.h"
 #include "train/features.h"
+#include "train/stopped.h"
 
 namespace regccrf {
+
+// How many blocks are worked out between two sums; each has K² numbers of its own until then.
+std::size_t blocks_of_a_round(std::size_t blocks, int K, int threads);
 
 class Objective {
  public:
   // Of sequences first … last - 1. Keeps references to `features`; the data is no longer needed after this.
   Objective(const Dataset& data, const Features& features, const Constraint& constraint, std::int64_t first,
-            std::int64_t last, int threads);
+            std::int64_t last, int threads, Stop stop = {});
   ~Objective();
 
-  // The value; `gradient` is overwritten. [features.size()] both
+  // The value; `gradient` is overwritten. [features.size()] both. Throws Stopped as soon as `stop` says so.
   double operator()(std::span<const double> w, std::span<double> gradient);
 
  private:

@@ -15,7 +15,7 @@ struct TrainState {
   std::vector<double> objectives;  // the last of them, at most period + 1
   std::vector<double> best_w;      // [features], or empty: w is the best
   Progress best, last;
-  int since_best = 0;
+  int since_rise = 0;  // iterations since the development score rose
   // adagrad
   std::vector<double> squares;  // [features] sums of squared gradients
   std::vector<double> drift;    // [features] what turns w into the mean weights: see adagrad.cc

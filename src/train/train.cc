@@ -3,13 +3,17 @@
 // Checkpoints of L-BFGS. Its memory of earlier steps is the optimiser's own and cannot be saved, so with checkpoints it
 // begins afresh every `every` iterations, whether or not it was interrupted there. An interrupted and resumed run
 // therefore takes exactly the steps of one that was not.
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/file.h"
 #include "regccrf/error.h"
 #include "regccrf/trainer.h"
 #include "train/adagrad.h"
+#include "train/estimate.h"
 #include "train/features.h"
 #include "train/lbfgs.h"
 #include "train/monitor.h"
@@ -105,16 +109,12 @@ class Penalised {
             const TrainOptions& options, const Processes& processes)
       : constraint_(constraint),
         objective_(*training.data, features, constraint_, share(training, processes, 0), share(training, processes, 1),
-                   options.threads),
+                   options.threads, options.stop),
         l2_(options.l2),
         processes_(processes) {}
 
   double operator()(std::span<const double> w, std::span<double> gradient) {
-    double value = objective_(w, gradient);
-    if (processes_.count > 1) {
-      processes_.add_up(gradient);
-      processes_.add_up({&value, 1});
-    }
+    double value = processes_.count > 1 ? by_all(w, gradient) : objective_(w, gradient);
     if (l2_ == 0) return value;
     double norm = 0;
     for (std::size_t f = 0; f < w.size(); ++f) {
@@ -125,6 +125,20 @@ class Penalised {
   }
 
  private:
+  // A process that is asked to stop still adds up: all stop, or none.
+  double by_all(std::span<const double> w, std::span<double> gradient) {
+    std::array<double, 2> value_and_asked = {0, 0};
+    try {
+      value_and_asked[0] = objective_(w, gradient);
+    } catch (const Stopped&) {
+      value_and_asked[1] = 1;
+    }
+    processes_.add_up(gradient);
+    processes_.add_up(value_and_asked);
+    if (value_and_asked[1] > 0) throw Stopped();
+    return value_and_asked[0];
+  }
+
   static std::int64_t share(const Training& training, const Processes& processes, int next) {
     return training.data->sequences() * (processes.rank + next) / processes.count;
   }
@@ -135,15 +149,31 @@ class Penalised {
   const Processes& processes_;
 };
 
+double sum_of_sizes(std::span<const double> w) {
+  double sum = 0;
+  for (const double x : w) sum += std::abs(x);
+  return sum;
+}
+
+// What holds if there is nothing to improve.
+void begin_at(double objective, TrainState& state) {
+  state.objectives.push_back(objective);
+  state.best.objective = state.last.objective = objective;
+}
+
 void run_lbfgs(Penalised& objective, Monitor& monitor) {
   const TrainOptions& options = monitor.options();
   TrainState& state = monitor.state;
   const auto evaluate = [&](std::span<const double> w, std::span<double> gradient) {
     const double value = objective(w, gradient);
-    if (state.objectives.empty()) state.objectives.push_back(value);  // where it began, at zero
+    if (state.objectives.empty()) begin_at(value + options.l1 * sum_of_sizes(w), state);
     return value;
   };
-  const auto after = [&](const LbfgsIteration& i) { return monitor.after(i.objective, i.gradient_norm, i.w); };
+  const auto after = [&](const LbfgsIteration& i) {
+    const bool more = monitor.after(i.objective, i.gradient_norm, i.w);
+    std::copy(i.w.begin(), i.w.end(), state.w.begin());  // what counts if the next iteration is cut off
+    return more;
+  };
   for (;;) {
     int limit = options.max_iterations > 0 ? options.max_iterations - state.iteration : 0;
     if (!options.checkpoint.empty()) {
@@ -160,6 +190,7 @@ void run_lbfgs(Penalised& objective, Monitor& monitor) {
   }
 }
 
+// No times, no threads: the same task gives the same bytes.
 Json facts_of(const Training& training, const TrainOptions& options, const Features& features, const Monitor& monitor) {
   Json facts = training.facts.empty() ? Json::object() : Json::parse(training.facts);
   const bool lbfgs = options.optimizer == Optimizer::lbfgs;
@@ -191,8 +222,6 @@ Json facts_of(const Training& training, const TrainOptions& options, const Featu
   facts["iteration"] = best.iteration;
   facts["iterations"] = last.iteration;
   facts["stopped"] = monitor.stopped;
-  facts["seconds"] = last.seconds;
-  facts["threads"] = options.threads;
   if (monitor.processes().count > 1) facts["processes"] = monitor.processes().count;
   return facts;
 }
@@ -221,6 +250,22 @@ Model make_model(const Training& training, const Features& features, std::span<c
   return Model(std::move(parts));
 }
 
+std::int64_t begin_from(const Training& training, const Features& features, std::span<double> w) {
+  if (!training.initial) return 0;
+  const std::int64_t taken = take_over(*training.initial, training, features, w);
+  if (taken == 0 && !w.empty())
+    fail("the model to begin with has none of this training's weights: its labels or its features are others");
+  return taken;
+}
+
+void say_estimate(const Training& training, const Features& features, const Constraint& constraint,
+                  const TrainOptions& options, const Processes& processes) {
+  Estimate estimate = estimate_memory(training, features, constraint, options);
+  options.on_estimate(estimate);
+  estimate.seconds = estimate_seconds(training, features, constraint, options) / processes.count;
+  options.on_estimate(estimate);
+}
+
 }  // namespace
 
 Trained train(const Training& training, const TrainOptions& given, const OnProgress& on_progress,
@@ -230,6 +275,7 @@ Trained train(const Training& training, const TrainOptions& given, const OnProgr
   if (options.threads <= 0) options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   if (options.every == 0) options.every = options.optimizer == Optimizer::lbfgs ? 50 : 1;
   check_options(options, processes);
+  if (!options.checkpoint.empty() && processes.rank == 0) check_writable(options.checkpoint);
   check_numbers(*training.data, training, "data");
   if (training.development) {
     check_numbers(*training.development, training, "development data");
@@ -243,19 +289,25 @@ Trained train(const Training& training, const TrainOptions& given, const OnProgr
   const Features features = make_features(*training.data, training.attributes->size(), training.labels.size(), options);
   Monitor monitor(training, options, features, on_progress, processes);
   monitor.state.w.assign(static_cast<std::size_t>(features.size()), 0);
+  const std::int64_t taken_over = begin_from(training, features, monitor.state.w);
   if (options.resume) monitor.load();
   const Constraint constraint = training_constraint(training);
-  if (options.max_iterations > 0 && monitor.state.iteration >= options.max_iterations) {
-    monitor.stopped = "max_iterations";
-  } else if (options.optimizer == Optimizer::lbfgs) {
-    Penalised objective(training, features, constraint, options, processes);
-    run_lbfgs(objective, monitor);
-  } else {
-    run_adagrad(*training.data, features, constraint, monitor);
+  try {
+    if (options.on_estimate) say_estimate(training, features, constraint, options, processes);
+    if (options.max_iterations > 0 && monitor.state.iteration >= options.max_iterations) {
+      monitor.stopped = "max_iterations";
+    } else if (options.optimizer == Optimizer::lbfgs) {
+      Penalised objective(training, features, constraint, options, processes);
+      run_lbfgs(objective, monitor);
+    } else {
+      run_adagrad(*training.data, features, constraint, monitor);
+    }
+  } catch (const Stopped&) {
+    monitor.stopped = "asked to";
   }
   const Json facts = facts_of(training, options, features, monitor);
   return {make_model(training, features, monitor.best_weights(), facts), monitor.state.best, monitor.state.last,
-          monitor.stopped};
+          monitor.stopped, taken_over};
 }
 
 }  // namespace regccrf

@@ -35,7 +35,7 @@ def corpus(sentences, seed):
 
 
 def tensors(path):
-    """What a model holds, its training facts left out: these have the time in them."""
+    """What a model holds, without its metadata."""
     content = path.read_bytes()
     length = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8 : 8 + length])

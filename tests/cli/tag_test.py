@@ -284,3 +284,37 @@ def test_a_dump_that_is_none_is_refused(tmp_path):
         assert not (tmp_path / "new").exists()
     message = run("import", "-m", tmp_path / "new", input=good.replace("(0) w=a", "(0) w=q"), code=2)
     assert "standard input" in message or "-, line" in message
+
+
+def test_a_model_file_of_crfsuite(tmp_path):
+    (tmp_path / "their.model").write_bytes(b"lCRF" + bytes(range(100)))
+    for command in (["tag", "-m"], ["inspect"], ["import", "-m", tmp_path / "new"]):
+        message = run(*command, tmp_path / "their.model", code=2)
+        assert f"crfsuite dump {tmp_path / 'their.model'} | regccrf import" in message
+
+
+def test_input_that_is_not_utf8(model):
+    assert "standard input, line 2, byte 1: 0xFF" in run("tag", "-m", model, input=b"O\tw=a\n\xff\tw=b\n", code=2)
+    assert "a NUL byte" in run("tag", "-m", model, input=b"O\tw=a\0\n", code=2)
+
+
+def test_marginals_of_every_label(model):
+    words = ["w=a", "w=c", "w=b"]
+    total = sum(p for p, _ in ranked(words))
+    expected = [{x: sum(p for p, y in ranked(words) if y[t] == x) / total for x in LABELS} for t in range(3)]
+    text = "".join(f"O\t{word}\n" for word in words)
+    for row, wanted in zip(run("tag", "-m", model, "--marginals", input=text).splitlines(), expected):
+        label, *columns = row.split("\t")
+        pairs = [column.rsplit(":", 1) for column in columns]
+        assert [name for name, _ in pairs] == LABELS and label in LABELS
+        assert {name: float(p) for name, p in pairs} == pytest.approx(wanted, rel=1e-5, abs=1e-9)
+    answer = json.loads(run("tag", "-m", model, "--marginals", "--json", input=text))
+    assert [pytest.approx(wanted) for wanted in expected] == answer["all_marginals"]
+
+
+def test_marginals_are_the_last_columns_and_zero_where_nothing_is_legal(model):
+    text = "O\tw=a\n"
+    label, *rest = run("tag", "-m", model, "--scores", "--marginals", input=text).rstrip("\n").split("\t")
+    assert [":" in column for column in rest] == [False, False, True, True, True]
+    none = run("tag", "-m", model, "-e", "B I+", "--no-sequence", "empty", "--marginals", input=text)
+    assert none == "_\tO:0\tB:0\tI:0\n"

@@ -4,10 +4,14 @@ REGCCRF_PROGRAM names the program, build/regccrf by default.
 """
 import json
 import os
+import re
+import resource
 import shutil
 import signal
+import statistics
 import struct
 import subprocess
+import time
 
 import pytest
 
@@ -87,9 +91,108 @@ def test_gold_outside_the_language(folder):
     assert train(folder, "train", "bad", "-m", "m", "-e", LANGUAGE, "--constrain", "decode")["sequences"] == 62
 
 
+def test_text_that_is_not_utf8(folder):
+    for content, says in ((b"a\tO\ncaf\xe9\tO\n", "line 2, byte 4: 0xE9 is not UTF-8"), (b"a\tO\n\0\tO\n", "line 2, byte 1: a NUL")):
+        (folder / "foreign").write_bytes(content)
+        message = refused(folder, "foreign", "-m", "m")
+        assert "foreign, " + says in message and "iconv -f " in message
+        assert "foreign, " + says in refused(folder, "train", "-m", "m", "--dev", "foreign")
+    assert train(folder, "-", "-m", "m", text="café\tB-Größe\n😀\tO\n")["labels"] == 2
+
+
 def test_a_label_that_the_language_lacks(folder):
     message = refused(folder, "train", "-m", "m", "-e", "bio({X Z})")
     assert "B-Y" in message and "did you mean" in message
+
+
+def test_a_label_that_only_development_data_has(folder):
+    text = (folder / "dev").read_text()
+    (folder / "more").write_text(text.replace("\tB-Y", "\tB-Z", 1).replace("\tO", "\tB-Q", 1))
+    for language in ([], ["-e", LANGUAGE], ["-e", "!(.* I-X I-X I-X I-X .*)"]):
+        for dev in ("dev", "more"):
+            done = run(folder, "train", "-m", dev + ".m", *language, "--dev", dev, "--max-iterations", "8")
+            assert done.returncode == 0, done.stderr
+            last = [line.split() for line in done.stderr.splitlines() if line.startswith("iteration")][-1]
+            (folder / (dev + ".score")).write_text(last[last.index("development") + 1])
+        assert "(2 positions): B-Q, B-Z" in done.stderr or "(2 positions): B-Z, B-Q" in done.stderr
+        lines = [json.loads(subprocess.run([PROGRAM, "inspect", "--json", folder / (dev + ".m")], capture_output=True,
+                                           check=True).stdout)["labels"] for dev in ("dev", "more")]
+        assert lines[0] == lines[1] and "B-Z" not in lines[1]
+        assert float((folder / "more.score").read_text()) < float((folder / "dev.score").read_text())
+
+
+def test_continuing_from_a_model(folder):
+    first = train(folder, "train", "-m", "old", "-e", LANGUAGE)
+    # From its own optimum there is nothing left to do; the labels' order does not matter.
+    again = train(folder, "train", "-m", "again", "-e", "bio({Y X})", "--continue-from", "old")
+    assert again["iterations"] < first["iterations"] / 4
+    assert again["objective"] == pytest.approx(first["objective"], rel=1e-4) and again["continued_from"] == "old"
+    # Other data has other weights, and may have other labels.
+    (folder / "new").write_text((folder / "dev").read_text() + "\nw5Q\tB-Q\n")
+    far = run(folder, "new", "-m", "m", "--continue-from", "old", "--max-iterations", "2")
+    taken = re.search(r"(\d+) weights began with those of old", far.stderr)
+    assert far.returncode == 0 and 0 < int(taken[1]) < first["weights"], far.stderr
+    assert train(folder, "new", "-m", "m")["objective"] == pytest.approx(
+        train(folder, "new", "-m", "m", "--continue-from", "old")["objective"], rel=1e-3)
+
+
+def test_a_model_with_nothing_in_common(folder):
+    (folder / "numbers").write_text("1 ONE\n2 TWO\n")
+    train(folder, "numbers", "-m", "old")
+    assert "none of this training's weights" in refused(folder, "train", "-m", "m", "--continue-from", "old")
+    assert "cannot open" in refused(folder, "train", "-m", "m", "--continue-from", "missing")
+
+
+def folds_by_hand(folder, folds, *options):
+    """F1 of each fold, by training, tagging and evaluating in the plain way."""
+    sentences = (folder / "train").read_text().strip().split("\n\n")
+    scores = []
+    for fold in range(folds):
+        (folder / "rest").write_text("\n\n".join(s for i, s in enumerate(sentences) if i % folds != fold))
+        (folder / "out").write_text("\n\n".join(sentences[fold::folds]) + "\n")
+        train(folder, "rest", "-m", "fold.model", *options)
+        tagged = subprocess.run([PROGRAM, "tag", "-m", "fold.model", "out"], cwd=folder, capture_output=True, text=True,
+                                check=True).stdout
+        report = subprocess.run([PROGRAM, "eval", "-", "--json"], cwd=folder, input=tagged, capture_output=True,
+                                text=True, check=True).stdout
+        scores.append(json.loads(report)["systems"][0]["f1"])
+    return scores
+
+
+def test_cross_validation(folder):
+    options = ["-e", LANGUAGE, "--max-iterations", "5"]
+    (trial,) = json.loads(run(folder, "train", "--cv", "3", "--json", *options).stdout)["trials"]
+    assert trial["scores"] == pytest.approx(folds_by_hand(folder, 3, *options), abs=0.01)
+    assert trial["mean"] == pytest.approx(statistics.mean(trial["scores"]))
+    assert trial["deviation"] == pytest.approx(statistics.stdev(trial["scores"]))
+    table = run(folder, "train", "--cv", "3", "--quiet", *options).stdout.splitlines()
+    assert [row.split() for row in table] == [["l2", "mean", "deviation"],
+                                             ["1", f"{trial['mean']:.2f}", f"{trial['deviation']:.2f}"]]
+
+
+def test_a_penalty_is_chosen(folder):
+    options = ["--l2", "0.01,5,1000", "--max-iterations", "6"]
+    for judge in (["--cv", "3"], ["--dev", "dev"]):
+        facts = train(folder, "train", "-m", "m", *options, *judge)
+        means = {trial["l2"]: trial["mean"] for trial in facts["trials"]}
+        best = max(l2 for l2, mean in means.items() if mean == max(means.values()))  # of equal ones the largest
+        assert len(means) == 3 and facts["l2"] == best and best < 1000
+        dev = judge if judge[0] == "--dev" else []
+        train(folder, "train", "-m", "direct", "--l2", best, "--max-iterations", "6", *dev)
+        assert (folder / "m").read_bytes() == (folder / "direct").read_bytes()
+
+
+def test_what_a_search_needs(folder):
+    assert "--dev FILE or --cv N" in refused(folder, "train", "-m", "m", "--l2", "1,2")
+    assert "leave one of them out" in refused(folder, "train", "-m", "m", "--cv", "3", "--dev", "dev")
+    assert "--checkpoint is for one" in refused(folder, "train", "-m", "m", "--cv", "3", "--checkpoint", "c")
+    assert "-m FILE" in refused(folder, "train")
+    assert "61 folds of 60 sequences" in refused(folder, "train", "--cv", "61")
+
+
+def test_a_signal_ends_a_search(folder):
+    got, said, seconds = interrupt(folder, signal.SIGTERM, "l2 1: fold 1", "train", "--cv", "60", "--l2", "1,2,3")
+    assert got == 143 and seconds < 5 and "no trial was complete" in said
 
 
 def test_labels_of_the_language_that_the_data_lacks(folder):
@@ -113,6 +216,42 @@ def test_refusals_say_what_to_do(folder):
     assert "lbfgs does" in refused(folder, "train", "-m", "m", "--optimizer", "adagrad", "--l1", "1")
 
 
+def test_a_place_that_cannot_be_written_is_found_before_training(folder):
+    for option in ("-m", "--checkpoint"):
+        for place, what in (("no/such", "there is no folder"), ("/proc/such", "cannot write"), (".", "is a folder")):
+            model = [] if option == "-m" else ["-m", "m"]
+            message = refused(folder, "train", *model, option, place)
+            assert what in message and "iteration" not in message, message
+
+
+def test_other_outputs_are_checked_first(folder):
+    for command in (["import", "missing", "-m"], ["compile", "missing", "-o"], ["compile", "missing", "--svg"],
+                    ["reproduce", "figure2", "--seeds", "1000", "--svg"]):
+        done = subprocess.run([PROGRAM, *command, "no/such"], cwd=folder, capture_output=True, text=True, timeout=60,
+                              check=False)
+        assert done.returncode == 2 and "there is no folder" in done.stderr, done.stderr
+
+
+def test_a_link_stays_and_its_target_is_written(folder):
+    (folder / "models").mkdir()
+    (folder / "m").symlink_to("models/first")  # not there yet
+    for iterations in ("1", "2"):
+        train(folder, "train", "-m", "m", "--max-iterations", iterations)
+        assert (folder / "m").is_symlink()
+        assert [path.name for path in (folder / "models").iterdir()] == ["first"]
+    assert tensors(folder / "models" / "first")["features.weight"][2]
+
+
+def test_parts_of_killed_processes_are_removed(folder):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    kept = {f"m.part{os.getpid()}", "m.partial", f"other.part{gone.pid}"}
+    for name in kept | {f"m.part{gone.pid}"}:
+        (folder / name).touch()
+    train(folder, "train", "-m", "m", "--max-iterations", "1")
+    assert {path.name for path in folder.iterdir() if ".part" in path.name} == kept
+
+
 def test_a_checkpoint_of_other_work(folder):
     train(folder, "train", "-m", "m", "--checkpoint", "c", "--every", "2", "--max-iterations", "5")
     (folder / "m").unlink()
@@ -122,15 +261,82 @@ def test_a_checkpoint_of_other_work(folder):
     refused(folder, "train", "-m", "m", "--checkpoint", "c", "--every", "2", "--resume")
 
 
-def test_ctrl_c_saves_the_best_so_far(folder):
-    command = [PROGRAM, "train", "train", "-m", "m", "--tolerance", "0", "--optimizer", "adagrad"]
-    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
-    while not process.stderr.readline().startswith("iteration"):
+def interrupt(folder, how, after, *arguments):
+    """Starts training, sends the signal behind the first line that begins so; gives status, message, and seconds."""
+    process = subprocess.Popen([PROGRAM, "train", *arguments], cwd=folder, stderr=subprocess.PIPE, text=True)
+    while not process.stderr.readline().startswith(after):
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    process.send_signal(how)
     said = process.communicate(timeout=60)[1]
-    assert process.returncode == 130 and "(asked to)" in said
+    return process.returncode, said, time.monotonic() - begin
+
+
+@pytest.mark.parametrize("how, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_the_best_so_far(folder, how, status):
+    got, said, _ = interrupt(folder, how, "iteration", "train", "-m", "m", "--tolerance", "0", "--optimizer", "adagrad")
+    assert got == status and "(asked to)" in said
     assert tensors(folder / "m")["features.weight"][2]
+
+
+def many_labels(sentences, K):
+    """Data on which an iteration takes long."""
+    return "\n\n".join("\n".join(f"w{i} L{(i * 7 + t) % K}" for t in range(20)) for i in range(sentences))
+
+
+@pytest.mark.parametrize("optimizer", ["lbfgs", "adagrad"])
+def test_a_signal_is_heard_within_an_iteration(folder, optimizer):
+    (folder / "many").write_text(many_labels(1500, 700))
+    options = ["many", "--optimizer", optimizer, "--batch", "1", "--threads", "1"]
+    (folder / "m").write_text("old")
+    got, said, seconds = interrupt(folder, signal.SIGTERM, "1500 sequences", *options, "-m", "m")
+    assert got == 143 and seconds < 2, seconds  # an iteration takes longer
+    assert "no iteration was complete" in said and (folder / "m").read_text() == "old"
+
+
+def said_before_training(folder, *arguments, memory=None):
+    """What is said up to the time of an iteration; then training is ended."""
+    limit = (lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))) if memory else None
+    process = subprocess.Popen([PROGRAM, "train", *arguments], cwd=folder, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=limit)
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith(("an iteration takes", "iteration    1")):
+            process.terminate()
+    process.wait(timeout=60)
+    return "".join(said)
+
+
+def test_large_work_is_told_before_it_begins(folder):
+    (folder / "many").write_text(many_labels(4000, 3000))
+    said = said_before_training(folder, "many", "-m", "m", "--threads", "2", memory=500_000_000)
+    assert re.search(r"warning: about \d\.\d GB of memory are needed, and \d\.\d GB are free", said), said
+    assert "--threads 1 takes less" in said
+    said = said_before_training(folder, "many", "-m", "m", "--threads", "2")
+    assert re.search(r"an iteration takes about \d", said), said
+    assert "3000 labels take 9000000 products a position" in said and "fewer labels" in said
+
+
+def test_small_work_is_not_spoken_of(folder):
+    said = run(folder, "train", "-m", "m", "-e", LANGUAGE).stderr
+    assert "warning" not in said and "memory" not in said and "takes about" not in said
+
+
+@pytest.mark.parametrize("optimizer", ["lbfgs", "adagrad"])
+def test_an_iteration_that_is_cut_off_leaves_the_one_before(folder, optimizer):
+    (folder / "many").write_text(many_labels(400, 300))
+    options = ["many", "--optimizer", optimizer, "--tolerance", "0", "--dev", "dev"]
+    got, said, _ = interrupt(folder, signal.SIGTERM, "iteration    2", *options, "-m", "m")
+    iterations = int(said.split("after ")[1].split()[0])
+    train(folder, *options, "-m", "whole", "--max-iterations", str(iterations))
+    assert got == 143 and tensors(folder / "m") == tensors(folder / "whole")
+
+
+def test_the_same_run_gives_the_same_bytes(folder):
+    for threads in ("1", "2"):
+        train(folder, "train", "-m", f"m{threads}", "-e", LANGUAGE, "--dev", "dev", "--threads", threads)
+    assert (folder / "m1").read_bytes() == (folder / "m2").read_bytes()
 
 
 def test_threads_do_not_matter(folder):

@@ -185,7 +185,7 @@ TEST(HostilePattern, ABraceThatStartsNoWordIsAnError) {
 }
 
 TEST(HostilePattern, BytesThatAreNotTextAreAnError) {
-  EXPECT_SAYS(parse_error(std::string("A\0B", 3)), "control character");
+  EXPECT_SAYS(parse_error(std::string("A\0B", 3)), "NUL byte");
   EXPECT_SAYS(parse_error("A \xff"), "UTF-8");
   EXPECT_SAYS(parse_error("A \xc0\x80"), "UTF-8");
   EXPECT_SAYS(parse_error("A \xe6\x97"), "UTF-8");

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "regccrf/constraint.h"
 #include "regccrf/language.h"
 
 namespace regccrf {
@@ -141,6 +142,9 @@ TEST(SyntaxError, BuiltInsCheckTheirArguments) {
 TEST(SyntaxError, BytesThatAreNoText) {
   EXPECT_SAYS(error_of(std::string("A \xff B")), "not valid UTF-8");
   EXPECT_SAYS(error_of(std::string("A \x01 B")), "control character");
+  EXPECT_EQ(error_of(std::string("A \0 B", 5)),
+            "pattern:1:3: unexpected NUL byte\n  A ? B\n    ^\n  a pattern is text; remove this byte");
+  EXPECT_SAYS(error_of("caf\xe9"), "iconv -f latin1 -t utf8");
 }
 
 TEST(SyntaxError, NestingIsBounded) {
@@ -156,6 +160,33 @@ TEST(SyntaxError, DoublingNamesEndInALimitNotInADeadMachine) {
     text += "x" + std::to_string(i) + " = x" + std::to_string(i - 1) + " x" + std::to_string(i - 1) + "\n";
   EXPECT_SAYS(error_of(text + "language = x59"), "parts once it is written out");
 }
+
+std::string emptiness(const std::string& text) {
+  try {
+    compile(Language::parse(text));
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    const std::string begin = "[compile] the language is empty: no label sequence is legal";
+    return message.starts_with(begin) ? message.substr(begin.size()) : message;
+  }
+  return "no error";
+}
+
+TEST(EmptyLanguage, NamesTheFewestOperandsThatClash) {
+  EXPECT_EQ(emptiness("A+ B & .* & at_least(2, A) & at_most(1, A)"),
+            ". No sequence obeys both of\n  at_least(2, A)\n  at_most(1, A)");
+  EXPECT_EQ(emptiness("[A B] & [B C] & .* & [A C]"), ". No sequence obeys all of\n  [A B]\n  [B C]\n  [A C]");
+  EXPECT_EQ(emptiness(".* & (A & B) C"), ". No sequence obeys\n  (A & B) C");
+  EXPECT_EQ(emptiness("at_most(1, A) & [A B C D]* & at_most(1, B) & at_most(1, C) & at_most(1, D) & .{6}"),
+            ". No sequence obeys all of\n  at_most(1, A)\n  at_most(1, B)\n  at_most(1, C)\n  at_most(1, D)\n  .{6}");
+}
+
+TEST(EmptyLanguage, ShowsAnOperandOnOneLineWithoutItsComments) {
+  EXPECT_EQ(emptiness("x = A+\nlanguage = (A | B)+  # any\n  & x B\n  & at_most(0,  # none\n    A)\n"),
+            ". No sequence obeys both of\n  x B\n  at_most(0, A)");
+}
+
+TEST(EmptyLanguage, SaysNoMoreWhereThereIsNoConjunction) { EXPECT_EQ(emptiness("(A & B) C"), ""); }
 
 }  // namespace
 }  // namespace regccrf

@@ -204,3 +204,12 @@ def test_models_and_taggers_pickle():
     again = pickle.loads(pickle.dumps(model))
     assert again.features() == model.features() and again.constraint == model.constraint
     assert pickle.loads(pickle.dumps(regccrf.Tagger(model))).tag_all(X) == y
+
+
+def test_labels_of_development_data_are_not_learnt():
+    X, y = corpus()
+    strange = [["Z" if label == "B" else label for label in labels] for labels in y]
+    assert sorted(regccrf.train(X, y, X_dev=X, y_dev=strange, constraint=BIO).labels) == ["B", "I", "O"]
+    scores = []
+    regccrf.train(X, y, X_dev=X, y_dev=strange, progress=lambda now: scores.append(now["development"]))
+    assert max(scores) < 100

@@ -333,6 +333,42 @@ TEST(Train, GivesTheSameForAnyNumberOfThreads) {
   EXPECT_EQ(weights_of(train(task.training, options).model), one);
 }
 
+TEST(Train, AdagradGivesTheSameForAnyNumberOfThreads) {
+  Task task(5, {40, 300, 60, 200, 8});  // enough work in a batch for several threads
+  TrainOptions options;
+  options.optimizer = Optimizer::adagrad;
+  options.max_iterations = 3;
+  options.threads = 1;
+  const std::vector<double> one = weights_of(train(task.training, options).model);
+  for (const int threads : {2, 3}) {
+    options.threads = threads;
+    EXPECT_EQ(weights_of(train(task.training, options).model), one) << threads << " threads";
+  }
+}
+
+class StoppedTraining : public testing::TestWithParam<Optimizer> {};
+
+TEST_P(StoppedTraining, LeavesWhatTheLastWholeIterationGave) {
+  Task task(7, {300, 30, 5, 200, 8});
+  TrainOptions options;
+  options.optimizer = GetParam();
+  options.tolerance = 0;
+  options.threads = 2;
+  options.max_iterations = 4;
+  const std::vector<double> whole = weights_of(train(task.training, options).model);
+  int done = 0, asked = 0;
+  options.max_iterations = 0;
+  options.stop = [&] { return done == 4 && ++asked == 3; };  // some way into the fifth
+  const Trained cut = train(task.training, options, [&](const Progress& progress) {
+    done = progress.iteration;
+    return true;
+  });
+  EXPECT_EQ(cut.last.iteration, 4);
+  EXPECT_EQ(cut.stopped, "asked to");
+  EXPECT_EQ(weights_of(cut.model), whole);
+}
+INSTANTIATE_TEST_SUITE_P(Optimizers, StoppedTraining, testing::Values(Optimizer::lbfgs, Optimizer::adagrad));
+
 TEST(Train, ByTwoProcessesIsTheSameToRounding) {
   Task task(6, {100, 20, 4, 60, 6});
   TrainOptions options;
@@ -398,6 +434,22 @@ TEST(Train, KeepsTheBestOnTheDevelopmentSet) {
   EXPECT_EQ(trained.stopped, "patience");
   EXPECT_EQ(trained.best.iteration, 3);
   EXPECT_EQ(trained.last.iteration, 7);
+  options = {};
+  options.max_iterations = 3;
+  task.training.development = nullptr;
+  EXPECT_EQ(weights_of(train(task.training, options).model), weights_of(trained.model));
+}
+
+TEST(Train, KeepsTheLaterOfEqualScores) {
+  Task task(9);
+  task.training.development = &task.data;
+  int call = 0;
+  task.training.score = [&](std::span<const Label>) { return ++call <= 3 ? 2.0 : 1.0; };  // three are equal
+  TrainOptions options;
+  options.patience = 5;
+  const Trained trained = train(task.training, options);
+  EXPECT_EQ(trained.best.iteration, 3);
+  EXPECT_EQ(trained.last.iteration, 6);  // patience counts from the first of them: nothing rose since
   options = {};
   options.max_iterations = 3;
   task.training.development = nullptr;
