@@ -159,7 +159,8 @@ struct SentenceReader::Impl {
     if (looked) return;
     looked = true;
     const std::string_view paragraph = lines.peek_paragraph();
-    if (format == Format::automatic) format = looks_like(paragraph);
+    looks = looks_like(paragraph);
+    if (format == Format::automatic) format = looks;
     columns = count_columns(paragraph);
   }
   // Lines in front of a sentence.
@@ -184,7 +185,7 @@ struct SentenceReader::Impl {
   }
 
   std::string path;
-  Format format;
+  Format format, looks = Format::columns;
   LineReader lines;
   bool looked = false;
   int columns = 0;
@@ -200,6 +201,10 @@ bool SentenceReader::would_wait() { return impl_->lines.would_wait(); }
 Format SentenceReader::format() {
   impl_->look();
   return impl_->format;
+}
+Format SentenceReader::looks() {
+  impl_->look();
+  return impl_->looks;
 }
 int SentenceReader::columns() {
   impl_->look();
