@@ -324,8 +324,20 @@ void check_options(const Options& options) {
     throw Error("--checkpoint is for one training, and --cv or several values for --l2 make several");
 }
 
+// A slip such as -m train.conll must not cost the data.
+void check_not_input(const std::string& path, const Options& options) {
+  std::vector<std::string> inputs = options.data;
+  inputs.insert(inputs.end(), {options.development, options.constraint.file, options.pattern_file, options.embeddings});
+  for (const std::string& input : inputs) {
+    std::error_code code;  // what is not there is not the same
+    if (std::filesystem::equivalent(input, path, code))
+      throw Error("'" + path + "' is read, and would be overwritten: -m and --checkpoint name files of their own");
+  }
+}
+
 // Somebody who gives a wrong path should hear of it before training, not after.
 void check_outputs(const Options& options) {
+  for (const std::string& path : {options.model, options.train.checkpoint}) check_not_input(path, options);
   if (!options.model.empty()) check_writable(options.model);
   if (!options.train.checkpoint.empty()) check_writable(options.train.checkpoint);
 }

@@ -235,6 +235,13 @@ def test_a_place_that_cannot_be_written_is_found_before_training(folder):
             assert what in message and "iteration" not in message, message
 
 
+def test_input_is_not_overwritten(folder):
+    before = (folder / "train").read_bytes()
+    for arguments in (("-m", "train"), ("-m", "./train"), ("-m", "m", "--checkpoint", "train"), ("-m", "dev", "--dev", "dev")):
+        assert "would be overwritten" in refused(folder, "train", *arguments)
+    assert (folder / "train").read_bytes() == before
+
+
 def test_other_outputs_are_checked_first(folder):
     for command in (["import", "missing", "-m"], ["compile", "missing", "-o"], ["compile", "missing", "--svg"],
                     ["reproduce", "figure2", "--seeds", "1000", "--svg"]):
