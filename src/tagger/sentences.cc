@@ -117,12 +117,14 @@ void Sentence::split() {
     }
     first_.push_back(static_cast<std::uint32_t>(field_.size()));
     if (columns != 0 && format != Format::crfsuite && fields(t) != columns) {
-      throw Error(
-          "[read] " + where(t) + ": has " + std::to_string(fields(t)) + (fields(t) == 1 ? " column" : " columns") +
-          ", and the file's first row has " + std::to_string(columns) +
-          "; columns are separated by one tab each, or by blanks where a row has no tab (CRFsuite's attributes "
-          "are read with --format crfsuite)" +
-          (row(t).starts_with('#') ? "; a line that begins with # is a row like others: leave comments out" : ""));
+      throw Error("[read] " + where(t) + ": has " + std::to_string(fields(t)) +
+                  (fields(t) == 1 ? " column" : " columns") + ", and the file's first row has " +
+                  std::to_string(columns) +
+                  "; columns are separated by one tab each, or by blanks where a row has no tab (CRFsuite's attributes "
+                  "are read with --format crfsuite)" +
+                  (row(t).starts_with('#') || row(0).starts_with('#')
+                       ? "; a line that begins with # is a row like others: leave comments out"
+                       : ""));
     }
   }
 }
