@@ -87,11 +87,13 @@ int accept_command(Options& options) {
   LineReader lines(path);
   const Labels& labels = language.labels();
   Tracer tracer(language.automaton(options.language.limits));
-  std::size_t sequences = 0, rejected = 0;
+  std::size_t sequences = 0, rejected = 0, blank = 0, strange = 0;
   for (Line line; lines.next_text(line); ++sequences) {
     const std::vector<std::string> words = split(std::string(line.text));
     const Answer result = answer(words, labels, tracer);
     if (!result.membership) ++rejected;
+    if (words.empty()) ++blank;
+    if (!result.unknown.empty()) ++strange;
     if (options.json) {
       std::cout << as_json(result, words, labels) << "\n";
     } else {
@@ -102,6 +104,11 @@ int accept_command(Options& options) {
   if (rejected > 0) {
     std::cout.flush();
     std::cerr << "regccrf: " << rejected << " of " << sequences << " sequences are not in the language\n";
+    const bool looks_like_columns = blank > 0 && 2 * strange > sequences;
+    if (looks_like_columns) {
+      std::cerr << "regccrf: note: a line is a sequence here; for columns of words and labels, regccrf eval FILE FILE "
+                   "-c LANGUAGE counts violations\n";
+    }
   }
   return rejected > 0 ? 1 : 0;
 }

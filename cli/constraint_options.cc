@@ -16,22 +16,29 @@ void add_limits(CLI::App& command, Limits& limits) {
       ->capture_default_str();
 }
 
+std::string refuse_empty(const std::string& text) {
+  return text.find_first_not_of(" \t\r\n") == std::string::npos ? "is empty; without a constraint, leave it out" : "";
+}
+
 void ConstraintOptions::add_to(CLI::App& command) {
   CLI::Option* from_file =
       command
           .add_option("-c,--constraint", file,
                       "the language: .lang, OpenFst binary, AT&T text (.att), or a compiled constraint")
-          ->type_name("FILE");
+          ->type_name("FILE")
+          ->check(refuse_empty);
   command.add_option("-e,--expression", pattern, "the language as a pattern: -e '(O | B-PER I-PER*)*'")
       ->type_name("PATTERN")
+      ->check(refuse_empty)
       ->excludes(from_file);
   add_limits(command, limits);
 }
 
 void refuse_file_as_pattern(const std::string& pattern, const char* advice) {
   std::error_code code;
-  if (pattern.ends_with(".lang") && std::filesystem::exists(pattern, code))
-    throw Error("'" + pattern + "' is a file, and -e takes a pattern; " + advice);
+  if (!pattern.ends_with(".lang") || pattern.find_first_of(" \t\n") != std::string::npos) return;
+  throw Error("'" + pattern + "' is " + (std::filesystem::exists(pattern, code) ? "a file" : "the name of a file") +
+              ", and -e takes a pattern; " + advice);
 }
 
 std::vector<bool> labels_in_use(const Constraint& constraint) {

@@ -13,6 +13,9 @@ namespace regccrf::cli {
 // How large a construction may become.
 void add_limits(CLI::App& command, Limits& limits);
 
+// An option's check: what is wrong where its text is empty, as from a shell's variable that is not set.
+std::string refuse_empty(const std::string& text);
+
 // Error where -e was given a file's name.
 void refuse_file_as_pattern(const std::string& pattern, const char* advice);
 

@@ -42,6 +42,9 @@ void LanguageOptions::settle() {
   }
   if (takes_input_ && !rest.empty()) {
     input_ = rest[0];
+    std::error_code none;
+    if (input_.find(' ') != std::string::npos && !std::filesystem::exists(input_, none))
+      throw Error("there is no file '" + input_ + "'; sequences are read from a file or from standard input");
     rest.erase(rest.begin());
   }
   if (!rest.empty())

@@ -29,6 +29,14 @@ std::string usage_error(const CLI::App& app, const std::string& first, const std
          " (regccrf --help lists them)";
 }
 
+// A limit that is the largest double is no help to anybody.
+std::string without_largest(const std::string& what) {
+  const std::size_t range = what.find(" not in range ");
+  if (range == std::string::npos || what.find(" to 179769313486231570") == std::string::npos) return what;
+  const bool zero = what.substr(0, range).ends_with("Value 0");
+  return what.substr(0, range) + (zero ? " is not a positive number" : " is negative, or is not a number");
+}
+
 int run(int argc, char** argv) {
   using namespace regccrf::cli;
   CLI::App app("regccrf: label sequences that are guaranteed to be legal.");
@@ -59,7 +67,7 @@ int run(int argc, char** argv) {
       std::cerr << app.help();
       return kError;
     }
-    return fail(usage_error(app, argv[1], error.what()));
+    return fail(usage_error(app, argv[1], without_largest(error.what())));
   }
   const int status = commands.at(app.get_subcommands().front()->get_name())();
   if (!std::cout.flush()) return fail("cannot write to standard output");

@@ -44,7 +44,7 @@ double ProgressLine::seconds_left(const Progress& now) const {
       return history_[at - period].objective / history_[at].objective - 1;
     };
     const double before = improvement(period), here = improvement(0);
-    if (here > options_.tolerance && before > here) {
+    if (options_.tolerance > 0 && here > options_.tolerance && before > here) {
       const double more = static_cast<double>(period) * std::log(here / options_.tolerance) / std::log(before / here);
       left = left < 0 ? more : std::min(left, more);
     }

@@ -212,6 +212,19 @@ void say_how_many_had_none(std::int64_t none, const Options& options) {
             << (options.no_sequence == "free" ? "labelled without the constraint" : "left without labels") << "\n";
 }
 
+// A file of the other format is labelled without complaint, and the labels are worth nothing.
+void say_other_format(const std::vector<std::unique_ptr<Tagger>>& taggers, Format format, SentenceReader& reader) {
+  std::int64_t known = 0;
+  for (const auto& tagger : taggers) known += tagger->known();
+  if (reader.columns() == 0) return;
+  if (format == Format::columns && reader.looks() == Format::crfsuite) {
+    std::cerr << "regccrf: note: the input looks like CRFsuite's attributes, and the model was trained on columns\n";
+  } else if (format == Format::crfsuite && known == 0) {
+    std::cerr << "regccrf: note: the model knows no attribute of the input; it was trained on CRFsuite's attributes: "
+                 "label TAB attribute TAB …\n";
+  }
+}
+
 int tag_command(Options& options) {
   const Model loaded = Model::load(options.model);
   const Model model = options.unconstrained ? loaded.with_constraint(std::nullopt, Constrain::none)
@@ -234,6 +247,7 @@ int tag_command(Options& options) {
   SentenceReader reader(options.input, extractor.format());
   feed(reader, pool);
   pool.finish();
+  say_other_format(taggers, extractor.format(), reader);
   if (none > 0) say_how_many_had_none(none, options);
   return 0;
 }

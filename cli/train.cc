@@ -139,6 +139,16 @@ void renumber(Dataset& data, const Names& names, const Labels& labels) {
   }
 }
 
+// Labels of the other scheme for spans are no slips.
+std::string scheme_of(const std::string& strange, const std::vector<std::string>& known) {
+  const auto has = [&](const std::string& name) { return std::find(known.begin(), known.end(), name) != known.end(); };
+  if (strange.size() < 3 || strange[1] != '-') return "";
+  const std::string type = strange.substr(2);
+  if ((strange[0] == 'E' || strange[0] == 'S') && has("B-" + type) && has("I-" + type))
+    return ". The data looks like BIOES, whose language is bioes({" + type + " …}).";
+  return "";
+}
+
 // A label of the data that has no place in the language is most likely a slip in one of them.
 void check_labels(const Constraint& constraint, const Names& of_data) {
   const std::vector<bool> used = labels_in_use(constraint);
@@ -155,10 +165,14 @@ void check_labels(const Constraint& constraint, const Names& of_data) {
                                  [&](const std::string& name) { return nearest(name, known).has_value(); });
   if (slip != strange.end()) std::iter_swap(strange.begin(), slip);
   const auto near = nearest(strange[0], known);
+  const std::string scheme = scheme_of(strange[0], known);
   const std::string others =
       strange.size() > 1 ? " (likewise " + join({strange.begin() + 1, strange.end()}, 5) + ")" : "";
   throw Error("the data has the label " + strange[0] + others + ", which no sequence of the language has" +
-              (near ? ": did you mean " + *near + "?" : ".") + " The language has " + join(known) +
+              (!scheme.empty() ? scheme
+               : near          ? ": did you mean " + *near + "?"
+                               : ".") +
+              " The language has " + join(known) +
               ". --outside skip leaves out the sequences with other labels, --outside repair replaces these");
 }
 
@@ -222,10 +236,18 @@ Constrain constrain_of(const Options& options) {
   return options.constrain == "train" ? Constrain::train : Constrain::decode;
 }
 
+// The labels themselves, where they are few: a slip in the data shows.
+std::string few(const Labels& labels) {
+  constexpr std::int32_t most = 12;
+  std::string text;
+  for (Label a = 0; a < labels.size() && a < most; ++a) text += (a > 0 ? " " : "") + labels.name(a);
+  return labels.size() > most ? "" : " (" + text + ")";
+}
+
 void say_what(const Input& input, const Training& training) {
   std::cerr << plural(input.data.sequences(), "sequence") << ", " << plural(input.data.positions(), "position") << ", "
-            << plural(training.labels.size(), "label") << ", " << plural(input.attributes.size(), "attribute") << "; "
-            << input.extractor->summary() << "\n";
+            << plural(training.labels.size(), "label") << few(training.labels) << ", "
+            << plural(input.attributes.size(), "attribute") << "; " << input.extractor->summary() << "\n";
   std::vector<std::uint8_t> seen(static_cast<std::size_t>(training.labels.size()), 0);
   for (const Label a : input.data.gold) {
     if (a != kUnknownLabel) seen[a] = 1;
@@ -253,7 +275,8 @@ void report(const Options& options, const Trained& trained, const std::vector<Tr
   if (options.quiet) return;
   char text[160];
   std::snprintf(text, sizeof text, "%s: objective %.6f after %d iterations (%s), %.1f s", path.c_str(),
-                trained.best.objective, trained.last.iteration, trained.stopped.c_str(), trained.last.seconds);
+                trained.best.objective, trained.last.iteration,
+                trained.stopped == "asked to" ? "interrupted" : trained.stopped.c_str(), trained.last.seconds);
   std::cerr << text;
   if (trained.best.development) {
     std::snprintf(text, sizeof text, "; development %.2f at iteration %d", *trained.best.development,
@@ -301,8 +324,20 @@ void check_options(const Options& options) {
     throw Error("--checkpoint is for one training, and --cv or several values for --l2 make several");
 }
 
+// A slip such as -m train.conll must not cost the data.
+void check_not_input(const std::string& path, const Options& options) {
+  std::vector<std::string> inputs = options.data;
+  inputs.insert(inputs.end(), {options.development, options.constraint.file, options.pattern_file, options.embeddings});
+  for (const std::string& input : inputs) {
+    std::error_code code;  // what is not there is not the same
+    if (std::filesystem::equivalent(input, path, code))
+      throw Error("'" + path + "' is read, and would be overwritten: -m and --checkpoint name files of their own");
+  }
+}
+
 // Somebody who gives a wrong path should hear of it before training, not after.
 void check_outputs(const Options& options) {
+  for (const std::string& path : {options.model, options.train.checkpoint}) check_not_input(path, options);
   if (!options.model.empty()) check_writable(options.model);
   if (!options.train.checkpoint.empty()) check_writable(options.train.checkpoint);
 }

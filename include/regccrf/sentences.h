@@ -69,6 +69,7 @@ class SentenceReader {
 
   const std::string& path() const;
   Format format();  // what was asked for, or what the first sentence looks like
+  Format looks();   // what the first sentence looks like, whatever was asked for
   int columns();    // of the first row; 0 in an empty file
 
   // The next sentence has not come as a whole: next() would wait for whoever writes.

@@ -67,6 +67,7 @@ class Tagger : public AttributeSink {
   void forget();  // what was collected
 
   std::int64_t positions() const { return rows_; }  // collected so far
+  std::int64_t known() const { return known_; }     // attributes that the model has, of all sentences decoded
   // Every sentence collected, in order. Begins afresh. Holds until the next call.
   const std::vector<Tagged>& decode();
   // Why sentence i of the last decode() has no legal sequence.
@@ -96,7 +97,7 @@ class Tagger : public AttributeSink {
   std::vector<Pending> pending_;
   std::string pending_text_;
   std::vector<double> h_;  // [rows, K], and the present position's row
-  std::int64_t rows_ = 0;
+  std::int64_t rows_ = 0, known_ = 0;
   std::vector<std::int64_t> first_, length_;  // [sentences]
   std::vector<std::int64_t> decoded_length_;  // [sentences] of the last decode()
   std::vector<double> marginals_;             // [rows, K]

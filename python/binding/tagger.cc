@@ -135,7 +135,8 @@ class Data {
     for (py::handle label : y) labels.emplace_back(text_of(label));
     if (labels.size() != staged.positions()) {
       throw py::value_error("a sequence has " + std::to_string(staged.positions()) + " positions and " +
-                            std::to_string(labels.size()) + " labels");
+                            std::to_string(labels.size()) + (labels.size() == 1 ? " label" : " labels") +
+                            (is_text(x) || is_text(y) ? "; a str is a sequence of characters" : ""));
     }
     staged.send(labels);
     builder_->end();

@@ -2,7 +2,8 @@
 
 A sentence is a list of positions. For a model of attributes a position is a dict or a list of strings, flattened as
 python-crfsuite does: {"w": "Bank", "capital": True, "near": ["the", "of"]} holds w:Bank, capital (value 1), near:the
-and near:of. For a model of words or templates it is a word, or a list of columns.
+and near:of. For a model of words or templates it is a word, or a list of columns. A str in the place of a sentence is
+a sequence of characters, each a position: text.split() makes words of it.
 """
 
 from __future__ import annotations
@@ -262,6 +263,16 @@ def _guess_features(X: Any, y: Any, format: str) -> str:
     return "attributes"
 
 
+def _no_option(name: str, settings: _core.TrainOptions) -> str:
+    """The message for an option that there is not; CRFsuite's names are known."""
+    import difflib
+
+    known = [one for one in dir(settings) if not one.startswith("_")]
+    elsewhere = {"c1": "l1", "c2": "l2", "algorithm": "optimizer", "verbose": "progress"}
+    near = [elsewhere[name]] if name in elsewhere else difflib.get_close_matches(name, known, 1)
+    return f"train() has no option {name!r}" + (f": did you mean {near[0]!r}?" if near else "; help(regccrf.train) lists them")
+
+
 def _train(
     X: Any,
     y: Any,
@@ -282,10 +293,12 @@ def _train(
     progress: Any,
     **options: Any,
 ) -> Tuple[Model, Dict[str, Any]]:
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress is {progress!r}, expected a function that takes a dict, such as print")
     settings = _core.TrainOptions()
     for name, value in options.items():
         if not hasattr(settings, name):
-            raise TypeError(f"train() has no option {name!r}")
+            raise TypeError(_no_option(name, settings))
         assign(settings, name, os.fspath(value) if name == "checkpoint" else value)
     if not isinstance(X, (str, os.PathLike, list, tuple)):
         X = list(X)

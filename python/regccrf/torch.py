@@ -106,6 +106,8 @@ class CRF(nn.Module):
 
     @constraint.setter
     def constraint(self, constraint: Union[str, Language, Constraint]) -> None:
+        if constraint is None:
+            raise TypeError("the constraint is None: crf.with_constraint() is the layer without one")
         self._set_constraint(self._compile(constraint, "the constraint"))
 
     def _set_constraint(self, constraint: Constraint) -> None:
@@ -442,7 +444,7 @@ class CRF(nn.Module):
         if isinstance(constraint, (str, Language)):
             return _compiled(constraint, self.labels)
         if not isinstance(constraint, Constraint):
-            raise TypeError(f"{what} is a {type(constraint).__name__}, expected a Constraint, a Language or a pattern: "
+            raise TypeError(f"{what} is {constraint!r:.80}, expected a Constraint, a Language or a pattern: "
                             "regccrf.compile(…, labels=crf.labels) makes one of a file")
         if constraint.labels != self.labels:
             raise _core.Error(f"{what} has other labels than the layer, whose are {list(self.labels)}: compile it with labels=crf.labels")

@@ -3,10 +3,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tagger/crfsuite_text.h"
 #include "base/numbers.h"
 #include "base/utf8.h"
 #include "regccrf/error.h"
+#include "tagger/crfsuite_text.h"
 #include "tagger/extractor.h"
 
 namespace regccrf {
@@ -95,7 +95,7 @@ void Extractor::extract(const Sentence& sentence, AttributeSink& sink) const {
   for (std::int64_t t = 0; t < sentence.size(); ++t) {
     if (sentence.fields(t) >= columns()) continue;
     throw Error("[extract] " + sentence.where(t) + ": has " + std::to_string(sentence.fields(t)) +
-                (sentence.fields(t) == 1 ? " column" : " columns") + ", and " + summary() + " needs " +
+                (sentence.fields(t) == 1 ? " column" : " columns") + ", and the features look at column " +
                 std::to_string(columns()));
   }
   impl_->extract(sentence, sink);

@@ -117,12 +117,14 @@ void Sentence::split() {
     }
     first_.push_back(static_cast<std::uint32_t>(field_.size()));
     if (columns != 0 && format != Format::crfsuite && fields(t) != columns) {
-      throw Error(
-          "[read] " + where(t) + ": has " + std::to_string(fields(t)) + (fields(t) == 1 ? " column" : " columns") +
-          ", and the file's first row has " + std::to_string(columns) +
-          "; columns are separated by one tab each, or by blanks where a row has no tab (CRFsuite's attributes "
-          "are read with --format crfsuite)" +
-          (row(t).starts_with('#') ? "; a line that begins with # is a row like others: leave comments out" : ""));
+      throw Error("[read] " + where(t) + ": has " + std::to_string(fields(t)) +
+                  (fields(t) == 1 ? " column" : " columns") + ", and the file's first row has " +
+                  std::to_string(columns) +
+                  "; columns are separated by one tab each, or by blanks where a row has no tab (CRFsuite's attributes "
+                  "are read with --format crfsuite)" +
+                  (row(t).starts_with('#') || row(0).starts_with('#')
+                       ? "; a line that begins with # is a row like others: leave comments out"
+                       : ""));
     }
   }
 }
@@ -159,7 +161,8 @@ struct SentenceReader::Impl {
     if (looked) return;
     looked = true;
     const std::string_view paragraph = lines.peek_paragraph();
-    if (format == Format::automatic) format = looks_like(paragraph);
+    looks = looks_like(paragraph);
+    if (format == Format::automatic) format = looks;
     columns = count_columns(paragraph);
   }
   // Lines in front of a sentence.
@@ -184,7 +187,7 @@ struct SentenceReader::Impl {
   }
 
   std::string path;
-  Format format;
+  Format format, looks = Format::columns;
   LineReader lines;
   bool looked = false;
   int columns = 0;
@@ -200,6 +203,10 @@ bool SentenceReader::would_wait() { return impl_->lines.would_wait(); }
 Format SentenceReader::format() {
   impl_->look();
   return impl_->format;
+}
+Format SentenceReader::looks() {
+  impl_->look();
+  return impl_->looks;
 }
 int SentenceReader::columns() {
   impl_->look();

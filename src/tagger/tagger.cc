@@ -6,10 +6,10 @@
 #include <limits>
 
 #include "inference/errors.h"
+#include "regccrf/error.h"
 #include "tagger/crfsuite_text.h"
 #include "tagger/model_file.h"
 #include "tagger/name_table.h"
-#include "regccrf/error.h"
 
 namespace regccrf {
 namespace {
@@ -99,6 +99,7 @@ void Tagger::settle() {
       if (!number) continue;
       p.number = *number;
     }
+    ++known_;
     double* const h = h_.data() + p.row;
     const std::int64_t end = model.begin[at(p.number) + 1];
     for (std::int64_t f = model.begin[at(p.number)]; f < end; ++f)

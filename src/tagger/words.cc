@@ -175,7 +175,9 @@ class Words : public Extractor::Impl {
   }
   std::string summary() const override {
     std::string text = "word features";
-    if (!features_.columns.empty()) text += " with " + std::to_string(features_.columns.size()) + " more columns";
+    if (!features_.columns.empty())
+      text += " with " + std::to_string(features_.columns.size()) +
+              (features_.columns.size() == 1 ? " more column" : " more columns");
     for (const WordList& list : features_.lists)
       text += ", list " + list.name + " (" + std::to_string(list.words.size()) + " words)";
     if (embeddings_)

@@ -255,6 +255,23 @@ def test_errors_say_what_to_do(model, words, tmp_path):
     )
 
 
+def test_input_of_the_other_format_is_noted(model, words):
+    def said(name, text):
+        return subprocess.run([PROGRAM, "tag", "-m", name], input=text, capture_output=True, text=True, check=True).stderr
+
+    assert "knows no attribute of the input" in said(model, "Ann B\nLee I\n")
+    assert "looks like CRFsuite's attributes" in said(words, attribute_file([["w=a", "w=b"]]))
+    for name, text in ((model, attribute_file([["w=a", "w=new"]])), (words, "new\nwords\n"), (model, ""), (words, "\n")):
+        assert not said(name, text)
+
+
+def test_columns_are_no_sequences():
+    said = run("accept", "-e", "(O | B I*)*", input="Ann B\nLee I\n\nhe O\n", code=1)
+    assert "a line is a sequence here" in said
+    assert "a line is a sequence here" not in run("accept", "-e", "(O | B I*)*", input="O B\nI\nX\n", code=1)
+    assert "there is no file 'O B'; sequences are read" in run("accept", "-e", "(O | B I*)*", "O B", code=2)
+
+
 def test_inspect_shows_the_model(model):
     printed = run("inspect", model)
     assert "(O | B I*)*" in printed and "labels       3   (O B I)" in printed

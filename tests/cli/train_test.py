@@ -69,7 +69,10 @@ def test_progress_goes_to_standard_error_in_lines(folder):
     done = run(folder, "train", "-m", "m", "--max-iterations", "3")
     assert done.returncode == 0 and not done.stdout and "\r" not in done.stderr
     assert [line.split()[1] for line in done.stderr.splitlines() if line.startswith("iteration")] == ["1", "2", "3"]
+    assert "5 labels (" in done.stderr
     assert not run(folder, "train", "-m", "m", "--max-iterations", "3", "--quiet").stderr
+    endless = run(folder, "train", "-m", "m", "--max-iterations", "40", "--tolerance", "0")
+    assert "left" in endless.stderr and "inf" not in endless.stderr
 
 
 def test_standard_input_and_several_files(folder):
@@ -103,6 +106,9 @@ def test_text_that_is_not_utf8(folder):
 def test_a_label_that_the_language_lacks(folder):
     message = refused(folder, "train", "-m", "m", "-e", "bio({X Z})")
     assert "B-Y" in message and "did you mean" in message
+    (folder / "bioes").write_text("a\tB-X\nb\tE-X\n\nc\tS-X\n")
+    message = refused(folder, "bioes", "-m", "m", "-e", "bio({X})")
+    assert "looks like BIOES" in message and "did you mean" not in message
 
 
 def test_a_label_that_only_development_data_has(folder):
@@ -213,6 +219,11 @@ def test_refusals_say_what_to_do(folder):
     assert "cannot open" in refused(folder, "missing", "-m", "m")
     assert "counted from 1" in refused(folder, "missing", "-m", "m", "--label-column", "0")
     assert "needs a development set" in refused(folder, "train", "-m", "m", "--patience", "3")
+    for empty in ("-e", "-c"):  # a shell's variable that is not set
+        assert "is empty" in refused(folder, "train", "-m", "m", empty, "")
+    assert "-e takes a pattern; give it with -c" in refused(folder, "train", "-m", "m", "-e", "no.lang")
+    assert "Value -1 is negative" in refused(folder, "train", "-m", "m", "--l2", "-1")
+    assert "has 2 columns, and the features look at column 5" in refused(folder, "train", "-m", "m", "--columns", "5")
     assert "lbfgs does" in refused(folder, "train", "-m", "m", "--optimizer", "adagrad", "--l1", "1")
 
 
@@ -222,6 +233,13 @@ def test_a_place_that_cannot_be_written_is_found_before_training(folder):
             model = [] if option == "-m" else ["-m", "m"]
             message = refused(folder, "train", *model, option, place)
             assert what in message and "iteration" not in message, message
+
+
+def test_input_is_not_overwritten(folder):
+    before = (folder / "train").read_bytes()
+    for arguments in (("-m", "train"), ("-m", "./train"), ("-m", "m", "--checkpoint", "train"), ("-m", "dev", "--dev", "dev")):
+        assert "would be overwritten" in refused(folder, "train", *arguments)
+    assert (folder / "train").read_bytes() == before
 
 
 def test_other_outputs_are_checked_first(folder):
@@ -275,7 +293,7 @@ def interrupt(folder, how, after, *arguments):
 @pytest.mark.parametrize("how, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_the_best_so_far(folder, how, status):
     got, said, _ = interrupt(folder, how, "iteration", "train", "-m", "m", "--tolerance", "0", "--optimizer", "adagrad")
-    assert got == status and "(asked to)" in said
+    assert got == status and "(interrupted)" in said
     assert tensors(folder / "m")["features.weight"][2]
 
 

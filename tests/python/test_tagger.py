@@ -91,6 +91,18 @@ def test_words_templates_and_files(tmp_path):
         regccrf.Tagger(path)
 
 
+def test_mistakes_are_told_in_words():
+    X, y = [["Ann", "sings"]], [["B", "O"]]
+    with pytest.raises(ValueError, match="sequence 0: a sequence has 3 positions and 1 label; a str is a sequence of char"):
+        regccrf.train(X[0], y[0])
+    with pytest.raises(TypeError, match="'c2': did you mean 'l2'"):
+        regccrf.train(X, y, c2=1)
+    with pytest.raises(TypeError, match="'max_iter': did you mean 'max_iterations'"):
+        regccrf.train(X, y, max_iter=1)
+    with pytest.raises(TypeError, match="progress is True, expected a function"):
+        regccrf.train(X, y, progress=True)
+
+
 def test_labels_may_be_made_while_they_are_read():
     X, y = corpus()
     names = {"B": "B-person", "I": "I-person", "O": "outside"}

@@ -26,7 +26,8 @@ const Label* gold_of(const Batch<Real>& batch, const Sequence<Real>& sequence, s
     labels[t] = gold[sequence.row(t)];
     if (labels[t] >= 0 && labels[t] < batch.K()) continue;
     throw Error(at(batch.operation(), sequence.index) + ", position " + std::to_string(t) + ": gold label " +
-                    std::to_string(labels[t]) + " is not in 0 … " + std::to_string(batch.K() - 1),
+                    std::to_string(labels[t]) + " is not in 0 … " + std::to_string(batch.K() - 1) +
+                    (labels[t] < 0 ? "; positions without gold are left out by the mask" : ""),
                 ErrorKind::invalid, {sequence.index, t});
   }
   return labels;
