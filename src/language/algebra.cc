@@ -16,7 +16,6 @@
 #include <fst/rmepsilon.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -104,48 +103,6 @@ fst::CacheOptions visit_once() {
   return options;
 }
 
-// Merges states that cannot be told apart looking forward (or backward): classes are split by what their states' arcs
-// carry into which classes, until no class splits. OpenFst's Minimize is for deterministic automata; on others it
-// merges states that differ. Gives the automaton back as it is where the splitting takes too many rounds.
-Automaton merged(const Automaton& automaton, bool forward) {
-  const std::size_t states = automaton.accepting.size(), most_steps = 50'000'000;
-  std::vector<std::vector<std::pair<Label, State>>> arcs(states);
-  for (const Arc& arc : automaton.arcs) {
-    if (forward) arcs[arc.from].emplace_back(arc.label, arc.to);
-    if (!forward) arcs[arc.to].emplace_back(arc.label, arc.from);
-  }
-  std::vector<State> classes(automaton.accepting.begin(), automaton.accepting.end());
-  if (!forward) classes.assign(states, 0);
-  if (!forward) classes[automaton.start] = 1;
-
-  using Signature = std::pair<State, std::vector<std::pair<Label, State>>>;
-  std::size_t before = 0, steps = 0;
-  for (std::map<Signature, State> found; found.empty() || found.size() > before;) {
-    before = found.size();
-    found.clear();
-    std::vector<State> next;
-    for (std::size_t q = 0; q < states; ++q) {
-      Signature signature{classes[q], arcs[q]};
-      for (auto& step : signature.second) step.second = classes[step.second];
-      std::sort(signature.second.begin(), signature.second.end());
-      signature.second.erase(std::unique(signature.second.begin(), signature.second.end()), signature.second.end());
-      next.push_back(found.emplace(std::move(signature), static_cast<State>(found.size())).first->second);
-    }
-    classes = std::move(next);
-    steps += states + automaton.arcs.size();
-    if (steps > most_steps) return automaton;
-  }
-
-  Automaton result;
-  result.start = classes[automaton.start];
-  result.accepting.assign(before, 0);
-  for (std::size_t q = 0; q < states; ++q) result.accepting[classes[q]] |= automaton.accepting[q];
-  for (const Arc& arc : automaton.arcs) result.arcs.push_back({classes[arc.from], arc.label, classes[arc.to]});
-  std::sort(result.arcs.begin(), result.arcs.end());
-  result.arcs.erase(std::unique(result.arcs.begin(), result.arcs.end()), result.arcs.end());
-  return result;
-}
-
 // Which pairs of states have a common future: some sequence leads both to acceptance. [Q, Q]
 class CommonFuture {
  public:
@@ -207,8 +164,6 @@ Automaton minimal_dfa(const Automaton& automaton, const Budget& budget) {
 Automaton codeterministic(const Automaton& automaton, const Budget& budget) {
   return from_fst(reversed(minimized(reversed(to_fst(automaton)), budget)));
 }
-
-Automaton reduce(const Automaton& automaton) { return merged(merged(automaton, /*forward=*/true), /*forward=*/false); }
 
 Automaton intersect(const Automaton& x, const Automaton& y, const Budget& budget) {
   const Fst fx = label_sorted(x), fy = label_sorted(y);

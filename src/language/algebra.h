@@ -15,7 +15,8 @@ Automaton minimal_dfa(const Automaton& automaton, const Budget& budget);
 // The reverse of the minimal DFA of the reverse: at most one arc into each state for each label.
 Automaton codeterministic(const Automaton& automaton, const Budget& budget);
 // Merges states that cannot be told apart looking forward, then looking backward. Keeps unambiguity.
-Automaton reduce(const Automaton& automaton);
+// In reduce.cc.
+Automaton reduce(const Automaton& automaton, const Budget& budget);
 Automaton intersect(const Automaton& x, const Automaton& y, const Budget& budget);
 Automaton difference(const Automaton& x, const Automaton& y, const Budget& budget);
 Automaton disambiguate(const Automaton& automaton, const Budget& budget);

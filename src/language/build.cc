@@ -178,10 +178,10 @@ class Builder {
     for (std::size_t i = 1; i < expr.parts.size(); ++i) {
       budget_.check_time("build");  // a pattern may have any number of small intersections
       const Automaton other = build(*expr.parts[i], budget_);
-      result =
-          expr.kind == Kind::kMinus ? difference(result, other, budget_) : reduce(intersect(result, other, budget_));
+      result = expr.kind == Kind::kMinus ? difference(result, other, budget_)
+                                         : reduce(intersect(result, other, budget_), budget_);
     }
-    return reduce(result);
+    return reduce(result, budget_);
   }
 
   const Budget& budget_;

@@ -93,15 +93,32 @@ ExprPtr apply_requires(const Arguments& in) {
   return unite({star(none_of(in, {x, y})), concat({star(none_of(in, {y})), y, everything(in)})});
 }
 
+bool disjoint(const std::vector<ExprPtr>& sets) {
+  std::vector<Label> all;
+  for (const ExprPtr& set : sets) all.insert(all.end(), set->labels.begin(), set->labels.end());
+  std::sort(all.begin(), all.end());
+  return std::adjacent_find(all.begin(), all.end()) == all.end();
+}
+
+// N* (X [X N]*)? (Y [Y N]*)? …
+ExprPtr in_turn(const Arguments& in) {
+  const ExprPtr others = none_of(in, in.patterns);
+  std::vector<ExprPtr> parts = {star(others)};
+  for (const ExprPtr& x : in.patterns) parts.push_back(repeat(concat({x, star(unite({x, others}))}), 0, 1));
+  return concat(std::move(parts));
+}
+
+// For each pattern but the first, none of those before it may come behind it: an intersection, since the complement of
+// the union of all wrong orders has to be determinised at once, and explodes.
 ExprPtr apply_ordered(const Arguments& in) {
-  std::vector<ExprPtr> wrong;
-  for (std::size_t later = 1; later < in.patterns.size(); ++later) {
-    for (std::size_t earlier = 0; earlier < later; ++earlier) {
-      wrong.push_back(
-          concat({everything(in), in.patterns[later], everything(in), in.patterns[earlier], everything(in)}));
-    }
+  if (std::all_of(in.patterns.begin(), in.patterns.end(), one_label) && disjoint(in.patterns)) return in_turn(in);
+  std::vector<ExprPtr> rules, earlier;
+  for (const ExprPtr& later : in.patterns) {
+    const ExprPtr wrong = concat({everything(in), later, everything(in), unite(earlier), everything(in)});
+    if (!earlier.empty()) rules.push_back(complement(wrong, in.labels));
+    earlier.push_back(later);
   }
-  return complement(unite(std::move(wrong)), in.labels);
+  return rules.empty() ? everything(in) : intersect(std::move(rules));
 }
 
 ExprPtr apply_once_contiguous(const Arguments& in) {

@@ -76,7 +76,7 @@ class Search {
 
   void consider(const Automaton& automaton, const std::string& method) {
     if (accepts_nothing(automaton)) throw EmptyLanguage();
-    Automaton candidate = reduce(automaton);
+    Automaton candidate = attempt([&] { return reduce(automaton, budget_); }).value_or(automaton);
     if (measure(automaton).cost() < measure(candidate).cost()) candidate = automaton;
     const std::int64_t cost = measure(candidate).cost();
     if (best_ && best_cost_ <= cost) return;

@@ -330,5 +330,32 @@ TEST(Limits, ALongFlatPatternIsFine) {
   EXPECT_TRUE(accepts(Language::parse(pattern), "L4999 L0"));
 }
 
+// --- what patterns cost ---------------------------------------------------------------------------------------------
+
+Limits most_states(std::int64_t states) {
+  Limits limits;
+  limits.states = states;
+  return limits;
+}
+
+std::string all_of(const std::string& prefix, int many, const std::string& separator) {
+  std::string text;
+  for (int i = 0; i < many; ++i) text += (i > 0 ? separator : "") + prefix + std::to_string(i);
+  return text;
+}
+
+TEST(Cost, AnOrderOfManyLabelsIsAChain) {
+  const Language language = Language::parse("ordered(" + all_of("L", 12, ", ") + ") & .*");
+  EXPECT_EQ(compile(language, most_states(200)).automaton().states(), 12);
+}
+
+TEST(Cost, LongChainsAreReducedToTheEnd) { EXPECT_EQ(abc("(A A | B A){3000} & .*").automaton().states(), 6'001); }
+
+TEST(Cost, AnOrderOfSetsThatShareLabelsMeansWhatItSays) {
+  EXPECT_TRUE(abc("ordered([A B], [B C], C)").equals(abc("!(.* [B C] .* [A B] .* | .* C .* [A B C] .*)")));
+  EXPECT_TRUE(abc("ordered(A, A)").equals(abc("at_most(1, A)")));
+  EXPECT_TRUE(abc("ordered(A B, C)").equals(abc("!(.* C .* A B .*)")));
+}
+
 }  // namespace
 }  // namespace regccrf
