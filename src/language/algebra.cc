@@ -170,6 +170,17 @@ Automaton intersect(const Automaton& x, const Automaton& y, const Budget& budget
   return from_fst(expand(fst::IntersectFst<fst::StdArc>(fx, fy, visit_once()), "intersect", budget));
 }
 
+Automaton intersect_all(const std::vector<const Automaton*>& operands, const Budget& budget) {
+  if (operands.size() == 1) return *operands[0];
+  using Product = fst::IntersectFst<fst::StdArc>;  // of delayed products: a state of theirs is made when ours needs it
+  auto product = std::make_unique<Product>(label_sorted(*operands[0]), label_sorted(*operands[1]));
+  for (std::size_t i = 2; i < operands.size(); ++i) {
+    budget.check_time("intersect");
+    product = std::make_unique<Product>(*product, label_sorted(*operands[i]));
+  }
+  return from_fst(expand(*product, "intersect", budget));
+}
+
 Automaton difference(const Automaton& x, const Automaton& y, const Budget& budget) {
   const Fst fx = label_sorted(x);
   Fst fy = determinized(to_fst(y), budget);

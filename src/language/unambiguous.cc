@@ -135,17 +135,19 @@ class Search {
     return best;
   }
 
-  // Operands of one direction are multiplied and minimised in that direction; then the directions are multiplied.
+  // Operands of one direction are multiplied all at once and minimised in that direction; then the directions are
+  // multiplied.
   void product(std::vector<Operand>& operands, const std::vector<Form>& forms) {
     const auto multiply = [&] {
       std::optional<Automaton> result;
       for (Form form : {Form::kForward, Form::kBackward, Form::kPositions}) {
-        std::optional<Automaton> same;
+        std::vector<const Automaton*> same;
         for (std::size_t i = 0; i < operands.size(); ++i) {
-          if (forms[i] != form) continue;
-          same = same ? minimized(intersect(*same, *operands[i][form], exploring()), form) : *operands[i][form];
+          if (forms[i] == form) same.push_back(&*operands[i][form]);
         }
-        if (same) result = result ? intersect(*result, *same, exploring()) : *same;
+        if (same.empty()) continue;
+        Automaton factor = minimized(intersect_all(same, exploring()), form);
+        result = result ? intersect(*result, factor, exploring()) : std::move(factor);
       }
       return *result;
     };
