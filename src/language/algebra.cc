@@ -77,10 +77,29 @@ Fst reversed(const Fst& fst) {
   return out;
 }
 
+// Lets every arc pass, and counts: where subsets are large, a few states may take many steps.
+class CountingFilter : public fst::DefaultDeterminizeFilter<fst::StdArc> {
+ public:
+  using Base = fst::DefaultDeterminizeFilter<fst::StdArc>;
+  explicit CountingFilter(const fst::Fst<fst::StdArc>& fst) : Base(fst), steps_(std::make_shared<std::int64_t>(0)) {}
+  CountingFilter(const CountingFilter& other, const fst::Fst<fst::StdArc>* fst = nullptr)
+      : Base(other, fst), steps_(other.steps_) {}
+  bool FilterArc(const fst::StdArc& arc, const Element& source, Element&& target, LabelMap* arcs) const {
+    ++*steps_;
+    return Base::FilterArc(arc, source, std::move(target), arcs);
+  }
+  std::shared_ptr<const std::int64_t> steps() const { return steps_; }
+
+ private:
+  std::shared_ptr<std::int64_t> steps_;
+};
+
 Fst determinized(const Fst& fst, const Budget& budget) {
-  fst::DeterminizeFstOptions<fst::StdArc> options;
+  fst::DeterminizeFstOptions<fst::StdArc, fst::DefaultCommonDivisor<Weight>, CountingFilter> options;
   options.gc_limit = 0;
-  return expand(fst::DeterminizeFst<fst::StdArc>(fst, options), "determinise", budget);
+  options.filter = new CountingFilter(fst);  // owned by DeterminizeFst
+  const auto steps = options.filter->steps();
+  return expand(fst::DeterminizeFst<fst::StdArc>(fst, options), "determinise", budget, steps.get());
 }
 
 Fst minimized(const Fst& fst, const Budget& budget) {
