@@ -77,10 +77,29 @@ Fst reversed(const Fst& fst) {
   return out;
 }
 
+// Lets every arc pass, and counts: where subsets are large, a few states may take many steps.
+class CountingFilter : public fst::DefaultDeterminizeFilter<fst::StdArc> {
+ public:
+  using Base = fst::DefaultDeterminizeFilter<fst::StdArc>;
+  explicit CountingFilter(const fst::Fst<fst::StdArc>& fst) : Base(fst), steps_(std::make_shared<std::int64_t>(0)) {}
+  CountingFilter(const CountingFilter& other, const fst::Fst<fst::StdArc>* fst = nullptr)
+      : Base(other, fst), steps_(other.steps_) {}
+  bool FilterArc(const fst::StdArc& arc, const Element& source, Element&& target, LabelMap* arcs) const {
+    ++*steps_;
+    return Base::FilterArc(arc, source, std::move(target), arcs);
+  }
+  std::shared_ptr<const std::int64_t> steps() const { return steps_; }
+
+ private:
+  std::shared_ptr<std::int64_t> steps_;
+};
+
 Fst determinized(const Fst& fst, const Budget& budget) {
-  fst::DeterminizeFstOptions<fst::StdArc> options;
+  fst::DeterminizeFstOptions<fst::StdArc, fst::DefaultCommonDivisor<Weight>, CountingFilter> options;
   options.gc_limit = 0;
-  return expand(fst::DeterminizeFst<fst::StdArc>(fst, options), "determinise", budget);
+  options.filter = new CountingFilter(fst);  // owned by DeterminizeFst
+  const auto steps = options.filter->steps();
+  return expand(fst::DeterminizeFst<fst::StdArc>(fst, options), "determinise", budget, steps.get());
 }
 
 Fst minimized(const Fst& fst, const Budget& budget) {
@@ -168,6 +187,17 @@ Automaton codeterministic(const Automaton& automaton, const Budget& budget) {
 Automaton intersect(const Automaton& x, const Automaton& y, const Budget& budget) {
   const Fst fx = label_sorted(x), fy = label_sorted(y);
   return from_fst(expand(fst::IntersectFst<fst::StdArc>(fx, fy, visit_once()), "intersect", budget));
+}
+
+Automaton intersect_all(const std::vector<const Automaton*>& operands, const Budget& budget) {
+  if (operands.size() == 1) return *operands[0];
+  using Product = fst::IntersectFst<fst::StdArc>;  // of delayed products: a state of theirs is made when ours needs it
+  auto product = std::make_unique<Product>(label_sorted(*operands[0]), label_sorted(*operands[1]));
+  for (std::size_t i = 2; i < operands.size(); ++i) {
+    budget.check_time("intersect");
+    product = std::make_unique<Product>(*product, label_sorted(*operands[i]));
+  }
+  return from_fst(expand(*product, "intersect", budget));
 }
 
 Automaton difference(const Automaton& x, const Automaton& y, const Budget& budget) {

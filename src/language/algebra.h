@@ -2,6 +2,8 @@
 // automaton for the empty language has one state and no arcs). Constructions that can explode stop at their budget.
 #pragma once
 
+#include <vector>
+
 #include "language/budget.h"
 #include "regccrf/automaton.h"
 
@@ -18,6 +20,8 @@ Automaton codeterministic(const Automaton& automaton, const Budget& budget);
 // In reduce.cc.
 Automaton reduce(const Automaton& automaton, const Budget& budget);
 Automaton intersect(const Automaton& x, const Automaton& y, const Budget& budget);
+// Of all at once: no product of only some of them is built, which may be far larger than that of all.
+Automaton intersect_all(const std::vector<const Automaton*>& operands, const Budget& budget);
 Automaton difference(const Automaton& x, const Automaton& y, const Budget& budget);
 Automaton disambiguate(const Automaton& automaton, const Budget& budget);
 bool equivalent(const Automaton& x, const Automaton& y, const Budget& budget);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "regccrf/error.h"
@@ -17,6 +18,7 @@ struct Budget {
   std::int64_t states;
   std::int64_t arcs;
   double seconds;
+  std::int64_t steps = std::numeric_limits<std::int64_t>::max();  // of one construction
   Clock::time_point deadline;
 
   Budget(std::int64_t most_states, std::int64_t most_arcs, double most_seconds)
@@ -35,6 +37,19 @@ struct Budget {
     Budget smaller = *this;
     if (most < smaller.states) smaller.states = most;
     return smaller;
+  }
+
+  // The same, and less work: for a construction that may turn out to be of no use.
+  Budget at_most_steps(std::int64_t most) const {
+    Budget smaller = *this;
+    smaller.steps = std::min(steps, most);
+    smaller.arcs = std::min(arcs, most);
+    return smaller;
+  }
+
+  void check_steps(const std::string& operation, std::int64_t taken) const {
+    if (taken <= steps) return;
+    throw LimitError("[" + operation + "] needs more than " + std::to_string(steps) + " steps");
   }
 
   void check_time(const std::string& operation) const {

@@ -2,8 +2,8 @@
 //
 // A regular expression becomes its position (Glushkov) automaton: one state per place where a label set is written, and
 // an arc wherever one place can follow another. It has no epsilon, is linear in the expression's length, and is
-// unambiguous whenever the expression is. Intersections and differences are built by the algebra first and then take
-// part as a piece with many places.
+// unambiguous whenever the expression is; where very many places follow very many, they share a state (merge_last).
+// Intersections and differences are built by the algebra first and then take part as a piece with many places.
 #include "language/build.h"
 
 #include <algorithm>
@@ -98,10 +98,41 @@ class Builder {
     }
   }
 
-  Piece followed_by(Piece x, Piece y) {
+  // Lets y follow x; y may be x itself.
+  void join(Piece& x, const Piece& y) {
+    if (many_pairs(x, y)) merge_last(x);
     for (State q : x.last) {
       for (const Piece::Entry& entry : y.first) connect(q, entry);
     }
+  }
+
+  bool many_pairs(const Piece& x, const Piece& y) const {
+    constexpr std::size_t worth_a_thought = 4'096, times_cheaper = 4;
+    std::size_t ways = 0;
+    for (const Piece::Entry& entry : y.first) ways += entry.labels->size();
+    const std::size_t pairs = x.last.size() * ways;
+    return pairs > worth_a_thought && pairs / times_cheaper > arcs_.size() + x.first.size() + ways;
+  }
+
+  // One new state takes the part of all last places: whatever leads into one of them leads there too. The paths stay as
+  // many as they were, and K types of spans in a row cost O(K) arcs, where each with each would be K².
+  void merge_last(Piece& x) {
+    std::vector<bool> is_last(static_cast<std::size_t>(states_));
+    for (State q : x.last) is_last[q] = true;
+    x.last = {new_state()};
+    const std::size_t arcs = arcs_.size(), entries = x.first.size();
+    for (std::size_t i = 0; i < arcs; ++i) {
+      const Arc arc = arcs_[i];
+      if (is_last[arc.to]) arcs_.push_back({arc.from, arc.label, x.last[0]});
+    }
+    for (std::size_t i = 0; i < entries; ++i) {
+      const Piece::Entry entry = x.first[i];
+      if (is_last[entry.state]) x.first.push_back({entry.labels, x.last[0]});
+    }
+  }
+
+  Piece followed_by(Piece x, Piece y) {
+    join(x, y);
     if (x.nullable) x.first.insert(x.first.end(), y.first.begin(), y.first.end());
     if (!y.nullable) x.last.clear();
     x.last.insert(x.last.end(), y.last.begin(), y.last.end());
@@ -110,9 +141,7 @@ class Builder {
   }
 
   Piece looped(Piece x) {
-    for (State q : x.last) {
-      for (const Piece::Entry& entry : x.first) connect(q, entry);
-    }
+    join(x, x);
     return x;
   }
 
@@ -136,10 +165,8 @@ class Builder {
   }
 
   // followed_by, cheap when the second piece is the long one.
-  Piece prepended(const Piece& x, Piece y) {
-    for (State q : x.last) {
-      for (const Piece::Entry& entry : y.first) connect(q, entry);
-    }
+  Piece prepended(Piece x, Piece y) {
+    join(x, y);
     if (y.nullable) y.last.insert(y.last.end(), x.last.begin(), x.last.end());
     if (x.nullable) {
       y.first.insert(y.first.end(), x.first.begin(), x.first.end());
@@ -174,14 +201,36 @@ class Builder {
   }
 
   Automaton by_algebra(const Expr& expr) {
-    Automaton result = build(*expr.parts[0], budget_);
-    for (std::size_t i = 1; i < expr.parts.size(); ++i) {
-      budget_.check_time("build");  // a pattern may have any number of small intersections
-      const Automaton other = build(*expr.parts[i], budget_);
-      result = expr.kind == Kind::kMinus ? difference(result, other, budget_)
-                                         : reduce(intersect(result, other, budget_), budget_);
+    std::vector<Automaton> operands;
+    for (const ExprPtr& part : expr.parts) {
+      budget_.check_time("build");  // a pattern may have any number of small operands
+      operands.push_back(build(*part, budget_));
     }
-    return reduce(result, budget_);
+    if (expr.kind == Kind::kMinus) return reduce(difference(operands[0], operands[1], budget_), budget_);
+    return intersection(operands);
+  }
+
+  // Operand by operand, reduced on the way; all at once where the first few of them explode without the rest.
+  Automaton intersection(const std::vector<Automaton>& operands) {
+    constexpr std::int64_t few_states = 5'000;
+    try {
+      return one_by_one(operands, budget_.at_most_states(few_states));
+    } catch (const LimitError&) {
+      budget_.check_time("intersect");
+    }
+    try {
+      std::vector<const Automaton*> all;
+      for (const Automaton& operand : operands) all.push_back(&operand);
+      return reduce(intersect_all(all, budget_.at_most_states(2 * few_states)), budget_);
+    } catch (const LimitError&) {
+      return one_by_one(operands, budget_);
+    }
+  }
+
+  static Automaton one_by_one(const std::vector<Automaton>& operands, const Budget& budget) {
+    Automaton result = operands[0];
+    for (std::size_t i = 1; i < operands.size(); ++i) result = reduce(intersect(result, operands[i], budget), budget);
+    return reduce(result, budget);
   }
 
   const Budget& budget_;

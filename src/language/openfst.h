@@ -23,9 +23,9 @@ void make_errors_survivable();
 // Throws Error if the last operation left the FST in OpenFst's error state.
 void check_fst(const fst::Fst<fst::StdArc>& fst, const char* operation);
 
-// Copies a delayed FST, stopping at the budget.
+// Copies a delayed FST, stopping at the budget. `steps` is where the FST counts its steps, if it does.
 template <class Delayed>
-Fst expand(const Delayed& delayed, const char* operation, const Budget& budget) {
+Fst expand(const Delayed& delayed, const char* operation, const Budget& budget, const std::int64_t* steps = nullptr) {
   Fst out;
   std::int64_t arcs = 0;
   for (fst::StateIterator<Delayed> states(delayed); !states.Done(); states.Next()) {
@@ -40,6 +40,7 @@ Fst expand(const Delayed& delayed, const char* operation, const Budget& budget) 
       ++arcs;
     }
     budget.check_size(operation, out.NumStates(), arcs);
+    if (steps) budget.check_steps(operation, *steps);
   }
   if (out.NumStates() > 0) out.SetStart(delayed.Start());
   check_fst(delayed, operation);

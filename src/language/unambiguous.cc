@@ -10,7 +10,8 @@
 //                      counters are cheap forwards)
 //   disambiguation     OpenFst's, where the automaton is small and nothing else worked
 // Each may fail at its limit; that is reported only when all of them do. Once one is in hand, the others are tried with
-// a smaller limit, so that an explosion costs little.
+// smaller limits on states and steps, so that an explosion costs little. Steps, not seconds: the result is the same on
+// every machine.
 #include "language/unambiguous.h"
 
 #include <algorithm>
@@ -27,6 +28,8 @@ namespace {
 
 constexpr std::int64_t kMostPairs = 20'000'000;  // of states, for the ambiguity test
 constexpr std::int64_t kTryStates = 20'000;      // for a candidate when another is in hand already
+constexpr std::int64_t kTrySteps = 500'000;      // likewise, or …
+constexpr std::int64_t kStepsForEachArc = 8;     // … this many for each arc of the one in hand, if that is more
 constexpr std::size_t kMostFlips = 8;            // operands of a product that are tried in another form
 
 // An operand of a product in one of its forms.
@@ -71,7 +74,10 @@ class Search {
   }
 
   Budget exploring() const {
-    return best_ ? budget_.at_most_states(std::max(kTryStates, 4 * measure(best_->automaton).nodes)) : budget_;
+    if (!best_) return budget_;
+    const std::int64_t arcs = static_cast<std::int64_t>(best_->automaton.arcs.size());
+    return budget_.at_most_states(std::max(kTryStates, 4 * measure(best_->automaton).nodes))
+        .at_most_steps(std::max(kTrySteps, kStepsForEachArc * arcs));
   }
 
   void consider(const Automaton& automaton, const std::string& method) {
@@ -135,17 +141,19 @@ class Search {
     return best;
   }
 
-  // Operands of one direction are multiplied and minimised in that direction; then the directions are multiplied.
+  // Operands of one direction are multiplied all at once and minimised in that direction; then the directions are
+  // multiplied.
   void product(std::vector<Operand>& operands, const std::vector<Form>& forms) {
     const auto multiply = [&] {
       std::optional<Automaton> result;
       for (Form form : {Form::kForward, Form::kBackward, Form::kPositions}) {
-        std::optional<Automaton> same;
+        std::vector<const Automaton*> same;
         for (std::size_t i = 0; i < operands.size(); ++i) {
-          if (forms[i] != form) continue;
-          same = same ? minimized(intersect(*same, *operands[i][form], exploring()), form) : *operands[i][form];
+          if (forms[i] == form) same.push_back(&*operands[i][form]);
         }
-        if (same) result = result ? intersect(*result, *same, exploring()) : *same;
+        if (same.empty()) continue;
+        Automaton factor = minimized(intersect_all(same, exploring()), form);
+        result = result ? intersect(*result, factor, exploring()) : std::move(factor);
       }
       return *result;
     };

@@ -349,6 +349,35 @@ TEST(Cost, AnOrderOfManyLabelsIsAChain) {
   EXPECT_EQ(compile(language, most_states(200)).automaton().states(), 12);
 }
 
+TEST(Cost, SpansOfManyTypesTakeArcsInTheNumberOfTypes) {
+  Limits limits;
+  limits.arcs = 20'000;
+  const Language language = Language::parse("bio({" + all_of("T", 1'000, " ") + "})");
+  const Constraint constraint = compile(language, limits);
+  EXPECT_EQ(constraint.automaton().states(), 1'001);
+  EXPECT_EQ(constraint.automaton().arcs.size(), 4'001u);
+  EXPECT_TRUE(accepts(language, "B-T7 I-T7 I-T7 O B-T8 B-T8"));
+  EXPECT_FALSE(accepts(language, "B-T7 I-T8"));
+  EXPECT_FALSE(accepts(language, "I-T7"));
+}
+
+TEST(Cost, PiecesWithManyEndsMayFollowOneAnother) {
+  const std::string spans = "(any t in {" + all_of("T", 100, " ") + "}: {t} X*)";
+  const Language language = Language::parse(spans + spans + "?" + spans + "{2,3}");
+  for (const char* legal : {"T1 X T2 T3", "T1 T2 X X T3 X", "T1 T2 T3 T4 T5 X"})
+    EXPECT_TRUE(accepts(language, legal)) << legal;
+  for (const char* illegal : {"T1 X T2 X", "X T1 T2 T3", "T1 T2 T3 T4 T5 T6"})
+    EXPECT_FALSE(accepts(language, illegal)) << illegal;
+  EXPECT_TRUE(is_unambiguous(Language::parse(spans + spans + "{2,3}").automaton()));
+}
+
+TEST(Cost, RulesThatAreSmallOnlyTogetherAreIntersectedTogether) {
+  const std::string types = all_of("T", 18, " ");
+  const Language language = Language::parse("bio({" + types + "}) & (all t in {" + types +
+                                            "}: at_most(1, B-{t})) & at_most(1, [" + all_of("B-T", 18, " ") + "])");
+  EXPECT_EQ(compile(language, most_states(10'000)).automaton().states(), 20);
+}
+
 TEST(Cost, LongChainsAreReducedToTheEnd) { EXPECT_EQ(abc("(A A | B A){3000} & .*").automaton().states(), 6'001); }
 
 TEST(Cost, AnOrderOfSetsThatShareLabelsMeansWhatItSays) {
