@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace regccrf {
@@ -55,6 +56,7 @@ struct Membership {
   bool accepted = false;
   std::size_t position = 0;
   std::vector<Label> possible;
+  std::string rule = {};  // the rule that is broken there, as it is written, where rules are kept (constraint.h)
   explicit operator bool() const { return accepted; }
 };
 

@@ -60,11 +60,19 @@ class Workspace {
 // What to do with a sequence of which L has none with a finite score.
 enum class Impossible { error, allow };
 
+// How much work decoding under rules that are kept beside a base may take for a sequence (constraint.h). Past it there
+// is an Error of kind `limit` that says what was found.
+struct RuleLimits {
+  std::int64_t products = 1'000'000;  // of a time step, of the base times the rules that the sequence's paths break …
+  std::int64_t cells = 4'000'000;     // … and beyond these, of a best-first search
+};
+
 struct Options {
   int threads = 1;                 // 0: as many as the machine has
   Workspace* workspace = nullptr;  // none: one is made for the call
   Impossible impossible = Impossible::error;
   std::size_t keep_bytes = std::size_t{1} << 28;  // per thread; past it a sequence is computed in O(√T) memory
+  RuleLimits rules = {};
 };
 
 struct Path {

@@ -30,6 +30,15 @@ struct Limits {
   std::int64_t states = 200'000;   // of any automaton under construction
   std::int64_t arcs = 10'000'000;  // likewise
   double seconds = 60;             // for all that one call does
+  // Of a time step. A conjunction with more is not multiplied out: its rules are kept beside a base (Rules).
+  std::int64_t products = 1'000'000;
+};
+
+// What becomes of the rules of a conjunction, its operands with a memory (constraint.h).
+enum class Rules {
+  automatic,  // multiplied out where that stays within Limits::products, else kept
+  all,        // kept: all that would make the automaton larger
+  none,       // multiplied out: LimitError where that outgrows the other limits
 };
 
 class Language {
@@ -109,7 +118,8 @@ LabelledAutomaton read_att(const std::string& path, const std::string& symbols =
 void write_fst(const Automaton& automaton, const Labels& labels, const std::string& path);
 void write_att(const Automaton& automaton, const Labels& labels, const std::string& path);
 
-// The cheapest unambiguous automaton that the known constructions find within `limits`. Error for an empty language.
-Constraint compile(const Language& language, const Limits& limits = {});
+// The cheapest unambiguous automaton that the known constructions find within `limits`; or a base and rules, as `rules`
+// says. Error for an empty language.
+Constraint compile(const Language& language, const Limits& limits = {}, Rules rules = Rules::automatic);
 
 }  // namespace regccrf

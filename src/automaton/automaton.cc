@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 #include "regccrf/error.h"
 
@@ -142,32 +143,85 @@ std::vector<std::uint8_t> useful_states(const Automaton& automaton) {
   return useful;
 }
 
+Automaton without_useless_states(const Automaton& automaton) {
+  const std::vector<std::uint8_t> useful = useful_states(automaton);
+  Automaton result;
+  if (!useful[static_cast<std::size_t>(automaton.start)]) {
+    result.accepting = {0};
+    return result;
+  }
+  std::vector<State> place(useful.size());
+  for (std::size_t q = 0; q < useful.size(); ++q) {
+    place[q] = result.states();
+    if (useful[q]) result.accepting.push_back(automaton.accepting[q]);
+  }
+  result.start = place[static_cast<std::size_t>(automaton.start)];
+  for (const Arc& arc : automaton.arcs) {
+    const auto from = static_cast<std::size_t>(arc.from), to = static_cast<std::size_t>(arc.to);
+    if (useful[from] && useful[to]) result.arcs.push_back({place[from], arc.label, place[to]});
+  }
+  return result;
+}
+
+std::optional<std::vector<Label>> shortest_sequence(const Automaton& automaton) {
+  const std::vector<std::int64_t> begin = arcs_by_state(automaton);
+  std::vector<const Arc*> by(automaton.accepting.size(), nullptr);  // the arc that first reached a state
+  std::vector<std::uint8_t> seen(automaton.accepting.size(), 0);
+  std::vector<State> open{automaton.start};
+  seen[automaton.start] = 1;
+  for (std::size_t next = 0; next < open.size(); ++next) {
+    State q = open[next];
+    if (automaton.accepting[q]) {
+      std::vector<Label> labels;
+      for (; by[q]; q = by[q]->from) labels.push_back(by[q]->label);
+      std::reverse(labels.begin(), labels.end());
+      return labels;
+    }
+    for (std::int64_t i = begin[q]; i < begin[q + 1]; ++i) {
+      const Arc& arc = automaton.arcs[i];
+      if (std::exchange(seen[arc.to], 1)) continue;
+      by[arc.to] = &arc;
+      open.push_back(arc.to);
+    }
+  }
+  return std::nullopt;
+}
+
 Tracer::Tracer(const Automaton& automaton)
     : automaton_(automaton), begin_(arcs_by_state(automaton)), mark_(automaton.accepting.size(), 0) {}
 
-Membership Tracer::trace(const Label* sequence, std::size_t length) {
-  std::vector<State>&now = now_, &next = next_;
+std::size_t Tracer::follow(const Label* sequence, std::size_t length) {
   const std::vector<Arc>& arcs = automaton_.arcs;
-  now.assign(1, automaton_.start);
+  now_.assign(1, automaton_.start);
   for (std::size_t t = 0; t < length; ++t) {
-    next.clear();
+    next_.clear();
     ++round_;
-    for (State q : now) {
+    for (State q : now_) {
       auto arc = std::lower_bound(arcs.begin() + begin_[q], arcs.begin() + begin_[q + 1], sequence[t],
                                   [](const Arc& x, Label label) { return x.label < label; });
       for (; arc != arcs.begin() + begin_[q + 1] && arc->label == sequence[t]; ++arc) {
         if (mark_[arc->to] == round_) continue;
         mark_[arc->to] = round_;
-        next.push_back(arc->to);
+        next_.push_back(arc->to);
       }
     }
-    if (next.empty()) return {false, t, labels_out_of(now)};
-    std::swap(now, next);
+    if (next_.empty()) return t;
+    std::swap(now_, next_);
   }
-  for (State q : now) {
-    if (automaton_.accepting[q]) return {true, length, {}};
-  }
-  return {false, length, labels_out_of(now)};
+  return length;
+}
+
+Membership Tracer::trace(const Label* sequence, std::size_t length) {
+  const std::size_t reached = follow(sequence, length);
+  const bool ends = reached == length && std::any_of(now_.begin(), now_.end(), [&](State q) {
+                      return automaton_.accepting[static_cast<std::size_t>(q)] != 0;
+                    });
+  if (ends) return {true, length, {}};
+  return {false, reached, labels_out_of(now_)};
+}
+
+std::vector<Label> Tracer::possible_after(const Label* sequence, std::size_t length) {
+  return follow(sequence, length) == length ? labels_out_of(now_) : std::vector<Label>();
 }
 
 std::vector<Label> Tracer::labels_out_of(const std::vector<State>& states) const {

@@ -18,13 +18,21 @@ std::optional<bool> test_unambiguous(const Automaton& automaton, std::int64_t mo
 // [Q] 1 for states on some path from the start to an accepting state.
 std::vector<std::uint8_t> useful_states(const Automaton& automaton);
 
+// The same without its other states. One state and no arcs where no sequence is accepted.
+Automaton without_useless_states(const Automaton& automaton);
+
+// Nothing where no sequence is accepted. Of several the first by label ids.
+std::optional<std::vector<Label>> shortest_sequence(const Automaton& automaton);
+
 // Follows sequences through a trimmed automaton; the scratch memory is kept from one sequence to the next.
 class Tracer {
  public:
   explicit Tracer(const Automaton& automaton);  // keeps a reference
   Membership trace(const Label* sequence, std::size_t length);
+  std::vector<Label> possible_after(const Label* sequence, std::size_t length);  // labels that may come next
 
  private:
+  std::size_t follow(const Label* sequence, std::size_t length);  // how far it gets; the states reached are in now_
   std::vector<Label> labels_out_of(const std::vector<State>& states) const;
 
   const Automaton& automaton_;

@@ -1,4 +1,5 @@
-// Tensors `arcs` [A, 3] and `accepting` [Q]; labels, start state, method and pattern text as metadata.
+// Tensors `arcs` [A, 3] and `accepting` [Q]; labels, start state, method and pattern text as metadata. Where rules are
+// kept, tensors `rule<i>.arcs` and `rule<i>.accepting`, their start states and texts as metadata, and version 2.
 #include "constraint/constraint_file.h"
 
 #include <charconv>
@@ -12,7 +13,8 @@ namespace regccrf {
 namespace {
 
 const char kFormat[] = "regccrf constraint";
-const int kVersion = 1;
+const int kVersion = 1;           // of a constraint that keeps no rules
+const int kVersionWithRules = 2;  // the newest
 
 std::string field(const Safetensors& file, const std::string& name, const std::string& path) {
   const auto it = file.metadata.find(name);
@@ -47,23 +49,66 @@ std::string list_of(const std::vector<std::string>& labels) {
   }
 }
 
+void add_automaton(const Automaton& automaton, const std::string& prefix, Safetensors& out) {
+  static_assert(sizeof(Arc) == 3 * sizeof(std::int32_t));
+  Tensor arcs{"I32", {static_cast<std::int64_t>(automaton.arcs.size()), 3}, {}};
+  arcs.bytes.assign(reinterpret_cast<const char*>(automaton.arcs.data()), automaton.arcs.size() * sizeof(Arc));
+  Tensor accepting{"U8", {automaton.states()}, {}};
+  accepting.bytes.assign(automaton.accepting.begin(), automaton.accepting.end());
+  out.tensors[prefix + "arcs"] = std::move(arcs);
+  out.tensors[prefix + "accepting"] = std::move(accepting);
+}
+
+Automaton read_automaton(const Safetensors& in, const std::string& prefix, int start, const std::string& path) {
+  Automaton automaton;
+  automaton.start = start;
+  const Tensor& accepting = tensor(in, prefix + "accepting", "U8", 1, path);
+  automaton.accepting.reserve(accepting.bytes.size());
+  for (char byte : accepting.bytes) automaton.accepting.push_back(byte != 0);
+  const Tensor& arcs = tensor(in, prefix + "arcs", "I32", 2, path);
+  if (arcs.shape[1] != 3) throw Error("[load] " + path + ": damaged: the arcs are not triples");
+  automaton.arcs.resize(static_cast<std::size_t>(arcs.shape[0]));
+  if (!arcs.bytes.empty()) std::memcpy(automaton.arcs.data(), arcs.bytes.data(), arcs.bytes.size());
+  return automaton;
+}
+
+std::string prefix_of(std::size_t rule) { return "rule" + std::to_string(rule) + "."; }
+
+// JSON: [[start, [text, …]], …]
+std::string list_of(const std::vector<Rule>& rules) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Rule& rule : rules) list.push_back({rule.automaton.start, rule.texts});
+  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::vector<Rule> read_rules(const Safetensors& in, const std::string& path) {
+  std::vector<Rule> rules;
+  try {
+    for (const nlohmann::json& entry : nlohmann::json::parse(field(in, "rules", path))) {
+      const int start = entry.at(0).get<int>();
+      rules.push_back(
+          {read_automaton(in, prefix_of(rules.size()), start, path), entry.at(1).get<std::vector<std::string>>()});
+    }
+  } catch (const nlohmann::json::exception&) {
+    throw Error("[load] " + path + ": damaged: the rules are not a list of start states and texts");
+  }
+  return rules;
+}
+
 }  // namespace
 
 std::string encode_constraint_file(const ConstraintFile& file) {
   Safetensors out;
+  const int version = file.rules.empty() ? kVersion : kVersionWithRules;
   out.metadata = {{"format", kFormat},
-                  {"version", std::to_string(kVersion)},
+                  {"version", std::to_string(version)},
                   {"labels", list_of(file.labels.names())},
                   {"start", std::to_string(file.automaton.start)},
                   {"method", file.method},
                   {"text", file.text}};
-  static_assert(sizeof(Arc) == 3 * sizeof(std::int32_t));
-  Tensor arcs{"I32", {static_cast<std::int64_t>(file.automaton.arcs.size()), 3}, {}};
-  arcs.bytes.assign(reinterpret_cast<const char*>(file.automaton.arcs.data()),
-                    file.automaton.arcs.size() * sizeof(Arc));
-  Tensor accepting{"U8", {file.automaton.states()}, {}};
-  accepting.bytes.assign(file.automaton.accepting.begin(), file.automaton.accepting.end());
-  out.tensors = {{"arcs", std::move(arcs)}, {"accepting", std::move(accepting)}};
+  add_automaton(file.automaton, "", out);
+  if (!file.rules.empty()) out.metadata["rules"] = list_of(file.rules);
+  for (std::size_t i = 0; i < file.rules.size(); ++i) add_automaton(file.rules[i].automaton, prefix_of(i), out);
   return encode_safetensors(out);
 }
 
@@ -74,10 +119,10 @@ ConstraintFile decode_constraint_file(std::string_view bytes, const std::string&
     throw Error("[load] " + path + ": a safetensors file, but not a regccrf constraint");
   }
   const int version = number(field(in, "version", path), path);
-  if (version != kVersion) {
+  if (version < kVersion || version > kVersionWithRules) {
     throw Error("[load] " + path + ": has version " + std::to_string(version) +
-                " of the constraint format, and this program reads version " + std::to_string(kVersion) +
-                "; compile it again");
+                " of the constraint format, and this program reads version " + std::to_string(kVersion) + " to " +
+                std::to_string(kVersionWithRules) + "; compile it again");
   }
   ConstraintFile file;
   try {
@@ -87,14 +132,8 @@ ConstraintFile decode_constraint_file(std::string_view bytes, const std::string&
   }
   file.method = field(in, "method", path);
   file.text = field(in, "text", path);
-  file.automaton.start = number(field(in, "start", path), path);
-  const Tensor& accepting = tensor(in, "accepting", "U8", 1, path);
-  file.automaton.accepting.reserve(accepting.bytes.size());
-  for (char byte : accepting.bytes) file.automaton.accepting.push_back(byte != 0);
-  const Tensor& arcs = tensor(in, "arcs", "I32", 2, path);
-  if (arcs.shape[1] != 3) throw Error("[load] " + path + ": damaged: the arcs are not triples");
-  file.automaton.arcs.resize(static_cast<std::size_t>(arcs.shape[0]));
-  if (!arcs.bytes.empty()) std::memcpy(file.automaton.arcs.data(), arcs.bytes.data(), arcs.bytes.size());
+  file.automaton = read_automaton(in, "", number(field(in, "start", path), path), path);
+  if (version == kVersionWithRules) file.rules = read_rules(in, path);
   return file;
 }
 

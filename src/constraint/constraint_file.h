@@ -3,8 +3,10 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "regccrf/automaton.h"
+#include "regccrf/constraint.h"
 #include "regccrf/labels.h"
 
 namespace regccrf {
@@ -14,6 +16,7 @@ struct ConstraintFile {
   Labels labels;
   std::string method;
   std::string text;
+  std::vector<Rule> rules;
 };
 
 // `path` appears in errors only.

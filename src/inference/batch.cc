@@ -57,9 +57,10 @@ void check_per_label(const char* operation, const char* what, std::span<const Re
 
 template <class Real>
 Batch<Real>::Batch(const char* operation, const Constraints& constraints, const Scores<Real>& scores,
-                   const Options& options)
+                   const Options& options, KeptRules rules)
     : operation_(operation), constraints_(constraints), scores_(scores), options_(options) {
   check_shapes();
+  if (rules == KeptRules::refused) check_rules();
   check_layout();
   check_choice();
   check_model();
@@ -131,6 +132,17 @@ void Batch<Real>::check_choice() const {
 }
 
 template <class Real>
+void Batch<Real>::check_rules() const {
+  for (const Constraint& constraint : constraints_.all()) {
+    if (constraint.rules() == 0) continue;
+    throw Error(at(operation_) + "the constraint keeps " + std::to_string(constraint.rules()) +
+                " rules beside its base, and sums over all sequences that obey them are not available; viterbi and "
+                "k_best are. Where the language is small enough, compile it with rules \"none\" (Rules::none, --rules "
+                "none)");
+  }
+}
+
+template <class Real>
 void Batch<Real>::check_model() {
   const Labels& labels = constraints_.all()[0].labels();
   const std::size_t K = static_cast<std::size_t>(labels.size());
@@ -151,7 +163,7 @@ void Batch<Real>::check_model() {
 template <class Real>
 int Batch<Real>::members_worth_waking() const {
   std::int64_t products = 0;
-  for (std::int64_t i = 0; i < size_; ++i) products += length(i) * constraint(i).topology().products;
+  for (std::int64_t i = 0; i < size_; ++i) products += length(i) * constraint(i).size().products;
   const std::int64_t threads =
       options_.threads > 0 ? options_.threads : std::max(1u, std::thread::hardware_concurrency());
   return static_cast<int>(std::max<std::int64_t>(1, std::min({threads, size_, products / 500'000})));

@@ -33,11 +33,15 @@ struct Sequence {
   const Real* at(std::int64_t t) const { return bounded ? bounded + t * K : emissions + row(t) * K; }
 };
 
+// What an operation does with a constraint that keeps rules beside its base: an error, unless it knows them.
+enum class KeptRules { refused, obeyed };
+
 template <class Real>
 class Batch {
  public:
   // Error where shapes do not fit together, or where transitions, start or end hold NaN or +inf.
-  Batch(const char* operation, const Constraints& constraints, const Scores<Real>& scores, const Options& options);
+  Batch(const char* operation, const Constraints& constraints, const Scores<Real>& scores, const Options& options,
+        KeptRules rules = KeptRules::refused);
 
   const char* operation() const { return operation_; }
   const Scores<Real>& scores() const { return scores_; }  // transitions, start and end bounded; emissions as they came
@@ -71,7 +75,8 @@ class Batch {
   void check_shapes();
   void check_layout();
   void check_choice() const;  // of constraints
-  void check_model();         // transitions, start and end, which are bounded too
+  void check_rules() const;
+  void check_model();  // transitions, start and end, which are bounded too
   int members_worth_waking() const;
 
   const char* operation_;

@@ -33,7 +33,7 @@ void check_size(const char* operation, const char* what, std::size_t given, std:
 
 std::string no_sequence_message(std::int64_t length, const Constraint& constraint, const std::string& otherwise) {
   const std::string start = "has length " + std::to_string(length);
-  const Lengths lengths = lengths_around(constraint.automaton(), length);
+  const Lengths lengths = lengths_around(constraint.base().automaton(), length);
   if (lengths.has) return start + ", and " + otherwise;
   std::string around = "shortest: " + std::to_string(lengths.shortest);
   if (lengths.below > lengths.shortest) around += ", nearest below: " + std::to_string(lengths.below);
@@ -43,10 +43,12 @@ std::string no_sequence_message(std::int64_t length, const Constraint& constrain
 
 Error impossible_error(const char* operation, std::int64_t sequence, std::int64_t length,
                        const Constraint& constraint) {
-  return Error(
-      at(operation, sequence) + " " +
-          no_sequence_message(length, constraint, "every sequence of the language of that length has a score of -inf"),
-      ErrorKind::impossible, {sequence, {}});
+  return Error(at(operation, sequence) + " " +
+                   no_sequence_message(length, constraint,
+                                       constraint.rules() > 0
+                                           ? "no sequence of that length obeys all rules and has a finite score"
+                                           : "every sequence of the language of that length has a score of -inf"),
+               ErrorKind::impossible, {sequence, {}});
 }
 
 Error outside_error(const char* operation, std::int64_t sequence, std::int64_t length, const Constraint& constraint,

@@ -1,13 +1,64 @@
-// Language → Constraint: the cheapest unambiguous automaton (language/unambiguous.cc), laid out for the kernels.
+// Language → Constraint: the cheapest unambiguous automaton (language/unambiguous.cc), laid out for the kernels. A
+// conjunction that is too large to be multiplied out is split into a base and rules (language/split.cc).
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "constraint/product.h"
+#include "constraint/rule.h"
 #include "language/language.h"
+#include "language/split.h"
 #include "regccrf/constraint.h"
 #include "regccrf/language.h"
 
 namespace regccrf {
+namespace {
 
-Constraint compile(const Language& language, const Limits& limits) {
-  const Unambiguous& cheapest = language.impl().cheapest({limits.states, limits.arcs, limits.seconds});
+Constraint multiplied_out(const Language& language, const Budget& budget) {
+  const Unambiguous& cheapest = language.impl().cheapest(budget);
   return Constraint::from_automaton(cheapest.automaton, language.labels(), cheapest.method, language.text());
+}
+
+// Nothing where there is nothing to keep.
+std::optional<Constraint> with_rules(const Language& language, const Budget& budget) {
+  const Language::Impl& impl = language.impl();
+  if (impl.expr->kind != Expr::Kind::kIntersect) return std::nullopt;
+  Split parts = split(*impl.expr, impl.conjuncts, impl.labels, budget);
+  if (parts.rules.empty()) return std::nullopt;
+  try {
+    Unambiguous base = cheapest_unambiguous(*parts.base, budget);
+    return Constraint::with_rules(
+        Constraint::from_automaton(std::move(base.automaton), impl.labels, std::move(base.method), impl.text),
+        std::move(parts.rules));
+  } catch (const EmptyLanguage&) {
+    return std::nullopt;  // the other way words the error
+  }
+}
+
+bool fits(const Constraint& constraint, std::int64_t most_products) {
+  std::vector<int> all(static_cast<std::size_t>(constraint.memories()));
+  std::iota(all.begin(), all.end(), 0);
+  return multiply(constraint.base().automaton(), constraint.rule_tables(), all, most_products).has_value();
+}
+
+void refuse_empty(const Constraint& constraint, std::int64_t most_products) {
+  const std::vector<std::string> clash = clashing_rules(constraint, most_products);
+  if (clash.empty()) return;
+  std::string message = "[compile] the language is empty: no label sequence is legal. No sequence obeys all of";
+  for (const std::string& text : clash) message += "\n  " + text;
+  throw Error(message);
+}
+
+}  // namespace
+
+Constraint compile(const Language& language, const Limits& limits, Rules rules) {
+  const Budget budget(limits.states, limits.arcs, limits.seconds);
+  if (rules == Rules::none) return multiplied_out(language, budget);
+  const std::optional<Constraint> kept = with_rules(language, budget);
+  if (!kept || (rules == Rules::automatic && fits(*kept, limits.products))) return multiplied_out(language, budget);
+  refuse_empty(*kept, limits.products);
+  return *kept;
 }
 
 }  // namespace regccrf

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <mutex>
-#include <queue>
 #include <utility>
 
 #include "automaton/att_file.h"
@@ -193,29 +192,7 @@ bool Language::equals(const Language& other, const Limits& limits) const {
 bool Language::includes(const Language& other, const Limits& limits) const { return (other - *this).empty(limits); }
 
 std::optional<std::vector<Label>> Language::shortest(const Limits& limits) const {
-  const Automaton& a = automaton(limits);
-  if (accepts_nothing(a)) return std::nullopt;
-  const std::vector<std::int64_t> begin = arcs_by_state(a);
-  std::vector<const Arc*> reached_by(a.accepting.size(), nullptr);
-  std::vector<bool> seen(a.accepting.size());
-  std::queue<State> open;
-  seen[a.start] = true;
-  State q = a.start;
-  while (!a.accepting[q]) {
-    for (std::int64_t i = begin[q]; i < begin[q + 1]; ++i) {
-      const Arc& arc = a.arcs[i];
-      if (seen[arc.to]) continue;
-      seen[arc.to] = true;
-      reached_by[arc.to] = &arc;
-      open.push(arc.to);
-    }
-    q = open.front();
-    open.pop();
-  }
-  std::vector<Label> sequence;
-  for (; reached_by[q]; q = reached_by[q]->from) sequence.push_back(reached_by[q]->label);
-  std::reverse(sequence.begin(), sequence.end());
-  return sequence;
+  return shortest_sequence(automaton(limits));
 }
 
 std::string Language::count(std::size_t length, const Limits& limits) const {

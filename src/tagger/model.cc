@@ -100,38 +100,47 @@ Model Model::from_bytes(std::string_view bytes) {
   return Model(std::make_shared<const Impl>(std::move(memory), std::move(view)));
 }
 
+namespace {
+
+// The automaton's sequences of labels that have a number, under that number.
+Automaton renumbered(const Automaton& automaton, const std::vector<Label>& number) {
+  Automaton result{automaton.start, automaton.accepting, {}};
+  for (const Arc& arc : automaton.arcs) {
+    const Label label = number[static_cast<std::size_t>(arc.label)];
+    if (label >= 0) result.arcs.push_back({arc.from, label, arc.to});
+  }
+  std::sort(result.arcs.begin(), result.arcs.end());
+  return without_useless_states(result);
+}
+
+void refuse_empty(const Automaton& automaton) {
+  if (!automaton.arcs.empty() || automaton.accepting[static_cast<std::size_t>(automaton.start)]) return;
+  throw Error("[constraint] no sequence of the language is made of the model's labels alone; are they spelled alike?");
+}
+
+}  // namespace
+
 Constraint fit_constraint(const Constraint& constraint, const Labels& labels, std::vector<std::string>* missing) {
   if (constraint.labels() == labels) return constraint;
   std::vector<Label> number;  // [the constraint's K], -1 where `labels` has no such name
   for (const std::string& name : constraint.labels().names()) number.push_back(labels.find(name).value_or(-1));
-  Automaton automaton{constraint.automaton().start, constraint.automaton().accepting, {}};
+  const Constraint base = constraint.base();
   std::vector<std::uint8_t> lacks(number.size());
-  for (const Arc& arc : constraint.automaton().arcs) {
-    const auto label = static_cast<std::size_t>(arc.label);
-    if (number[label] >= 0) automaton.arcs.push_back({arc.from, number[label], arc.to});
-    lacks[label] = number[label] < 0;
-  }
+  for (const Arc& arc : base.automaton().arcs)
+    lacks[static_cast<std::size_t>(arc.label)] = number[static_cast<std::size_t>(arc.label)] < 0;
   for (std::size_t a = 0; missing != nullptr && a < lacks.size(); ++a) {
     if (lacks[a]) missing->push_back(constraint.labels().name(static_cast<Label>(a)));
   }
-  std::sort(automaton.arcs.begin(), automaton.arcs.end());
-  const std::vector<std::uint8_t> useful = useful_states(automaton);
-  if (!useful[static_cast<std::size_t>(automaton.start)]) {
-    throw Error(
-        "[constraint] no sequence of the language is made of the model's labels alone; are they spelled alike?");
+  Automaton automaton = renumbered(base.automaton(), number);
+  refuse_empty(automaton);
+  std::vector<Rule> rules;
+  for (const Rule& rule : constraint.memory_list()) {
+    rules.push_back({renumbered(rule.automaton, number), rule.texts});
+    refuse_empty(rules.back().automaton);
   }
-  std::vector<State> place(useful.size());
-  Automaton trimmed;
-  for (std::size_t q = 0; q < useful.size(); ++q) {
-    place[q] = trimmed.states();
-    if (useful[q]) trimmed.accepting.push_back(automaton.accepting[q]);
-  }
-  trimmed.start = place[static_cast<std::size_t>(automaton.start)];
-  for (const Arc& arc : automaton.arcs) {
-    const auto from = static_cast<std::size_t>(arc.from), to = static_cast<std::size_t>(arc.to);
-    if (useful[from] && useful[to]) trimmed.arcs.push_back({place[from], arc.label, place[to]});
-  }
-  return Constraint::from_automaton(std::move(trimmed), labels, constraint.method(), constraint.text());
+  return Constraint::with_rules(
+      Constraint::from_automaton(std::move(automaton), labels, constraint.method(), constraint.text()),
+      std::move(rules));
 }
 
 template <class Real>

@@ -2,11 +2,12 @@
 // beginning; the next best one of a node is found only when somebody asks for it, from the next best ones of its
 // predecessors. Distinct paths are distinct sequences, because the automaton is unambiguous. The recursion is a stack
 // of its own, so T may be long.
+#include "inference/cpu/kbest.h"
+
 #include <algorithm>
 #include <limits>
 #include <unordered_map>
 
-#include "inference/cpu/viterbi.h"
 #include "inference/cpu/path_score.h"
 
 namespace regccrf {
@@ -163,45 +164,33 @@ class Enumeration {
   std::unordered_map<std::uint64_t, Place> places_;
 };
 
+}  // namespace
+
 template <class Real>
 std::vector<Path> best_paths(const Constraint& constraint, BestPaths<Real>& best, const Scores<Real>& scores,
-                             const Sequence<Real>& sequence, int k, Arena& arena) {
+                             const Sequence<Real>& sequence, int k, Arena& arena, const Wanted& wanted) {
   const Topology& topology = constraint.topology();
   std::vector<Path> paths;
   if (sequence.T == 0) {
-    if (topology.accepting[topology.start]) paths.push_back({{}, 0});
+    if (topology.accepting[topology.start] && wanted({}) == Want::kept) paths.push_back({{}, 0});
     return paths;
   }
   Enumeration<Real> enumeration(constraint, best, sequence, arena);
-  for (int rank = 0; rank < k; ++rank) {
-    Path path;
-    path.labels.resize(static_cast<std::size_t>(sequence.T));
-    if (!enumeration.path(rank, path.labels.data())) break;
-    path.score = path_score(scores, sequence, path.labels.data());
-    paths.push_back(std::move(path));
+  std::vector<Label> labels(static_cast<std::size_t>(sequence.T));
+  for (int rank = 0; static_cast<int>(paths.size()) < k; ++rank) {
+    if (!enumeration.path(rank, labels.data())) break;
+    const Want want = wanted(labels);
+    if (want == Want::enough) break;
+    if (want == Want::kept) paths.push_back({labels, path_score(scores, sequence, labels.data())});
   }
   // The sums above may differ from the enumeration's in their last bit.
   std::stable_sort(paths.begin(), paths.end(), [](const Path& x, const Path& y) { return x.score > y.score; });
   return paths;
 }
 
-}  // namespace
-
-template <class Real>
-std::vector<std::vector<Path>> k_best(const Constraints& constraints, const Scores<Real>& scores, int k,
-                                      const Options& options) {
-  if (k < 1) throw Error("[k_best] k is " + std::to_string(k) + ", expected 1 or more");
-  const Batch<Real> batch("k_best", constraints, scores, options);
-  BestPaths<Real> best(batch, MaxModel(batch.scores()));
-  std::vector<std::vector<Path>> paths(static_cast<std::size_t>(batch.size()));
-  batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
-    paths[sequence.index] = best_paths(batch.constraint(sequence.index), best, batch.scores(), sequence, k, arena);
-    if (paths[sequence.index].empty()) batch.impossible(sequence);
-  });
-  return paths;
-}
-
-template std::vector<std::vector<Path>> k_best(const Constraints&, const Scores<float>&, int, const Options&);
-template std::vector<std::vector<Path>> k_best(const Constraints&, const Scores<double>&, int, const Options&);
+template std::vector<Path> best_paths(const Constraint&, BestPaths<float>&, const Scores<float>&,
+                                      const Sequence<float>&, int, Arena&, const Wanted&);
+template std::vector<Path> best_paths(const Constraint&, BestPaths<double>&, const Scores<double>&,
+                                      const Sequence<double>&, int, Arena&, const Wanted&);
 
 }  // namespace regccrf

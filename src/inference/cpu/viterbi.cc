@@ -14,7 +14,6 @@
 
 #include "inference/cpu/checkpoint.h"
 #include "inference/cpu/kernels.h"
-#include "inference/cpu/path_score.h"
 
 namespace regccrf {
 
@@ -208,7 +207,8 @@ std::pair<double, bool> run(const MaxGains<P>& gains, const Sequence<Real>& sequ
 
 template <class Real>
 struct BestPaths<Real>::Prepared {
-  const Topology* topology;
+  explicit Prepared(const Constraint& c) : constraint(c) {}
+  Constraint constraint;  // keeps the topology alive
   std::unique_ptr<MaxGains<float>> in_float;
   std::unique_ptr<MaxGains<double>> in_double;
 
@@ -225,14 +225,9 @@ template <class Real>
 template <class P>
 const MaxGains<P>& BestPaths<Real>::gains(const Constraint& constraint) {
   const std::lock_guard lock(mutex_);
-  const Topology* topology = &constraint.topology();
-  auto at = std::find_if(prepared_.begin(), prepared_.end(), [&](const auto& p) { return p->topology == topology; });
-  if (at == prepared_.end()) {
-    prepared_.push_back(std::make_unique<Prepared>());
-    prepared_.back()->topology = topology;
-    at = prepared_.end() - 1;
-  }
-  std::unique_ptr<MaxGains<P>>& slot = (*at)->slot(P{});
+  std::unique_ptr<Prepared>& prepared = prepared_[&constraint.topology()];
+  if (!prepared) prepared = std::make_unique<Prepared>(constraint);
+  std::unique_ptr<MaxGains<P>>& slot = prepared->slot(P{});
   if (!slot) slot = std::make_unique<MaxGains<P>>(constraint.topology(), model_);
   return *slot;
 }
@@ -271,40 +266,5 @@ void BestPaths<Real>::beginnings(const Constraint& constraint, const Sequence<Re
 
 template class BestPaths<float>;
 template class BestPaths<double>;
-
-template <class Real>
-std::vector<Path> viterbi(const Constraints& constraints, const Scores<Real>& scores, const Options& options) {
-  const Batch<Real> batch("viterbi", constraints, scores, options);
-  BestPaths<Real> best(batch, MaxModel(batch.scores()));
-  std::vector<Path> paths(static_cast<std::size_t>(batch.size()));
-  batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
-    Path& path = paths[sequence.index];
-    path.labels.resize(static_cast<std::size_t>(sequence.T));
-    if (best.path(batch.constraint(sequence.index), sequence, arena, path.labels.data())) {
-      path.score = path_score(batch.scores(), sequence, path.labels.data());
-      return;
-    }
-    batch.impossible(sequence);
-    path = {{}, kNone};
-  });
-  return paths;
-}
-
-template <class Real>
-std::vector<double> viterbi_score(const Constraints& constraints, const Scores<Real>& scores, const Options& options) {
-  const Batch<Real> batch("viterbi_score", constraints, scores, options);
-  BestPaths<Real> best(batch, MaxModel(batch.scores()));
-  std::vector<double> values(static_cast<std::size_t>(batch.size()));
-  batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
-    values[sequence.index] = best.score(batch.constraint(sequence.index), sequence, arena);
-  });
-  return values;
-}
-
-#define REGCCRF_INSTANTIATE(Real)                                                              \
-  template std::vector<Path> viterbi(const Constraints&, const Scores<Real>&, const Options&); \
-  template std::vector<double> viterbi_score(const Constraints&, const Scores<Real>&, const Options&)
-REGCCRF_INSTANTIATE(float);
-REGCCRF_INSTANTIATE(double);
 
 }  // namespace regccrf

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "inference/batch.h"
@@ -54,7 +55,7 @@ class BestPaths {
   const Batch<Real>& batch_;
   MaxModel model_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Prepared>> prepared_;
+  std::unordered_map<const Topology*, std::unique_ptr<Prepared>> prepared_;
 };
 
 extern template class BestPaths<float>;

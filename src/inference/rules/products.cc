@@ -1,0 +1,68 @@
+// A table of products by the set of their rules (see products.h). It is emptied when it has grown large: a rare event,
+// after which the sets that are still needed come back.
+#include "inference/rules/products.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "base/deferred.h"
+#include "constraint/product.h"
+
+namespace regccrf {
+namespace {
+
+constexpr std::int64_t kMostKept = 20'000'000;  // products plus arcs, of all that is kept
+
+struct Kept {
+  std::int64_t most_products;  // under which it was made
+  RuleProduct product;
+};
+
+struct Table {
+  std::mutex mutex;
+  std::map<std::vector<int>, Kept> kept;
+  std::int64_t cost = 0;
+};
+
+// A caller may allow more, or less, than the one for whom it was made.
+std::optional<RuleProduct> as_asked(const Kept& kept, std::int64_t most_products) {
+  const RuleProduct& product = kept.product;
+  if (product.too_large) return most_products <= kept.most_products ? std::optional(product) : std::nullopt;
+  if (product.constraint && product.constraint->size().products > most_products) return RuleProduct{true, {}};
+  return product;
+}
+
+RuleProduct make(const Constraint& constraint, const std::vector<int>& which, std::int64_t most_products) {
+  std::optional<Automaton> automaton =
+      multiply(constraint.base().automaton(), constraint.rule_tables(), which, most_products);
+  if (!automaton) return {true, {}};
+  const bool nothing = automaton->arcs.empty() && !automaton->accepting[automaton->start];
+  if (nothing) return {false, {}};
+  return {false, Constraint::from_unambiguous(std::move(*automaton), constraint.labels(), "base and rules")};
+}
+
+}  // namespace
+
+RuleProduct product_with(const Constraint& constraint, const std::vector<int>& which, std::int64_t most_products) {
+  // The table changes under its own lock; Deferred hands out what it keeps as const.
+  Table& table = *constraint.products().get<std::shared_ptr<Table>>([] { return std::make_shared<Table>(); });
+  {
+    const std::lock_guard lock(table.mutex);
+    const auto at = table.kept.find(which);
+    if (at != table.kept.end()) {
+      if (const std::optional<RuleProduct> product = as_asked(at->second, most_products)) return *product;
+    }
+  }
+  const RuleProduct product = make(constraint, which, most_products);
+  const std::lock_guard lock(table.mutex);
+  table.cost += product.constraint ? product.constraint->size().cost() : 1;
+  if (table.cost > kMostKept) {
+    table.kept.clear();
+    table.cost = product.constraint ? product.constraint->size().cost() : 1;
+  }
+  table.kept.insert_or_assign(which, Kept{most_products, product});
+  return product;
+}
+
+}  // namespace regccrf

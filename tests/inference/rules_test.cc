@@ -1,0 +1,255 @@
+// Rules that are kept beside a base: decoding must give what the language gives when it is multiplied out, and what
+// enumeration of all its sequences gives. Random conjunctions of the rules that people write, and random scores.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "regccrf/inference.h"
+#include "regccrf/language.h"
+#include "regccrf/loss.h"
+#include "tests/inference/inference_fixture.h"
+#include "tests/oracle/enumerate.h"
+#include "tests/oracle/random.h"
+
+namespace regccrf {
+namespace {
+
+using oracle::Random;
+
+std::string label(Random& random, int K) { return std::string(1, static_cast<char>('A' + random.below(K))); }
+
+std::string random_rule(Random& random, int K) {
+  const std::string x = label(random, K), y = label(random, K), n = std::to_string(random.between(1, 2));
+  switch (random.below(9)) {
+    case 0:
+      return "at_most(1, " + x + ")";
+    case 1:
+      return "at_most(2, " + x + ")";
+    case 2:
+      return "once_contiguous(" + x + ")";
+    case 3:
+      return "before(" + x + ", " + y + ")";
+    case 4:
+      return "requires(" + x + ", " + y + ")";
+    case 5:
+      return "exactly(" + n + ", " + x + ")";
+    case 6:
+      return "at_least(1, " + x + ")";
+    case 7:
+      return "ordered(" + x + ", " + y + ")";
+    default:
+      return "at_most(1, [" + x + " " + y + "])";
+  }
+}
+
+std::string random_conjunction(Random& random, int K) {
+  const char* bases[] = {".*", "(A | B)* .*", "(A | B A*)* .?", "!(.* A B .*)", "(. .)*"};
+  std::string text = bases[random.below(K > 1 ? 5 : 1)];
+  for (int i = random.between(1, 5); i > 0; --i) text += " & " + random_rule(random, K);
+  return text;
+}
+
+struct BothWays {
+  std::string text;
+  Constraint kept, multiplied;
+};
+
+// Nothing where the language is empty, which both ways must say.
+std::optional<BothWays> random_language(Random& random, int K) {
+  std::vector<std::string> names;
+  for (int a = 0; a < K; ++a) names.push_back(std::string(1, static_cast<char>('A' + a)));
+  const std::string text = random_conjunction(random, K);
+  const Language language = Language::parse(text, Labels(names));
+  std::optional<Constraint> multiplied;
+  try {
+    multiplied = compile(language, {}, Rules::none);
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("empty"), std::string::npos) << error.what();
+    EXPECT_THROW(compile(language, {}, Rules::all), Error) << text;
+    return std::nullopt;
+  }
+  return BothWays{text, compile(language, {}, Rules::all), *multiplied};
+}
+
+oracle::ScoreKind random_kind(Random& random) {
+  const oracle::ScoreKind kinds[] = {oracle::ScoreKind::normal, oracle::ScoreKind::ties, oracle::ScoreKind::steep,
+                                     oracle::ScoreKind::holes, oracle::ScoreKind::wide};
+  return kinds[random.below(5)];
+}
+
+// The paths' labels are legal, their scores those of the oracle, best first.
+template <class Real>
+void expect_paths(const std::vector<oracle::Path>& expected, const std::vector<Path>& actual,
+                  const Constraint& multiplied, const std::string& what) {
+  ASSERT_EQ(expected.size(), actual.size()) << what;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    expect_value(expected[i].score, actual[i].score, tolerance<Real>, what);
+    EXPECT_TRUE(multiplied.accepts(actual[i].labels)) << what;
+    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(actual[i].labels, actual[j].labels) << what;
+  }
+}
+
+template <class Real>
+void compare_decoding(const BothWays& both, const oracle::Scores& scores, const Options& options) {
+  const oracle::Enumeration all(both.multiplied.automaton(), scores);
+  const Instance<Real> instance(scores);
+  const std::string what = both.text + ", length " + std::to_string(scores.length);
+  const std::vector<oracle::Path> expected = all.k_best(7);
+  const Path best = viterbi<Real>(both.kept, instance.view(), options)[0];
+  if (expected.empty()) {
+    EXPECT_EQ(best.score, -inf) << what;
+  } else {
+    expect_paths<Real>({expected[0]}, {best}, both.multiplied, what);
+  }
+  const std::vector<double> score = viterbi_score<Real>(both.kept, instance.view(), options);
+  expect_value(expected.empty() ? -inf : expected[0].score, score[0], tolerance<Real>, what);
+  expect_paths<Real>(expected, k_best<Real>(both.kept, instance.view(), 7, options)[0], both.multiplied, what);
+}
+
+class RandomConjunctions : public ::testing::TestWithParam<int> {};
+constexpr int kShards = 10, kLanguages = 550;  // 5,500 languages in all
+
+TEST_P(RandomConjunctions, AreDecodedAsWhenMultipliedOut) {
+  Random random(static_cast<std::uint64_t>(GetParam()));
+  int with_rules = 0, languages = 0;
+  while (languages < kLanguages) {
+    const int K = random.between(1, 4);
+    const std::optional<BothWays> both = random_language(random, K);
+    if (!both) continue;
+    ++languages;
+    with_rules += both->kept.rules() > 0;
+    const oracle::Scores scores =
+        oracle::random_scores(random, random_kind(random), random.between(0, 6), K, random.chance(0.5));
+    Options options{.impossible = Impossible::allow};
+    compare_decoding<float>(*both, scores, options);
+    compare_decoding<double>(*both, scores, options);
+    options.rules.products = 0;  // no product fits: the best-first search takes over
+    compare_decoding<double>(*both, scores, options);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(with_rules, kLanguages / 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomConjunctions, ::testing::Range(0, kShards));
+
+TEST(Rules, MembershipIsThatOfTheWholeLanguage) {
+  Random random(77);
+  for (int i = 0; i < 300; ++i) {
+    const std::optional<BothWays> both = random_language(random, 3);
+    if (!both) continue;
+    const Constraint loaded = Constraint::from_bytes(both->kept.to_bytes());
+    EXPECT_EQ(loaded.rules(), both->kept.rules());
+    for (int j = 0; j < 30; ++j) {
+      std::vector<Label> sequence(static_cast<std::size_t>(random.below(7)));
+      for (Label& a : sequence) a = random.below(3);
+      const Membership membership = both->kept.accepts(sequence);
+      ASSERT_EQ(membership.accepted, both->multiplied.accepts(sequence).accepted) << both->text;
+      EXPECT_EQ(loaded.accepts(sequence).accepted, membership.accepted);
+      if (membership.accepted) continue;
+      EXPECT_GE(membership.position, both->multiplied.accepts(sequence).position) << both->text;
+    }
+  }
+}
+
+// Far too many rules to be multiplied out: 3^30 states of memory.
+TEST(Rules, AnyNumberOfThemCompilesAndDecodes) {
+  std::string text = ".*";
+  std::vector<std::string> names;
+  const int K = 30;
+  for (int a = 0; a < K; ++a) {
+    names.push_back("F" + std::to_string(a));
+    text += " & once_contiguous(" + names.back() + ")";
+  }
+  const Constraint constraint = compile(Language::parse(text, Labels(names)));
+  EXPECT_EQ(constraint.rules(), K);
+  EXPECT_EQ(constraint.memories(), K);
+  Random random(5);
+  for (int i = 0; i < 20; ++i) {
+    const oracle::Scores scores = oracle::random_scores(random, oracle::ScoreKind::normal, 12, K, true);
+    const Instance<float> instance(scores);
+    const Path path = viterbi<float>(constraint, instance.view())[0];
+    EXPECT_TRUE(constraint.accepts(path.labels));
+    Options search;
+    search.rules.products = 0;
+    EXPECT_NEAR(viterbi<float>(constraint, instance.view(), search)[0].score, path.score, 1e-3);
+  }
+}
+
+TEST(Rules, ThatRememberTheSameThingAreOne) {
+  const Language language =
+      Language::parse("(O | A | C | R)* & at_most(1, A) & before(A, C) & requires(R, A) & at_most(1, O)");
+  const Constraint constraint = compile(language, {}, Rules::all);
+  EXPECT_EQ(constraint.rules(), 4);
+  EXPECT_EQ(constraint.memories(), 2);
+}
+
+TEST(Rules, StayMultipliedOutWhereThatIsSmall) {
+  const Language language = Language::parse("[O A B C D]* & at_most(1, A) & at_most(1, B)");
+  EXPECT_EQ(compile(language).rules(), 0);
+  Limits few;
+  few.products = 30;
+  EXPECT_EQ(compile(language, few).rules(), 2);
+  EXPECT_EQ(compile(language, few, Rules::none).rules(), 0);
+}
+
+TEST(Rules, AreNamedWhereASequenceBreaksThem) {
+  const Constraint constraint = compile(Language::parse("(O | A | B)* & at_most(1, A) & before(A, B)"), {}, Rules::all);
+  const std::vector<Label> sequence = {0, 1, 0, 1};
+  const Membership membership = constraint.accepts(sequence);
+  EXPECT_FALSE(membership.accepted);
+  EXPECT_EQ(membership.position, 3u);
+  EXPECT_EQ(membership.possible, (std::vector<Label>{0, 2}));
+  EXPECT_NE(membership.rule.find("at_most(1, A)"), std::string::npos) << membership.rule;
+}
+
+TEST(Rules, ThatClashAreNamed) {
+  try {
+    compile(Language::parse("(O | A | B)* & at_least(2, A) & once_contiguous(B) & at_most(1, A)"), {}, Rules::all);
+    FAIL() << "an empty language was compiled";
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("at_least(2, A)"), std::string::npos) << message;
+    EXPECT_NE(message.find("at_most(1, A)"), std::string::npos) << message;
+    EXPECT_EQ(message.find("once_contiguous"), std::string::npos) << message;
+  }
+}
+
+TEST(Rules, WhatNeedsOneAutomatonSaysSo) {
+  const Constraint constraint = compile(Language::parse("[O A B C]* & at_most(1, A)"), {}, Rules::all);
+  ASSERT_EQ(constraint.rules(), 1);
+  EXPECT_THROW(constraint.automaton(), Error);
+  EXPECT_THROW(constraint.topology(), Error);
+  const std::vector<float> h(12), g(16);
+  const Scores<float> scores{.labels = 4, .emissions = h, .transitions = g};
+  EXPECT_THROW(log_z<float>(constraint, scores), Error);
+  EXPECT_THROW(posterior_decode<float>(constraint, scores), Error);
+  EXPECT_EQ(constraint.base().rules(), 0);
+}
+
+// Flat scores and rules that exclude nearly everything: the search must end with a word about what it found.
+TEST(Rules, PastTheLimitOfWorkAnErrorGivesTheBound) {
+  std::string text = ".*";
+  std::vector<std::string> names;
+  for (int a = 0; a < 12; ++a) {
+    names.push_back("F" + std::to_string(a));
+    text += " & exactly(2, " + names.back() + ")";
+  }
+  const Constraint constraint = compile(Language::parse(text, Labels(names)), {}, Rules::all);
+  Random random(3);
+  const Instance<double> instance(oracle::random_scores(random, oracle::ScoreKind::normal, 24, 12, false));
+  Options options;
+  options.rules = {.products = 0, .cells = 1000};
+  try {
+    viterbi<double>(constraint, instance.view(), options);
+    FAIL() << "a thousand cells were enough";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::limit);
+    EXPECT_NE(std::string(error.what()).find("none has more than"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace regccrf
