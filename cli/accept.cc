@@ -1,4 +1,5 @@
 // regccrf accept: which sequences are in the language, and where and why the others are not.
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -34,12 +35,14 @@ struct Answer {
   std::string unknown;
 };
 
-Answer answer(const std::vector<std::string>& words, const Labels& labels, Tracer& tracer) {
+using Test = std::function<Membership(const std::vector<Label>&)>;
+
+Answer answer(const std::vector<std::string>& words, const Labels& labels, const Test& test) {
   std::vector<Label> sequence;
   for (const std::string& word : words) {
     const auto id = labels.find(word);
     if (!id) {
-      Answer result{tracer.trace(sequence.data(), sequence.size()), word};
+      Answer result{test(sequence), word};
       const bool left_earlier = !result.membership && result.membership.position < sequence.size();
       if (left_earlier) result.unknown.clear();
       result.membership.accepted = false;
@@ -47,7 +50,7 @@ Answer answer(const std::vector<std::string>& words, const Labels& labels, Trace
     }
     sequence.push_back(*id);
   }
-  return {tracer.trace(sequence.data(), sequence.size()), ""};
+  return {test(sequence), ""};
 }
 
 std::string list(const std::vector<Label>& possible, const Labels& labels) {
@@ -65,9 +68,13 @@ std::string explain(const Answer& answer, const std::vector<std::string>& words,
     return "no: label " + std::to_string(at + 1) + " (" + answer.unknown + ") is not a label of the language" +
            (near ? ": did you mean " + *near + "?" : "");
   }
-  if (at == words.size()) return "no: ends too early; possible next: " + list(answer.membership.possible, labels);
+  const std::string& rule = answer.membership.rule;
+  if (at == words.size())
+    return "no: ends too early" + (rule.empty() ? "" : " for " + rule) +
+           "; possible next: " + list(answer.membership.possible, labels);
   return "no: label " + std::to_string(at + 1) + " (" + words[at] +
-         ") leaves the language; possible there: " + list(answer.membership.possible, labels);
+         (rule.empty() ? ") leaves the language" : ") breaks " + rule) +
+         "; possible there: " + list(answer.membership.possible, labels);
 }
 
 std::string as_json(const Answer& answer, const std::vector<std::string>& words, const Labels& labels) {
@@ -76,21 +83,26 @@ std::string as_json(const Answer& answer, const std::vector<std::string>& words,
     out["position"] = answer.membership.position;
     if (answer.membership.position < words.size()) out["label"] = words[answer.membership.position];
     out["possible"] = labels.names(answer.membership.possible);
+    if (!answer.membership.rule.empty()) out["rule"] = answer.membership.rule;
     if (!answer.unknown.empty()) out["unknown"] = true;
   }
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 int accept_command(Options& options) {
-  const Language language = options.language.language();
+  const Constraint constraint = options.language.constraint();
   const std::string path = options.language.input();
   LineReader lines(path);
-  const Labels& labels = language.labels();
-  Tracer tracer(language.automaton(options.language.limits));
+  const Labels& labels = constraint.labels();
+  const Constraint base = constraint.base();
+  Tracer tracer(base.automaton());
+  const Test test = [&](const std::vector<Label>& sequence) {
+    return constraint.rules() > 0 ? constraint.accepts(sequence) : tracer.trace(sequence.data(), sequence.size());
+  };
   std::size_t sequences = 0, rejected = 0, blank = 0, strange = 0;
   for (Line line; lines.next_text(line); ++sequences) {
     const std::vector<std::string> words = split(std::string(line.text));
-    const Answer result = answer(words, labels, tracer);
+    const Answer result = answer(words, labels, test);
     if (!result.membership) ++rejected;
     if (words.empty()) ++blank;
     if (!result.unknown.empty()) ++strange;

@@ -29,6 +29,26 @@ std::string few(const Labels& labels) {
   return text + ")";
 }
 
+// The sizes above it are the base's where rules are kept.
+std::string rules_line(const Constraint& constraint) {
+  if (constraint.rules() == 0) return "";
+  return "rules          " + std::to_string(constraint.rules()) + "   (kept beside the base, whose sizes these are; " +
+         std::to_string(constraint.memories()) + (constraint.memories() == 1 ? " memory)\n" : " memories)\n");
+}
+
+// One drawing; of the base and each rule side by side where rules are kept.
+std::string drawing(const Constraint& constraint, const std::string& title) {
+  if (constraint.rules() == 0) return to_dot(constraint.automaton(), constraint.labels(), title);
+  const Constraint base = constraint.base();
+  std::vector<Drawn> parts = {{&base.automaton(), "base"}};
+  for (const Rule& rule : constraint.memory_list()) {
+    std::string text;
+    for (const std::string& one : rule.texts) text += (text.empty() ? "" : " & ") + one;
+    parts.push_back({&rule.automaton, text});
+  }
+  return to_dot(parts, constraint.labels(), title);
+}
+
 void print_facts(const Constraint& constraint, double seconds, bool as_json) {
   const Size& size = constraint.size();
   if (as_json) {
@@ -37,6 +57,8 @@ void print_facts(const Constraint& constraint, double seconds, bool as_json) {
                                           {"arcs", size.arcs},
                                           {"nodes", size.nodes},
                                           {"products", size.products},
+                                          {"rules", constraint.rules()},
+                                          {"memories", constraint.memories()},
                                           {"deterministic", constraint.deterministic()},
                                           {"method", constraint.method()},
                                           {"seconds", seconds}};
@@ -55,7 +77,7 @@ void print_facts(const Constraint& constraint, double seconds, bool as_json) {
             << "arcs           " << size.arcs << "\n"
             << "nodes          " << size.nodes << "   (memory of a time step)\n"
             << "products       " << size.products << "   (multiplications a time step" << ratio << ")\n"
-            << "deterministic  " << (constraint.deterministic() ? "yes" : "no") << "\n"
+            << rules_line(constraint) << "deterministic  " << (constraint.deterministic() ? "yes" : "no") << "\n"
             << "method         " << constraint.method() << "\n"
             << "time           " << time << "\n";
 }
@@ -73,10 +95,10 @@ int compile_command(Options& options) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 
   const std::string title = options.language.pattern.empty() ? options.language.file : options.language.pattern;
-  if (!options.dot.empty()) write_file(options.dot, to_dot(constraint.automaton(), constraint.labels(), title));
+  if (!options.dot.empty()) write_file(options.dot, drawing(constraint, title));
   if (!options.svg.empty()) {
     write_converted(
-        options.svg, to_dot(constraint.automaton(), constraint.labels(), title), {"dot", "-Tsvg", "-o"},
+        options.svg, drawing(constraint, title), {"dot", "-Tsvg", "-o"},
         "--svg needs Graphviz's program `dot` (Debian: graphviz); --dot writes the drawing as text without it");
   }
   if (!options.fst.empty()) {

@@ -1,6 +1,11 @@
 #include "cli/constraint_options.h"
 
 #include <filesystem>
+#include <map>
+
+#include "base/file.h"
+#include "base/safetensors.h"
+#include "regccrf/model.h"
 
 namespace regccrf::cli {
 
@@ -14,6 +19,24 @@ void add_limits(CLI::App& command, Limits& limits) {
   command.add_option("--max-seconds", limits.seconds, "… or takes longer than this")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command
+      .add_option("--max-products", limits.products,
+                  "with --rules auto, multiply a conjunction out where a time step takes at most this many products")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
+void add_rules(CLI::App& command, Rules& rules) {
+  static const std::map<std::string, Rules> names = {
+      {"auto", Rules::automatic}, {"all", Rules::all}, {"none", Rules::none}};
+  command
+      .add_option_function<std::string>(
+          "--rules", [&rules](const std::string& name) { rules = names.at(name); },
+          "what becomes of the rules of a conjunction: multiplied out (none), kept beside a base (all), or kept only "
+          "where multiplying them out would pass --max-products (auto)")
+      ->check(CLI::IsMember({"auto", "all", "none"}))
+      ->default_str("auto")
+      ->type_name("WHICH");
 }
 
 std::string refuse_empty(const std::string& text) {
@@ -31,6 +54,7 @@ void ConstraintOptions::add_to(CLI::App& command) {
       ->type_name("PATTERN")
       ->check(refuse_empty)
       ->excludes(from_file);
+  add_rules(command, rules);
   add_limits(command, limits);
 }
 
@@ -43,13 +67,27 @@ void refuse_file_as_pattern(const std::string& pattern, const char* advice) {
 
 std::vector<bool> labels_in_use(const Constraint& constraint) {
   std::vector<bool> used(static_cast<std::size_t>(constraint.labels().size()), false);
-  for (const Arc& arc : constraint.automaton().arcs) used[arc.label] = true;
+  const Constraint base = constraint.base();
+  for (const Arc& arc : base.automaton().arcs) used[arc.label] = true;
   return used;
+}
+
+// A saved constraint over its own labels and those of the data, which no sequence of the language has.
+static Constraint with_labels(const Constraint& constraint, const Labels& of_data) {
+  std::vector<std::string> names = constraint.labels().names();
+  for (const std::string& name : of_data.names()) {
+    if (!constraint.labels().find(name)) names.push_back(name);
+  }
+  return fit_constraint(constraint, Labels(names));
 }
 
 Constraint ConstraintOptions::constraint(const Labels& of_data) const {
   std::error_code code;
   refuse_file_as_pattern(pattern, "give it with -c");
+  if (!file.empty() && std::filesystem::is_regular_file(file, code) && looks_like_safetensors(read_file(file))) {
+    const Constraint saved = Constraint::load(file);
+    if (saved.rules() > 0) return with_labels(saved, of_data);
+  }
   if (!file.empty() && !std::filesystem::exists(file, code))
     throw Error("there is no file '" + file + "'; a pattern is given with -e");
   const auto language = [&](const std::optional<Labels>& labels) {
@@ -60,7 +98,7 @@ Constraint ConstraintOptions::constraint(const Labels& of_data) const {
   for (const std::string& name : of_data.names()) {
     if (!own.find(name)) names.push_back(name);
   }
-  return compile(language(Labels(names)), limits);
+  return compile(language(Labels(names)), limits, rules);
 }
 
 }  // namespace regccrf::cli

@@ -13,6 +13,9 @@ namespace regccrf::cli {
 // How large a construction may become.
 void add_limits(CLI::App& command, Limits& limits);
 
+// What becomes of the rules of a conjunction: --rules auto, all or none.
+void add_rules(CLI::App& command, Rules& rules);
+
 // An option's check: what is wrong where its text is empty, as from a shell's variable that is not set.
 std::string refuse_empty(const std::string& text);
 
@@ -25,6 +28,7 @@ std::vector<bool> labels_in_use(const Constraint& constraint);
 struct ConstraintOptions {
   std::string pattern, file;
   Limits limits;
+  Rules rules = Rules::automatic;
 
   void add_to(CLI::App& command);
   bool given() const { return !pattern.empty() || !file.empty(); }

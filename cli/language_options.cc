@@ -28,6 +28,7 @@ void LanguageOptions::add_to(CLI::App& command, bool takes_input) {
       ->type_name("A,B");
   command.add_option("--symbols", symbols, "OpenFst symbol table (text) for an automaton that carries none")
       ->type_name("FILE");
+  add_rules(command, rules);
   add_limits(command, limits);
 }
 
@@ -68,7 +69,7 @@ Language LanguageOptions::language() {
 Constraint LanguageOptions::constraint() {
   settle();
   const bool saved = pattern.empty() && labels.empty() && looks_like_safetensors(read_file(file));
-  return saved ? Constraint::load(file) : compile(language(), limits);
+  return saved ? Constraint::load(file) : compile(language(), limits, rules);
 }
 
 }  // namespace regccrf::cli

@@ -19,6 +19,7 @@ struct LanguageOptions {
   std::vector<std::string> labels;
   std::string symbols;
   Limits limits;
+  Rules rules = Rules::automatic;
 
   // Without -e, the first positional argument is the language's file; `rest` are the positional arguments behind it.
   std::vector<std::string> positional;

@@ -127,6 +127,7 @@ struct OutsideSequence {
   std::int64_t position;        // where it leaves the language; its length where it ends too early
   std::vector<Label> possible;  // there
 };
+// Error where the constraint keeps rules: training under these is not available.
 std::vector<OutsideSequence> find_outside(const Constraint& constraint, const Dataset& data);
 
 // The data without some sequences, which ascend.

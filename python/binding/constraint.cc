@@ -52,7 +52,15 @@ std::vector<std::int32_t> accepting_of(const Constraint& constraint) {
 std::string repr(const Constraint& constraint) {
   const Size& size = constraint.size();
   return "<Constraint: " + std::to_string(constraint.labels().size()) + " labels, " + std::to_string(size.states) +
-         " states, " + std::to_string(size.arcs) + " arcs, " + std::to_string(size.products) + " products>";
+         " states, " + std::to_string(size.arcs) + " arcs, " + std::to_string(size.products) + " products" +
+         (constraint.rules() > 0 ? ", and " + std::to_string(constraint.rules()) + " rules>" : ">");
+}
+
+Rules rules_named(const std::string& name) {
+  if (name == "auto") return Rules::automatic;
+  if (name == "all") return Rules::all;
+  if (name == "none") return Rules::none;
+  throw Error("[compile] rules is \"" + name + "\", expected \"auto\", \"all\" or \"none\"");
 }
 
 py::bytes to_bytes(const Constraint& constraint) { return py::bytes(constraint.to_bytes()); }
@@ -88,6 +96,21 @@ void bind_constraint(py::module_& module) {
           "nodes", [](const Constraint& x) { return x.size().nodes; }, "Numbers that a time step keeps.")
       .def_property_readonly(
           "products", [](const Constraint& x) { return x.size().products; }, "Products of a time step.")
+      .def_property_readonly("rules", &Constraint::rules,
+                             R"doc(How many rules are kept beside the automaton, which is then only the base.
+
+    >>> regccrf.compile("[A B C D]* & at_most(1, A) & at_most(1, B)", rules="all").rules
+    2
+    )doc")
+      .def_property_readonly("memories", &Constraint::memories, "How many automata the rules share.")
+      .def_property_readonly(
+          "rule_texts",
+          [](const Constraint& x) {
+            std::vector<std::vector<std::string>> texts;
+            for (const Rule& rule : x.memory_list()) texts.push_back(rule.texts);
+            return texts;
+          },
+          "How the rules are written: a list for each memory.")
       .def_property_readonly("deterministic", &Constraint::deterministic, "At most one arc for each (state, label).")
       .def_property_readonly("method", &Constraint::method, "How it was made unambiguous.")
       .def_property_readonly("text", &Constraint::text, "The pattern that it was compiled from, where known.")
@@ -141,8 +164,11 @@ void bind_constraint(py::module_& module) {
       .def(py::pickle(&to_bytes, &from_bytes));
 
   module.def(
-      "compile_language", [](const Language& language, const Limits& limits) { return compile(language, limits); },
-      py::arg("language"), py::arg("limits"), Unlocked());
+      "compile_language",
+      [](const Language& language, const Limits& limits, const std::string& rules) {
+        return compile(language, limits, rules_named(rules));
+      },
+      py::arg("language"), py::arg("limits"), py::arg("rules") = "auto", Unlocked());
 }
 
 }  // namespace regccrf::python

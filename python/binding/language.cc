@@ -110,6 +110,7 @@ void bind_membership(py::module_& module) {
       .def_readonly("position", &Membership::position,
                     "The first position at which no continuation stays in the language.")
       .def_readonly("possible", &Membership::possible, "The label ids that were possible there.")
+      .def_readonly("rule", &Membership::rule, "The rule that is broken there, where the constraint keeps rules.")
       .def("__bool__", [](const Membership& membership) { return membership.accepted; })
       .def("__repr__", [](const Membership& membership) {
         if (membership.accepted) return std::string("Membership(accepted=True)");
@@ -124,13 +125,16 @@ void bind_limits(py::module_& module) {
     >>> regccrf.Limits(states=1000).states
     1000
     )doc")
-      .def(py::init([](std::int64_t states, std::int64_t arcs, double seconds) {
-             return Limits{states, arcs, seconds};
+      .def(py::init([](std::int64_t states, std::int64_t arcs, double seconds, std::int64_t products) {
+             return Limits{.states = states, .arcs = arcs, .seconds = seconds, .products = products};
            }),
-           py::arg("states") = Limits{}.states, py::arg("arcs") = Limits{}.arcs, py::arg("seconds") = Limits{}.seconds)
+           py::arg("states") = Limits{}.states, py::arg("arcs") = Limits{}.arcs, py::arg("seconds") = Limits{}.seconds,
+           py::arg("products") = Limits{}.products)
       .def_readonly("states", &Limits::states)
       .def_readonly("arcs", &Limits::arcs)
-      .def_readonly("seconds", &Limits::seconds);
+      .def_readonly("seconds", &Limits::seconds)
+      .def_readonly("products", &Limits::products,
+                    "Of a time step; a conjunction with more keeps its rules beside a base.");
 }
 
 }  // namespace

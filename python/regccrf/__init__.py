@@ -31,10 +31,12 @@ _words.in_words((Constraint, Labels, Language, Limits, Model, _core.Settings), _
 
 
 def compile(language: LanguageLike, labels: Union[Labels, Sequence[str], None] = None,
-            limits: Optional[Limits] = None) -> Constraint:
+            limits: Optional[Limits] = None, rules: str = "auto") -> Constraint:
     """The cheapest unambiguous automaton for a language: a pattern, a path to a file, a `Language` or a `Constraint`.
 
-    `labels` fixes the labels and their order. Without it they are the language's own.
+    `labels` fixes the labels and their order. Without it they are the language's own. `rules` says what becomes of the rules of
+    a conjunction: "none" multiplies them out, "all" keeps them beside a base, "auto" keeps them only where multiplying them out
+    would take more than `limits.products` products a time step.
 
     >>> compile("A B*", labels=["A", "B", "C"]).accepts([0, 1]).accepted
     True
@@ -43,6 +45,8 @@ def compile(language: LanguageLike, labels: Union[Labels, Sequence[str], None] =
         labels = Labels(labels if isinstance(labels, str) else list(labels))  # a str is no list of names, and refused there
     if limits is not None and not isinstance(limits, Limits):
         raise TypeError(f"limits is a {type(limits).__name__}, expected a Limits")
+    if rules not in ("auto", "all", "none"):
+        raise ValueError(f"rules is {rules!r}, expected 'auto', 'all' or 'none'")
     if isinstance(language, Constraint):
         if labels is None or labels == language.labels:
             return language
@@ -55,4 +59,4 @@ def compile(language: LanguageLike, labels: Union[Labels, Sequence[str], None] =
         raise TypeError(f"the language is a {type(language).__name__}, expected a pattern, a pathlib.Path, a Language or a Constraint")
     elif labels is not None and labels != language.labels:
         language = language.with_labels(labels)
-    return compile_language(language, limits or Limits())
+    return compile_language(language, limits or Limits(), rules)

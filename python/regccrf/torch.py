@@ -140,6 +140,7 @@ class CRF(nn.Module):
         constraint = self.constraint
         unconstrained = constraint.states == 1 and constraint.arcs == self.num_tags
         size = "" if unconstrained and not isinstance(self, RegCCRF) else f", states={constraint.states}, arcs={constraint.arcs}"
+        size += f", rules={constraint.rules}" if constraint.rules else ""
         return f"{self.__class__.__name__}(num_tags={self.num_tags}{size})"
 
     def with_constraint(self, constraint: Optional[LanguageLike] = None) -> CRF:
@@ -311,7 +312,7 @@ class CRF(nn.Module):
         """
         if constraint is not None:
             return self._each(CRF.decode, constraint, emissions, mask=mask, forbidden=forbidden)
-        if cuda.on_device(emissions):
+        if self._decodes_on_device(emissions):
             return cuda.viterbi(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle)
         memory = self._memory(emissions, mask, forbidden)
         return [labels for labels, _ in _core.viterbi(memory.choice, memory.batch, memory.settings)]
@@ -340,7 +341,7 @@ class CRF(nn.Module):
         """
         if constraint is not None:
             return self._each(CRF.k_best, constraint, emissions, k, mask=mask, forbidden=forbidden)
-        if cuda.on_device(emissions):
+        if self._decodes_on_device(emissions):
             found = cuda.k_best(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle, k)
         else:
             memory = self._memory(emissions, mask, forbidden)
@@ -534,7 +535,14 @@ class CRF(nn.Module):
         _not_for_graphs(emissions, mask)
         self.raise_pending()
         with torch.no_grad():
-            return Memory(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle)
+            scores = self._scores(emissions, mask, forbidden)
+            if cuda.on_device(emissions):  # rules that are kept beside a base are obeyed on the CPU
+                h, g, start, end, present = scores
+                scores = (h.cpu(), g.cpu(), start.cpu(), end.cpu(), present.cpu())
+            return Memory(*scores, self.batch_first, self._handle)
+
+    def _decodes_on_device(self, emissions: Tensor) -> bool:
+        return cuda.on_device(emissions) and self._constraint.rules == 0
 
     def _frozen(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> _Scores:
         _not_for_graphs(emissions, mask)

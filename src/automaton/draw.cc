@@ -89,18 +89,26 @@ std::string header(const std::string& title) {
          "  edge [fontname=\"Helvetica\", fontsize=11, arrowsize=0.7];\n";
 }
 
-std::string drawing(const Automaton& automaton, const Labels& labels, const std::string& title) {
-  std::string out = header(title);
-  out += "  start [shape=point, width=0.08, label=\"\"];\n";
+// The states and arcs; a state's name is `prefix` and its number.
+std::string graph(const Automaton& automaton, const Labels& labels, const std::string& prefix) {
+  const auto name = [&](State q) { return prefix + std::to_string(q); };
+  std::string out = "  " + prefix + "start [shape=point, width=0.08, label=\"\"];\n";
   for (State q = 0; q < automaton.states(); ++q) {
-    out += "  " + std::to_string(q) + (automaton.accepting[q] ? " [shape=doublecircle];\n" : ";\n");
+    const std::string label = prefix.empty() ? "" : "label=\"" + std::to_string(q) + "\"";
+    const std::string shape = automaton.accepting[q] ? "shape=doublecircle" : "";
+    const std::string both = label + (label.empty() || shape.empty() ? "" : ", ") + shape;
+    out += "  " + name(q) + (both.empty() ? ";\n" : " [" + both + "];\n");
   }
-  out += "  start -> " + std::to_string(automaton.start) + ";\n";
+  out += "  " + prefix + "start -> " + name(automaton.start) + ";\n";
   for (auto& [ends, set] : merged_arcs(automaton)) {
-    out += "  " + std::to_string(ends.first) + " -> " + std::to_string(ends.second) + " [label=\" " +
+    out += "  " + name(ends.first) + " -> " + name(ends.second) + " [label=\" " +
            wrapped(in_words(set, labels, 12), " \\n ", escaped) + " \"];\n";
   }
-  return out + "}\n";
+  return out;
+}
+
+std::string drawing(const Automaton& automaton, const Labels& labels, const std::string& title) {
+  return header(title) + graph(automaton, labels, "") + "}\n";
 }
 
 std::string row(const std::vector<std::string>& cells, bool bold) {
@@ -155,12 +163,31 @@ std::string table(const Automaton& automaton, const Labels& labels, const std::s
   return text + "</TABLE>>];\n}\n";
 }
 
+bool too_large(const Automaton& automaton) {
+  return static_cast<std::size_t>(automaton.states()) > kMostStates || merged_arcs(automaton).size() > kMostEdges;
+}
+
 }  // namespace
 
 std::string to_dot(const Automaton& automaton, const Labels& labels, const std::string& title) {
-  const bool large =
-      static_cast<std::size_t>(automaton.states()) > kMostStates || merged_arcs(automaton).size() > kMostEdges;
-  return large ? table(automaton, labels, title) : drawing(automaton, labels, title);
+  return too_large(automaton) ? table(automaton, labels, title) : drawing(automaton, labels, title);
+}
+
+std::string to_dot(const std::vector<Drawn>& parts, const Labels& labels, const std::string& title) {
+  std::string out = header(title);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string prefix = "p" + std::to_string(i) + "_";
+    const Automaton& automaton = *parts[i].automaton;
+    out += "  subgraph cluster_" + std::to_string(i) + " {\n  label=\"" + escaped(parts[i].title) + "\";\n";
+    if (too_large(automaton)) {
+      out += "  " + prefix + " [shape=plain, fixedsize=false, label=\"" + std::to_string(automaton.states()) +
+             " states, " + std::to_string(automaton.arcs.size()) + " arcs: too many to draw\"];\n";
+    } else {
+      out += graph(automaton, labels, prefix);
+    }
+    out += "  }\n";
+  }
+  return out + "}\n";
 }
 
 }  // namespace regccrf

@@ -59,9 +59,19 @@ OutsideSequence leave(const Constraint& constraint, const Dataset& data, std::in
   return outside;
 }
 
+void refuse_rules(const Constraint& constraint) {
+  if (constraint.rules() == 0) return;
+  throw Error(
+      "[train] the constraint keeps " + std::to_string(constraint.rules()) +
+      " rules beside its base, and training under such rules is not available. Train without it and decode "
+      "under it (--constrain decode, in Python constrain=\"decode\"), or state fewer rules, so that they can be "
+      "multiplied out");
+}
+
 }  // namespace
 
 std::vector<OutsideSequence> find_outside(const Constraint& constraint, const Dataset& data) {
+  refuse_rules(constraint);
   std::vector<OutsideSequence> outside;
   Tracer tracer(constraint.automaton());
   for (std::int64_t i = 0; i < data.sequences(); ++i) {
