@@ -21,10 +21,11 @@ Constraint multiplied_out(const Language& language, const Budget& budget) {
 }
 
 // Nothing where there is nothing to keep.
-std::optional<Constraint> with_rules(const Language& language, const Budget& budget) {
-  const Language::Impl& impl = language.impl();
+std::optional<Constraint> base_and_rules(const Language::Impl& impl, const Budget& budget) {
   if (impl.expr->kind != Expr::Kind::kIntersect) return std::nullopt;
-  Split parts = split(*impl.expr, impl.conjuncts, impl.labels, budget);
+  std::vector<Conjunct> written = impl.conjuncts;
+  written.insert(written.end(), impl.nested.begin(), impl.nested.end());
+  Split parts = split(*impl.expr, written, impl.labels, budget);
   if (parts.rules.empty()) return std::nullopt;
   try {
     Unambiguous base = cheapest_unambiguous(*parts.base, budget);
@@ -50,12 +51,33 @@ void refuse_empty(const Constraint& constraint, std::int64_t most_products) {
   throw Error(message);
 }
 
+Budget budget_of(const Limits& limits) { return {limits.states, limits.arcs, limits.seconds}; }
+
 }  // namespace
 
+const Constraint* Language::Impl::with_rules(const Limits& limits) const {
+  const std::lock_guard<std::mutex> lock(rules_mutex);
+  if (!rules_known) {
+    kept = base_and_rules(*this, budget_of(limits));
+    if (kept && fits(*kept, limits.products)) kept.reset();
+    rules_known = true;
+  }
+  return kept ? &*kept : nullptr;
+}
+
+void Language::Impl::refuse_rules(const char* operation, const Limits& limits) const {
+  const Constraint* constraint = with_rules(limits);
+  if (!constraint) return;
+  throw LimitError("[" + std::string(operation) + "] the language has " + std::to_string(constraint->rules()) +
+                   " rules that multiply out to more than " + std::to_string(limits.products) +
+                   " products a time step, and this needs one automaton; state fewer rules, or raise the limit with "
+                   "--max-products (Limits::products)");
+}
+
 Constraint compile(const Language& language, const Limits& limits, Rules rules) {
-  const Budget budget(limits.states, limits.arcs, limits.seconds);
+  const Budget budget = budget_of(limits);
   if (rules == Rules::none) return multiplied_out(language, budget);
-  const std::optional<Constraint> kept = with_rules(language, budget);
+  const std::optional<Constraint> kept = base_and_rules(language.impl(), budget);
   if (!kept || (rules == Rules::automatic && fits(*kept, limits.products))) return multiplied_out(language, budget);
   refuse_empty(*kept, limits.products);
   return *kept;

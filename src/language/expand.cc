@@ -21,6 +21,7 @@ namespace {
 constexpr int kDeepestCalls = 200;
 constexpr int kDeepestNesting = 1'000;  // an unoptimised build needs some 4 KB of stack for each
 constexpr std::int64_t kMostSteps = 4'000'000;
+constexpr std::size_t kMostConjuncts = 10'000;    // whose texts are kept for messages
 constexpr std::size_t kLongestLabel = 1'000'000;  // characters
 constexpr int kFewLabels = 12;                    // an error lists them
 
@@ -50,6 +51,7 @@ class Expander {
     return named_pattern(definition);
   }
   std::vector<Conjunct> conjuncts() const { return conjuncts_; }
+  std::vector<Conjunct> nested() const { return nested_; }
   Labels collected() const { return Labels(collected_); }
   std::vector<std::string> declared_labels(const Definition& definition) { return elements(definition.set, nullptr); }
 
@@ -296,10 +298,9 @@ class Expander {
 
   ExprPtr intersection(const Syntax& syntax, const Scope* scope) {
     std::vector<ExprPtr> operands = parts(syntax, scope);
-    if (&syntax == whole_) {
-      for (std::size_t i = 0; i < operands.size(); ++i)
-        conjuncts_.push_back({operands[i], written(*syntax.place.source, syntax.spans[i])});
-    }
+    std::vector<Conjunct>& list = &syntax == whole_ ? conjuncts_ : nested_;
+    for (std::size_t i = 0; i < operands.size() && list.size() < kMostConjuncts; ++i)
+      list.push_back({operands[i], written(*syntax.place.source, syntax.spans[i]), scope != nullptr});
     return intersect(std::move(operands));
   }
 
@@ -548,6 +549,7 @@ class Expander {
   int nesting_ = 0;                  // open patterns
   const Syntax* whole_ = nullptr;    // the language's own pattern …
   std::vector<Conjunct> conjuncts_;  // … and its operands, if it is a conjunction
+  std::vector<Conjunct> nested_;     // operands of conjunctions within it
   std::int64_t steps_ = 0;
 };
 
@@ -600,7 +602,7 @@ Expanded expand(const Module& module, const std::optional<Labels>& given) {
   }
   Expander expander(module, labels);
   ExprPtr expr = expander.language(language);
-  return {std::move(expr), *labels, expander.conjuncts()};
+  return {std::move(expr), *labels, expander.conjuncts(), expander.nested()};
 }
 
 }  // namespace regccrf

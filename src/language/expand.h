@@ -15,12 +15,14 @@ namespace regccrf {
 struct Conjunct {
   ExprPtr expr;
   std::string text;
+  bool bound = false;  // the text has a name that a quantifier or a template binds
 };
 
 struct Expanded {
   ExprPtr expr;
   Labels labels;
   std::vector<Conjunct> conjuncts;  // empty where the language is no conjunction
+  std::vector<Conjunct> nested;     // operands of other conjunctions in it
 };
 
 // The alphabet is `given`, or what `labels = …` declares, or what the definition `language` mentions.

@@ -101,6 +101,7 @@ Language Language::parse(std::string_view text, const std::optional<Labels>& lab
   Expanded expanded = expand(parse_module(text, origin), labels);
   auto impl = make_impl(std::move(expanded.labels), std::move(expanded.expr), std::string(text));
   impl->conjuncts = std::move(expanded.conjuncts);
+  impl->nested = std::move(expanded.nested);
   return Language(std::move(impl));
 }
 
@@ -175,6 +176,7 @@ Language Language::repeat(std::uint32_t least, std::optional<std::uint32_t> most
 const Automaton& Language::automaton(const Limits& limits) const { return impl_->built(budget_of(limits)); }
 
 Membership Language::accepts(std::span<const Label> sequence, const Limits& limits) const {
+  if (const Constraint* constraint = impl_->with_rules(limits)) return constraint->accepts(sequence);
   return Tracer(automaton(limits)).trace(sequence.data(), sequence.size());
 }
 Membership Language::accepts(std::span<const std::string> sequence, const Limits& limits) const {
@@ -196,6 +198,7 @@ std::optional<std::vector<Label>> Language::shortest(const Limits& limits) const
 }
 
 std::string Language::count(std::size_t length, const Limits& limits) const {
+  impl_->refuse_rules("count", limits);
   const Budget budget = budget_of(limits);
   if (accepts_nothing(impl_->built(budget))) return "0";
   return count_sequences(impl_->cheapest(budget).automaton, length, budget);
@@ -203,6 +206,7 @@ std::string Language::count(std::size_t length, const Limits& limits) const {
 
 std::vector<std::vector<Label>> Language::random(std::size_t length, std::size_t many, std::uint64_t seed,
                                                  const Limits& limits) const {
+  impl_->refuse_rules("random", limits);
   const Budget budget = budget_of(limits);
   const std::optional<std::vector<Label>> shortest_one = shortest(limits);
   if (!shortest_one) throw Error("[random] " + impl_->why_empty());

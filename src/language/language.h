@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,20 @@ struct Language::Impl {
   ExprPtr expr;
   std::string text;
   std::vector<Conjunct> conjuncts;  // where the text is a conjunction
+  std::vector<Conjunct> nested;     // operands of conjunctions within it
 
   std::string why_empty() const;  // for errors
   const Automaton& built(const Budget& budget) const;
   const Unambiguous& cheapest(const Budget& budget) const;
+
+  // The constraint of a conjunction that is too large to be multiplied out, null for other languages. In compile.cc.
+  const Constraint* with_rules(const Limits& limits) const;
+  // Error where it is such a conjunction: `operation` needs one automaton.
+  void refuse_rules(const char* operation, const Limits& limits) const;
+
+  mutable std::mutex rules_mutex;
+  mutable bool rules_known = false;
+  mutable std::optional<Constraint> kept;
 
   mutable std::mutex mutex;
   mutable std::unique_ptr<const Automaton> automaton;

@@ -102,7 +102,9 @@ class Splitter {
     for (std::size_t i = 0; i < std::min(most, labels.size()); ++i) about += (i ? " " : "") + labels_.name(labels[i]);
     if (labels.size() > most) about += " …";
     for (const Conjunct& conjunct : conjuncts_) {
-      if (same(*conjunct.expr, *operand.expr)) return conjunct.text;
+      if (same(*conjunct.expr, *operand.expr)) return conjunct.text + (conjunct.bound ? " (for " + about + ")" : "");
+    }
+    for (const Conjunct& conjunct : conjuncts_) {
       if (conjunct.expr->kind != Expr::Kind::kIntersect) continue;
       for (const ExprPtr& part : conjunct.expr->parts) {
         if (same(*part, *operand.expr)) return conjunct.text + " (for " + about + ")";
