@@ -16,7 +16,7 @@ struct ConstraintFile {
   Labels labels;
   std::string method;
   std::string text;
-  std::vector<Rule> rules;
+  std::vector<Rule> rules = {};
 };
 
 // `path` appears in errors only.
