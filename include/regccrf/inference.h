@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -38,6 +39,8 @@ struct Statistics {
   std::int64_t doubled = 0;       // of these, float scores that needed double's range or precision
   std::int64_t wide = 0;          // … and those that needed an exponent of its own for every number, float or double
   std::int64_t checkpointed = 0;  // kept only some of its steps in memory and computed the others twice
+  double largest_gap = 0;         // of sums under rules that are kept beside a base
+  std::int64_t uncertified = 0;   // … and how many of them are an upper bound alone
 };
 
 // Scratch memory and threads that calls may reuse. One call at a time.
@@ -60,12 +63,16 @@ class Workspace {
 // What to do with a sequence of which L has none with a finite score.
 enum class Impossible { error, allow };
 
-// How much work decoding under rules that are kept beside a base may take for a sequence (constraint.h). Past it there
-// is an Error of kind `limit` that says what was found.
+// How much work rules that are kept beside a base may cause for a sequence (constraint.h). Past it there is an Error of
+// kind `limit` that says what was found.
 struct RuleLimits {
   std::int64_t products = 1'000'000;  // of a time step, of the base times the rules that the sequence's paths break …
-  std::int64_t cells = 4'000'000;     // … and beyond these, of a best-first search
+  std::int64_t cells = 4'000'000;     // … and of a best-first search, or of the automaton that a sum is made with
 };
+
+// What to do with a sum under such rules that is not certain to max_gap within these limits. The bound is the sum over
+// the base's sequences, with its gradient.
+enum class Uncertified { error, bound };
 
 struct Options {
   int threads = 1;                 // 0: as many as the machine has
@@ -73,6 +80,11 @@ struct Options {
   Impossible impossible = Impossible::error;
   std::size_t keep_bytes = std::size_t{1} << 28;  // per thread; past it a sequence is computed in O(√T) memory
   RuleLimits rules = {};
+  // Sums under rules that are kept: log_z is within log(1 + gap) of the truth, and the distribution that marginals and
+  // gradients are of within gap of it in total variation. None: 1e-3 for losses, 1e-4 for what is asked for directly.
+  std::optional<double> max_gap = {};
+  Uncertified uncertified = Uncertified::error;
+  std::span<double> gaps = {};  // [B], or empty; gets each sequence's gap: 0 where a sum is exact, inf for a bound
 };
 
 struct Path {

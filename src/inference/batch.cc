@@ -170,6 +170,12 @@ int Batch<Real>::members_worth_waking() const {
 }
 
 template <class Real>
+bool Batch<Real>::keeps_rules() const {
+  const auto& all = constraints_.all();
+  return std::any_of(all.begin(), all.end(), [](const Constraint& constraint) { return constraint.rules() > 0; });
+}
+
+template <class Real>
 std::int64_t Batch<Real>::length(std::int64_t i) const {
   return scores_.layout.length.empty() ? rows_ : scores_.layout.length[i];
 }

@@ -55,6 +55,7 @@ class Batch {
   int which(std::int64_t i) const { return constraints_.which().empty() ? 0 : constraints_.which()[i]; }
   const Constraint& constraint(std::int64_t i) const { return constraints_.all()[which(i)]; }
   const Constraint& constraint_number(int c) const { return constraints_.all()[c]; }
+  bool keeps_rules() const;                   // some constraint of the call
   std::int64_t length(std::int64_t i) const;  // masked positions included
 
   Sequence<Real> sequence(std::int64_t i, Arena& arena) const;

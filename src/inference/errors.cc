@@ -53,15 +53,23 @@ Error impossible_error(const char* operation, std::int64_t sequence, std::int64_
 
 Error outside_error(const char* operation, std::int64_t sequence, std::int64_t length, const Constraint& constraint,
                     const Label* gold, const Membership& membership) {
-  if (!lengths_around(constraint.automaton(), length).has)
+  if (!lengths_around(constraint.base().automaton(), length).has)
     return impossible_error(operation, sequence, length, constraint);
   const auto position = static_cast<std::int64_t>(membership.position);
   const std::string what = position >= length ? "ends too early, at position " + std::to_string(length)
                                               : "leaves the language at position " + std::to_string(position) +
                                                     " with label " + constraint.labels().name(gold[position]);
-  return Error(at(operation, sequence) + ": gold " + what +
+  const std::string rule = membership.rule.empty() ? "" : ", where it breaks the rule " + membership.rule;
+  return Error(at(operation, sequence) + ": gold " + what + rule +
                    "; possible there: " + names(constraint.labels(), membership.possible),
                ErrorKind::outside, {sequence, position});
+}
+
+Error no_bound_error(const char* operation, std::int64_t sequence) {
+  return Error(at(operation, sequence) +
+                   ": this is not certain to max_gap, and there is no bound that could stand in its place; allow a "
+                   "larger max_gap or more cells (Options::rules), or state fewer rules",
+               ErrorKind::limit, {sequence, {}});
 }
 
 Error forbidden_gold_error(const char* operation, std::int64_t sequence) {

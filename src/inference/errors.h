@@ -29,6 +29,8 @@ Error outside_error(const char* operation, std::int64_t sequence, std::int64_t l
                     const Label* gold, const Membership& membership);
 
 // Gold is in the language, and its score is −inf.
+// Uncertified::bound was asked for, and this operation has no bound to give.
+Error no_bound_error(const char* operation, std::int64_t sequence);
 Error forbidden_gold_error(const char* operation, std::int64_t sequence);
 
 }  // namespace regccrf

@@ -180,12 +180,25 @@ class CovariancePass {
 
 // The means [B], and covariances with counts, weighted and summed, where wanted. Of an impossible sequence 0, where
 // that is allowed.
-template <class Real, class Quantity>
-Loss covariance(const Batch<Real>& batch, const Quantity& quantity, const Gradients<Real>& gradients) {
+// under_rules(sequence, arena, counts) does a sequence whose constraint keeps rules, where the call takes such ones.
+struct NoRules {
+  template <class... Arguments>
+  double operator()(const Arguments&...) const {
+    return 0;
+  }
+};
+template <class Real, class Quantity, class UnderRules = NoRules>
+Loss covariance(const Batch<Real>& batch, const Quantity& quantity, const Gradients<Real>& gradients,
+                const UnderRules& under_rules = {}) {
   GradientSums<Real> sums(batch, gradients);
   const WideModel model(batch.scores());
   Loss loss(batch.size());
   batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
+    if (batch.constraint(sequence.index).memories() > 0) {
+      loss.values[static_cast<std::size_t>(sequence.index)] =
+          under_rules(sequence, arena, sums.counts(sequence, member));
+      return;
+    }
     const Topology& topology = batch.constraint(sequence.index).topology();
     if (sequence.T == 0) {
       if (!topology.accepting[topology.start]) batch.impossible(sequence);

@@ -52,6 +52,7 @@ class FastPass {
 
   std::size_t size() const { return static_cast<std::size_t>(plan_.cells); }
   double log_z() const { return log_z_; }
+  void show(const FastVisit<P>& visit) { visit_ = &visit; }
   // No number came so low on the way forward that anything was lost.
   bool lossless() const { return lowest_ >= Bounds<P>::lowest_score && smallest_ > gains_.floor; }
 
@@ -130,6 +131,7 @@ class FastPass {
     const P sum = meet(plan_, alpha, beta_, w, factor, labels_, after_);
     // log_z from here on, relative to alpha's, can only fall.
     if (!is_enough(static_cast<double>(sum)) || !(sum < P{2})) return false;
+    if (visit_) (*visit_)(t, alpha, beta_, after_, static_cast<double>(sum));
     give_labels(t, static_cast<double>(sum));
     if (t == 0) {
       if (!is_enough(z_of_beta(w))) return false;
@@ -235,6 +237,7 @@ class FastPass {
   const Plan& plan_;
   const Sequence<Real>& sequence_;
   const Counts<Real>& counts_;
+  const FastVisit<P>* visit_ = nullptr;
   int K_;
   double* scratch_;
   double lowest_;
@@ -330,11 +333,24 @@ FastResult fast_counts(const Gains<P>& gains, const Sequence<Real>& sequence, Ar
   return {trusted, pass.log_z()};
 }
 
+template <class Real, class P>
+FastResult fast_visit(const Gains<P>& gains, const Sequence<Real>& sequence, Arena& arena, std::size_t keep_bytes,
+                      const FastVisit<P>& visit) {
+  const FlushToZero flush;
+  const Counts<Real> none;
+  FastPass<Real, P> pass(gains, sequence, arena, none, true);
+  pass.show(visit);
+  const bool trusted = must_checkpoint(pass, sequence.T, keep_bytes) ? both_ways_checkpointed(pass, sequence.T, arena)
+                                                                     : both_ways_kept(pass, sequence.T, arena);
+  return {trusted, pass.log_z()};
+}
+
 #define REGCCRF_INSTANTIATE(Real, P)                                                                                \
   template Gains<P>::Gains(const Topology&, const Scores<Real>&);                                                   \
   template FastResult fast_log_z(const Gains<P>&, const Sequence<Real>&, Arena&);                                   \
   template FastResult fast_counts(const Gains<P>&, const Sequence<Real>&, Arena&, const Counts<Real>&, std::size_t, \
-                                  bool&)
+                                  bool&);                                                                           \
+  template FastResult fast_visit(const Gains<P>&, const Sequence<Real>&, Arena&, std::size_t, const FastVisit<P>&)
 REGCCRF_INSTANTIATE(float, float);
 REGCCRF_INSTANTIATE(float, double);
 REGCCRF_INSTANTIATE(double, double);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "inference/batch.h"
@@ -45,5 +46,13 @@ FastResult fast_log_z(const Gains<P>& gains, const Sequence<Real>& sequence, Are
 template <class Real, class P>
 FastResult fast_counts(const Gains<P>& gains, const Sequence<Real>& sequence, Arena& arena, const Counts<Real>& counts,
                        std::size_t keep_bytes, bool& checkpointed);
+
+// visit(t, alpha, beta, after, sum) for t = T-1 … 0, in the plan's cells: alpha · beta / sum is what a node has of the
+// whole; beta of t is the matrix times `after` of t + 1. Stops where the pass cannot be trusted.
+template <class P>
+using FastVisit = std::function<void(std::int64_t t, const P* alpha, const P* beta, const P* after, double sum)>;
+template <class Real, class P>
+FastResult fast_visit(const Gains<P>& gains, const Sequence<Real>& sequence, Arena& arena, std::size_t keep_bytes,
+                      const FastVisit<P>& visit);
 
 }  // namespace regccrf

@@ -1,4 +1,5 @@
-// Losses: differences of log_z, with differences of expected counts as gradients.
+// Losses: differences of log_z, with differences of expected counts as gradients. Under rules that are kept both come
+// with a gap (sums.h).
 #include "regccrf/loss.h"
 
 #include <cmath>
@@ -7,15 +8,16 @@
 
 #include "automaton/automaton.h"
 #include "automaton/lengths.h"
-#include "inference/cpu/expectation.h"
 #include "inference/cpu/gradients.h"
 #include "inference/cpu/path_score.h"
+#include "inference/rules/sums.h"
 
 namespace regccrf {
 
 namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 // One sequence's gold, without absent positions.
 template <class Real>
@@ -48,8 +50,8 @@ void subtract_path(const Counts<Real>& counts, const Sequence<Real>& sequence, c
 
 // counts −= expected counts of another distribution over the same sequence; returns that one's log_z.
 template <class Real>
-double subtract_expected(Expectations<Real>& expectations, const Constraint& constraint, const Sequence<Real>& sequence,
-                         const Sequence<Real>& other, Arena& arena, const Counts<Real>& counts) {
+CertifiedSum subtract_expected(Sums<Real>& expectations, const Constraint& constraint, const Sequence<Real>& sequence,
+                               const Sequence<Real>& other, Arena& arena, const Counts<Real>& counts) {
   Counts<Real> less = counts;
   less.weight = -counts.weight;
   if (!counts.emissions) return expectations(constraint, other, arena, less);
@@ -63,7 +65,7 @@ double subtract_expected(Expectations<Real>& expectations, const Constraint& con
   dense.stride = 1;
   dense.rows = nullptr;
   less.emissions = arena.take<Real>(size);
-  const double z = expectations(constraint, dense, arena, less);
+  const CertifiedSum z = expectations(constraint, dense, arena, less);
   for (std::int64_t t = 0; t < sequence.T; ++t) {
     Real* row = counts.emissions + sequence.row(t) * sequence.K;
     for (int a = 0; a < sequence.K; ++a) row[a] += less.emissions[t * sequence.K + a];
@@ -84,16 +86,46 @@ Sequence<Real> restrict(const Sequence<Real>& sequence, std::span<const std::uin
   return {sequence.index, sequence.T, K, emissions, 0, 1, nullptr};
 }
 
+// log_z minus a part of it. What is exact is not below 0; under rules it may be, by at most log(1 + gap), and it stays,
+// so that values and gradients belong together.
+double difference(const Constraint& constraint, double z, double part) {
+  return constraint.memories() > 0 ? z - part : std::max(z - part, 0.0);
+}
+
+// A bound on one sum is no bound on a difference: where either sum is not certain, both are the base's.
+template <class Real>
+double partial_loss(Sums<Real>& expectations, const Constraint& constraint, const Sequence<Real>& sequence,
+                    const Sequence<Real>& restricted, CertifiedSum consistent, Arena& arena,
+                    const Counts<Real>& counts) {
+  const CertifiedSum all =
+      expectations(consistent.certified() ? constraint : constraint.base(), sequence, arena, counts);
+  const bool certain = consistent.certified() && all.certified();
+  const Constraint& of_both = certain ? constraint : constraint.base();
+  if (counts.wanted()) {
+    consistent = subtract_expected(expectations, of_both, sequence, restricted, arena, counts);
+  } else if (!certain) {
+    consistent = expectations.log_z(of_both, restricted, arena);
+  }
+  expectations.note(sequence, certain ? (1 + all.gap) * (1 + consistent.gap) - 1 : kInfinite);
+  return difference(of_both, all.log_z, consistent.log_z);
+}
+
 // Membership tests, one for each member and constraint.
 class Tracers {
  public:
   Tracers(int members, int constraints) : tracers_(static_cast<std::size_t>(members)) {
     for (auto& some : tracers_) some.resize(static_cast<std::size_t>(constraints));
   }
-  Tracer& of(int member, int c, const Constraint& constraint) {
+  Membership membership(int member, int c, const Constraint& constraint, std::span<const Label> y) {
+    if (constraint.memories() > 0) return constraint.accepts(y);
+    if (accepts_everything(constraint.topology())) {
+      Membership yes;
+      yes.accepted = true;
+      return yes;
+    }
     std::unique_ptr<Tracer>& tracer = tracers_[member][c];
     if (!tracer) tracer = std::make_unique<Tracer>(constraint.automaton());
-    return *tracer;
+    return tracer->trace(y.data(), y.size());
   }
 
  private:
@@ -105,22 +137,18 @@ class Tracers {
 template <class Real>
 Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<const Label> gold,
          const Gradients<Real>& gradients, const LossOptions& options) {
-  const Batch<Real> batch("nll", constraints, scores, options);
+  const Batch<Real> batch("nll", constraints, scores, options, KeptRules::obeyed);
   check_size(batch.operation(), "gold", gold.size(), static_cast<std::size_t>(batch.rows()), "[rows]");
   GradientSums<Real> sums(batch, gradients);
-  Expectations<Real> expectations(batch);
+  Sums<Real> expectations(batch, kLossGap);
   Tracers tracers(batch.members(), batch.constraints());
   Loss loss(batch.size());
   batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
     const Counts<Real> counts = sums.counts(sequence, member);
     const Constraint& constraint = batch.constraint(sequence.index);
     const Label* y = gold_of(batch, sequence, gold, arena);
-    Membership membership;
-    membership.accepted = accepts_everything(constraint.topology());
-    if (!membership) {
-      membership =
-          tracers.of(member, batch.which(sequence.index), constraint).trace(y, static_cast<std::size_t>(sequence.T));
-    }
+    const Membership membership =
+        tracers.membership(member, batch.which(sequence.index), constraint, {y, static_cast<std::size_t>(sequence.T)});
     const double score = path_score(batch.scores(), sequence, y);
     if (!membership || score == kNone) {
       if (options.outside == OutsideGold::error) {
@@ -131,9 +159,10 @@ Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<c
       loss.skipped[sequence.index] = 1;
       return;
     }
-    const double z = expectations(constraint, sequence, arena, counts);
+    const CertifiedSum z = expectations(constraint, sequence, arena, counts);
+    expectations.note(sequence, z.gap);
     subtract_path(counts, sequence, y);
-    loss.values[sequence.index] = std::max(z - score, 0.0);
+    loss.values[sequence.index] = difference(constraint, z.log_z, score);
   });
   sums.finish();
   return loss;
@@ -142,19 +171,19 @@ Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<c
 template <class Real>
 Loss partial_nll(const Constraints& constraints, const Scores<Real>& scores, std::span<const std::uint8_t> allowed,
                  const Gradients<Real>& gradients, const LossOptions& options) {
-  const Batch<Real> batch("partial_nll", constraints, scores, options);
+  const Batch<Real> batch("partial_nll", constraints, scores, options, KeptRules::obeyed);
   check_size(batch.operation(), "allowed", allowed.size(), scores.emissions.size(), "[rows, K]");
   GradientSums<Real> sums(batch, gradients);
-  Expectations<Real> expectations(batch);
+  Sums<Real> expectations(batch, kLossGap);
   Loss loss(batch.size());
   batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
     const Counts<Real> counts = sums.counts(sequence, member);
     const Constraint& constraint = batch.constraint(sequence.index);
     const Sequence<Real> restricted = restrict(sequence, allowed, arena);
-    const double consistent = expectations.log_z(constraint, restricted, arena);
-    if (consistent == kNone) {
+    const CertifiedSum consistent = expectations.log_z(constraint, restricted, arena);
+    if (consistent.log_z == kNone) {
       if (options.outside == OutsideGold::error) {
-        if (!lengths_around(constraint.automaton(), sequence.T).has)
+        if (!lengths_around(constraint.base().automaton(), sequence.T).has)
           throw impossible_error("partial_nll", sequence.index, sequence.T, constraint);
         throw Error(at("partial_nll", sequence.index) +
                         ": no sequence of the language with a finite score is allowed at every position",
@@ -164,9 +193,8 @@ Loss partial_nll(const Constraints& constraints, const Scores<Real>& scores, std
       loss.skipped[sequence.index] = 1;
       return;
     }
-    const double z = expectations(constraint, sequence, arena, counts);
-    if (counts.wanted()) subtract_expected(expectations, constraint, sequence, restricted, arena, counts);
-    loss.values[sequence.index] = std::max(z - consistent, 0.0);
+    loss.values[sequence.index] =
+        partial_loss(expectations, constraint, sequence, restricted, consistent, arena, counts);
   });
   sums.finish();
   return loss;
@@ -175,21 +203,22 @@ Loss partial_nll(const Constraints& constraints, const Scores<Real>& scores, std
 template <class Real>
 Loss language_mass(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients,
                    const Options& options) {
-  const Batch<Real> batch("language_mass", constraints, scores, options);
+  const Batch<Real> batch("language_mass", constraints, scores, options, KeptRules::obeyed);
   GradientSums<Real> sums(batch, gradients);
-  Expectations<Real> expectations(batch);
+  Sums<Real> expectations(batch, kLossGap);
   const Constraint everything = Constraint::unconstrained(batch.constraint_number(0).labels());
   Loss loss(batch.size());
   batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
     const Counts<Real> counts = sums.counts(sequence, member);
-    const double legal = expectations(batch.constraint(sequence.index), sequence, arena, counts);
-    if (legal == kNone) {
+    const CertifiedSum legal = expectations(batch.constraint(sequence.index), sequence, arena, counts);
+    expectations.note(sequence, legal.gap);
+    if (legal.log_z == kNone) {
       batch.impossible(sequence);
       loss.values[sequence.index] = kNone;
       return;
     }
-    loss.values[sequence.index] =
-        std::min(0.0, legal - subtract_expected(expectations, everything, sequence, sequence, arena, counts));
+    const CertifiedSum all = subtract_expected(expectations, everything, sequence, sequence, arena, counts);
+    loss.values[sequence.index] = std::min(0.0, legal.log_z - all.log_z);
   });
   sums.finish();
   return loss;

@@ -2,8 +2,8 @@
 // marginals for emissions and nothing for transitions. What scores forbid stays forbidden.
 #include <limits>
 
-#include "inference/cpu/expectation.h"
-#include "inference/cpu/viterbi.h"
+#include "inference/rules/decode.h"
+#include "inference/rules/sums.h"
 
 namespace regccrf {
 
@@ -23,9 +23,9 @@ MaxModel flat(MaxModel model) {
 
 template <class Real>
 std::vector<Path> posterior_decode(const Constraints& constraints, const Scores<Real>& scores, const Options& options) {
-  const Batch<Real> batch("posterior_decode", constraints, scores, options);
-  Expectations<Real> expectations(batch);
-  BestPaths<Real> best(batch, flat(MaxModel(batch.scores())));
+  const Batch<Real> batch("posterior_decode", constraints, scores, options, KeptRules::obeyed);
+  Sums<Real> expectations(batch, kAskedGap);
+  Decoder<Real> best(batch, flat(MaxModel(batch.scores())));
   std::vector<Path> paths(static_cast<std::size_t>(batch.size()));
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
     const Constraint& constraint = batch.constraint(sequence.index);
@@ -36,7 +36,10 @@ std::vector<Path> posterior_decode(const Constraints& constraints, const Scores<
     for (std::int64_t t = 0; t < sequence.T; ++t) std::copy_n(sequence.at(t), K, emissions + t * K);
     Sequence<Real> dense{sequence.index, sequence.T, K, emissions, 0, 1, nullptr};
     Path& path = paths[sequence.index];
-    if (expectations(constraint, dense, arena, {.emissions = marginals}) == kNone) {
+    const CertifiedSum sum = expectations(constraint, dense, arena, {.emissions = marginals});
+    expectations.note(sequence, sum.gap);
+    if (!sum.certified()) throw no_bound_error(batch.operation(), sequence.index);
+    if (sum.log_z == kNone) {
       batch.impossible(sequence);
       path = {{}, kNone};
       return;
@@ -46,7 +49,7 @@ std::vector<Path> posterior_decode(const Constraints& constraints, const Scores<
     }
     dense.emissions = marginals;
     path.labels.resize(static_cast<std::size_t>(sequence.T));
-    best.path(constraint, dense, arena, path.labels.data());
+    best.path(dense, arena, path.labels.data());
     for (std::int64_t t = 0; t < sequence.T; ++t) path.score += static_cast<double>(marginals[t * K + path.labels[t]]);
   });
   return paths;

@@ -1,13 +1,16 @@
 // Sampling: forward in wide arithmetic, then backward from the end, each step choosing a predecessor with the
 // probability that it has given what was chosen after it. All samples of a sequence go back together.
+// Under rules that are kept: from the sequence's own automaton (sums.h). What does not obey a rule that it has
+// forgotten is drawn again, so that every sample is legal.
 #include <cmath>
 #include <limits>
 
-#include "inference/cpu/checkpoint.h"
-#include "inference/numerics/draw_one.h"
-#include "inference/cpu/path_score.h"
 #include "base/philox.h"
+#include "inference/cpu/checkpoint.h"
+#include "inference/cpu/path_score.h"
 #include "inference/cpu/wide_steps.h"
+#include "inference/numerics/draw_one.h"
+#include "inference/rules/sums.h"
 
 namespace regccrf {
 
@@ -86,6 +89,72 @@ class SamplePass {
   Wide z_ = kWideZero;
 };
 
+// Scores over a temperature, as a call of their own.
+template <class Real>
+struct Tempered {
+  Tempered(const Scores<Real>& from, double temperature) : scores(from) {
+    if (temperature == 1) return;
+    const auto scale = [&](std::span<const Real>& values, std::vector<Real>& copy) {
+      for (const Real value : values) copy.push_back(static_cast<Real>(static_cast<double>(value) / temperature));
+      values = copy;
+    };
+    scale(scores.emissions, copies[0]);
+    scale(scores.transitions, copies[1]);
+    scale(scores.start, copies[2]);
+    scale(scores.end, copies[3]);
+  }
+  Scores<Real> scores;
+  std::vector<Real> copies[4];
+};
+
+constexpr std::uint64_t kAttempts = 1 << 16;
+
+// Draws of another attempt have random numbers of their own.
+template <class Real>
+void draw_legal(const Constraint& constraint, const SentenceAutomaton& automaton, const Sequence<Real>& sequence,
+                const Sampling& sampling, std::vector<Path>& paths) {
+  const std::uint64_t id =
+      sampling.ids.empty() ? static_cast<std::uint64_t>(sequence.index) : sampling.ids[sequence.index];
+  for (std::size_t s = 0; s < paths.size(); ++s) {
+    for (std::uint64_t attempt = 0;; ++attempt) {
+      if (attempt == kAttempts) throw no_bound_error("sample", sequence.index);
+      const auto draw = [&](std::int64_t t) {
+        return uniform(sampling.seed, id, static_cast<std::uint32_t>(s), attempt << 32 | static_cast<std::uint64_t>(t));
+      };
+      automaton.draw(draw, paths[s].labels.data());
+      if (constraint.rule_tables().broken(paths[s].labels).empty()) break;
+    }
+  }
+}
+
+// Those of the batch's sequences whose constraints keep rules.
+template <class Real>
+void sample_under_rules(const Constraints& constraints, const Scores<Real>& scores, const Sampling& sampling,
+                        const Options& options, std::vector<std::vector<Path>>& drawn) {
+  const Tempered<Real> tempered(scores, sampling.temperature);
+  const Batch<Real> batch("sample", constraints, tempered.scores, options, KeptRules::obeyed);
+  Sums<Real> sums(batch, kAskedGap);
+  batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
+    const Constraint& constraint = batch.constraint(sequence.index);
+    if (constraint.memories() == 0) return;
+    std::vector<Path>& paths = drawn[sequence.index];
+    paths.resize(static_cast<std::size_t>(sampling.count));
+    for (Path& path : paths) path.labels.resize(static_cast<std::size_t>(sequence.T));
+    bool possible = constraint.accepts(std::span<const Label>()).accepted;
+    if (sequence.T > 0) {
+      const auto found = sums.with_automaton(constraint, sequence, arena, [&](auto& automaton, double, double gap) {
+        sums.note(sequence, gap);
+        draw_legal(constraint, automaton, sequence, sampling, paths);
+      });
+      if (found == Sums<Real>::Found::uncertified) throw no_bound_error("sample", sequence.index);
+      possible = found == Sums<Real>::Found::certified;
+    }
+    if (possible) return;
+    batch.impossible(sequence);
+    paths.clear();
+  });
+}
+
 template <class Real>
 bool draw_paths(const Batch<Real>& batch, const WideModel& model, const Sequence<Real>& sequence,
                 const Sampling& sampling, Arena& arena, std::vector<Path>& paths) {
@@ -104,7 +173,7 @@ bool draw_paths(const Batch<Real>& batch, const WideModel& model, const Sequence
 template <class Real>
 std::vector<std::vector<Path>> sample(const Constraints& constraints, const Scores<Real>& scores,
                                       const Sampling& sampling, const Options& options) {
-  const Batch<Real> batch("sample", constraints, scores, options);
+  const Batch<Real> batch("sample", constraints, scores, options, KeptRules::obeyed);
   if (sampling.count < 0) throw Error("[sample] count is " + std::to_string(sampling.count) + ", expected 0 or more");
   if (!(sampling.temperature > 0) || !std::isfinite(sampling.temperature)) {
     throw Error("[sample] temperature is " + std::to_string(sampling.temperature) + ", expected a number above 0");
@@ -113,11 +182,13 @@ std::vector<std::vector<Path>> sample(const Constraints& constraints, const Scor
     check_size("sample", "ids", sampling.ids.size(), static_cast<std::size_t>(batch.size()), "[B]");
   const WideModel model(batch.scores(), 1 / sampling.temperature);
   std::vector<std::vector<Path>> drawn(static_cast<std::size_t>(batch.size()));
+  if (batch.keeps_rules()) sample_under_rules(constraints, scores, sampling, options, drawn);
   batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
     std::vector<Path>& paths = drawn[sequence.index];
-    paths.resize(static_cast<std::size_t>(sampling.count));
+    const bool done = batch.constraint(sequence.index).memories() > 0;
+    if (!done) paths.resize(static_cast<std::size_t>(sampling.count));
     for (Path& path : paths) path.labels.resize(static_cast<std::size_t>(sequence.T));
-    if (!draw_paths(batch, model, sequence, sampling, arena, paths)) {
+    if (!done && !draw_paths(batch, model, sequence, sampling, arena, paths)) {
       batch.impossible(sequence);
       paths.clear();
     }

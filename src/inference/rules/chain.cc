@@ -1,0 +1,252 @@
+// A chain from a forward–backward pass of the base (see chain.h): the fast pass, or, where that cannot be trusted, one
+// in wide arithmetic. Either shows its positions from the last to the first.
+#include "inference/rules/chain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "inference/cpu/checkpoint.h"
+
+namespace regccrf {
+namespace {
+
+// The fast pass is right to a few 1e-11 of the whole, which is too much beside losses that are smaller still.
+constexpr double kLeastForFast = 1e-9;
+
+// Takes positions from the last to the first, and links each to the one before it.
+class ChainBuilder {
+ public:
+  ChainBuilder(const Topology& topology, std::int64_t T, double most_lost, Chain& chain)
+      : topology_(topology),
+        most_lost_(most_lost),
+        chain_(chain),
+        place_(static_cast<std::size_t>(topology.nodes), -1) {
+    chain.layers.assign(static_cast<std::size_t>(T), {0, 0});
+    chain.node.clear();
+    chain.label.clear();
+    chain.mass.clear();
+    chain.arc_begin.assign(1, 0);
+    chain.arc_to.clear();
+    chain.arc_probability.clear();
+    chain.lost = 0;
+  }
+
+  // mass [N]: of the position's nodes. probability(n, m): of going on from node n to node m of the position after it.
+  template <class Probability>
+  void add(std::int64_t t, const std::vector<double>& mass, const Probability& probability) {
+    const std::int32_t first = static_cast<std::int32_t>(chain_.node.size());
+    choose_live(mass);
+    for (std::int32_t n = 0; n < topology_.nodes; ++n) {
+      if (mass[n] <= threshold_) continue;
+      chain_.node.push_back(n);
+      chain_.label.push_back(topology_.node_label[n]);
+      chain_.mass.push_back(mass[n]);
+      if (t + 1 < chain_.T()) add_arcs(n, probability);
+      chain_.arc_begin.push_back(static_cast<std::int32_t>(chain_.arc_to.size()));
+    }
+    forget_places();
+    chain_.layers[t] = {first, static_cast<std::int32_t>(chain_.node.size()) - first};
+    for (std::int32_t i = 0; i < chain_.layers[t].count; ++i) place_[chain_.node[first + i]] = i;
+    placed_ = t;
+  }
+
+ private:
+  // The largest threshold such that all that is not above it sums to at most most_lost_.
+  void choose_live(const std::vector<double>& mass) {
+    small_.clear();
+    const double surely = most_lost_ / static_cast<double>(mass.size());
+    threshold_ = 0;
+    double sum = 0;
+    for (const double x : mass) {
+      if (x <= surely) {
+        sum += x;
+      } else if (x <= most_lost_) {
+        small_.push_back(x);
+      }
+    }
+    threshold_ = surely;
+    std::sort(small_.begin(), small_.end());
+    for (std::size_t i = 0; i < small_.size(); ++i) {
+      // Equal masses go together, or stay together.
+      std::size_t j = i;
+      double tied = 0;
+      while (j < small_.size() && small_[j] == small_[i]) tied += small_[j++];
+      if (sum + tied > most_lost_) break;
+      sum += tied;
+      threshold_ = small_[i];
+      i = j - 1;
+    }
+    chain_.lost += sum;
+  }
+
+  template <class Probability>
+  void add_arcs(std::int32_t n, const Probability& probability) {
+    for (std::int32_t i = topology_.from_begin[n]; i < topology_.from_begin[n + 1]; ++i) {
+      const std::int32_t r = topology_.arrival_state[topology_.from_arrival[i]];
+      for (std::int32_t m = topology_.node_begin[r]; m < topology_.node_begin[r + 1]; ++m) {
+        if (place_[m] < 0) continue;
+        const double p = probability(n, m);
+        if (!(p > 0)) continue;
+        chain_.arc_to.push_back(place_[m]);
+        chain_.arc_probability.push_back(p);
+      }
+    }
+  }
+
+  void forget_places() {
+    if (placed_ < 0) return;
+    const Chain::Layer layer = chain_.layers[placed_];
+    for (std::int32_t i = 0; i < layer.count; ++i) place_[chain_.node[layer.first + i]] = -1;
+  }
+
+  const Topology& topology_;
+  double most_lost_;
+  Chain& chain_;
+  std::vector<std::int32_t> place_;  // [N] of the position after, where live, else −1
+  std::int64_t placed_ = -1;
+  std::vector<double> small_;
+  double threshold_ = 0;
+};
+
+// Forward and backward in wide arithmetic, for checkpoint.h.
+template <class Real>
+class WideChain {
+ public:
+  using Value = Wide;
+
+  WideChain(const Topology& topology, const WideModel& model, const Sequence<Real>& sequence, Arena& arena,
+            ChainBuilder& builder)
+      : topology_(topology),
+        steps_(topology, model),
+        sequence_(sequence),
+        builder_(builder),
+        h_(arena.take<Wide>(model.K)),
+        arrivals_(arena.take<Wide>(topology.arrivals)),
+        beta_(arena.take<Wide>(topology.nodes)),
+        after_(arena.take<Wide>(topology.nodes)),
+        mass_(static_cast<std::size_t>(topology.nodes)) {}
+
+  std::size_t size() const { return static_cast<std::size_t>(topology_.nodes); }
+  Wide z() const { return z_; }
+
+  void first(Wide* alpha) {
+    emissions(0);
+    steps_.first(h_, alpha);
+  }
+  void next(std::int64_t t, const Wide* before, Wide* alpha) {
+    emissions(t);
+    steps_.move(before, arrivals_);
+    steps_.mix(arrivals_, h_, alpha);
+  }
+  bool turn(const Wide* alpha) {
+    z_ = steps_.total(alpha);
+    return z_.m != 0;
+  }
+  bool back(std::int64_t t, const Wide* alpha) {
+    if (t + 1 == sequence_.T) {
+      steps_.last(beta_);
+    } else {
+      steps_.mix_back(after_, arrivals_);
+      steps_.move_back(arrivals_, beta_);
+    }
+    double sum = 0;
+    for (std::int32_t n = 0; n < topology_.nodes; ++n) sum += mass_[n] = ratio(alpha[n] * beta_[n], z_);
+    for (double& x : mass_) x /= sum;
+    const WideModel& model = steps_.model();
+    builder_.add(t, mass_, [&](std::int32_t n, std::int32_t m) {
+      const Wide g = model.g[topology_.node_label[n] * model.K + topology_.node_label[m]];
+      return ratio(g * after_[m], beta_[n]);
+    });
+    emissions(t);
+    for (std::int32_t n = 0; n < topology_.nodes; ++n) after_[n] = beta_[n] * h_[topology_.node_label[n]];
+    return true;
+  }
+
+ private:
+  void emissions(std::int64_t t) { wide_emissions(sequence_.at(t), sequence_.K, steps_.model().scale, h_); }
+
+  const Topology& topology_;
+  WideSteps steps_;
+  const Sequence<Real>& sequence_;
+  ChainBuilder& builder_;
+  Wide *h_, *arrivals_, *beta_, *after_;
+  std::vector<double> mass_;
+  Wide z_ = kWideZero;
+};
+
+template <class Real>
+std::vector<double> exp_transitions(const Scores<Real>& scores, double peak) {
+  std::vector<double> g;
+  for (const Real score : scores.transitions) g.push_back(std::exp(static_cast<double>(score) - peak));
+  return g;
+}
+
+}  // namespace
+
+int Chain::most_live() const {
+  std::int32_t most = 0;
+  for (const Layer& layer : layers) most = std::max(most, layer.count);
+  return most;
+}
+
+template <class Real>
+ChainMaker<Real>::ChainMaker(const Constraint& base, const Batch<Real>& batch)
+    : base_(base),
+      batch_(batch),
+      gains_(base_.topology(), batch.scores()),
+      g_(exp_transitions(batch.scores(), gains_.g_peak)) {}
+template <class Real>
+ChainMaker<Real>::~ChainMaker() = default;
+
+template <class Real>
+bool ChainMaker<Real>::make(const Sequence<Real>& sequence, double most_lost, Arena& arena, Chain& chain) const {
+  if (most_lost >= kLeastForFast) {
+    bool trusted = false;
+    const bool possible = make_fast(sequence, most_lost, arena, chain, trusted);
+    if (trusted) return possible;
+  }
+  ++batch_.workspace().wide;
+  return make_wide(sequence, most_lost, arena, chain);
+}
+
+template <class Real>
+bool ChainMaker<Real>::make_fast(const Sequence<Real>& sequence, double most_lost, Arena& arena, Chain& chain,
+                                 bool& trusted) const {
+  const Topology& topology = base_.topology();
+  const Plan& plan = plan_of(topology);
+  ChainBuilder builder(topology, sequence.T, most_lost, chain);
+  std::vector<double> mass(static_cast<std::size_t>(topology.nodes));
+  std::vector<double> later(static_cast<std::size_t>(topology.nodes));  // `after` of the position after
+  const FastVisit<double> visit = [&](std::int64_t t, const double* alpha, const double* beta, const double* after,
+                                      double sum) {
+    for (std::int32_t n = 0; n < topology.nodes; ++n)
+      mass[n] = alpha[plan.node_cell[n]] * beta[plan.node_cell[n]] / sum;
+    builder.add(t, mass, [&](std::int32_t n, std::int32_t m) {
+      const double g = g_[static_cast<std::size_t>(topology.node_label[n]) * topology.K + topology.node_label[m]];
+      return g * later[m] / beta[plan.node_cell[n]];
+    });
+    for (std::int32_t n = 0; n < topology.nodes; ++n) later[n] = after[plan.node_cell[n]];
+  };
+  const FastResult result = fast_visit(gains_, sequence, arena, batch_.options().keep_bytes, visit);
+  trusted = result.trusted;
+  chain.log_z = result.log_z;
+  return result.log_z > -std::numeric_limits<double>::infinity();
+}
+
+template <class Real>
+bool ChainMaker<Real>::make_wide(const Sequence<Real>& sequence, double most_lost, Arena& arena, Chain& chain) const {
+  std::call_once(wide_once_, [&] { wide_ = std::make_unique<WideModel>(batch_.scores()); });
+  ChainBuilder builder(base_.topology(), sequence.T, most_lost, chain);
+  WideChain<Real> pass(base_.topology(), *wide_, sequence, arena, builder);
+  const bool possible = must_checkpoint(pass, sequence.T, batch_.options().keep_bytes)
+                            ? both_ways_checkpointed(pass, sequence.T, arena)
+                            : both_ways_kept(pass, sequence.T, arena);
+  chain.log_z = log(pass.z());
+  return possible;
+}
+
+template class ChainMaker<float>;
+template class ChainMaker<double>;
+
+}  // namespace regccrf

@@ -1,0 +1,428 @@
+// Sums under rules that are kept beside a base: every certificate must hold. Random conjunctions of the rules that
+// people write, random scores, and the enumeration of all sequences as the oracle.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "regccrf/inference.h"
+#include "regccrf/language.h"
+#include "regccrf/loss.h"
+#include "tests/inference/inference_fixture.h"
+#include "tests/oracle/enumerate.h"
+#include "tests/oracle/random.h"
+
+namespace regccrf {
+namespace {
+
+using oracle::Random;
+
+std::string label(Random& random, int K) { return std::string(1, static_cast<char>('A' + random.below(K))); }
+
+std::string random_rule(Random& random, int K) {
+  const std::string x = label(random, K), y = label(random, K);
+  switch (random.below(8)) {
+    case 0:
+      return "at_most(1, " + x + ")";
+    case 1:
+      return "at_most(2, " + x + ")";
+    case 2:
+      return "once_contiguous(" + x + ")";
+    case 3:
+      return "before(" + x + ", " + y + ")";
+    case 4:
+      return "requires(" + x + ", " + y + ")";
+    case 5:
+      return "exactly(" + std::to_string(random.between(1, 2)) + ", " + x + ")";
+    case 6:
+      return "at_most(1, [" + x + " " + y + "])";
+    default:
+      return "at_least(1, " + x + ")";
+  }
+}
+
+std::string random_conjunction(Random& random, int K) {
+  const char* bases[] = {".*", "(A | B)* .*", "(A | B A*)* .?", "!(.* A B .*)", "(. .)* .?"};
+  std::string text = bases[random.below(K > 1 ? 5 : 1)];
+  for (int i = random.between(1, 5); i > 0; --i) text += " & " + random_rule(random, K);
+  return text;
+}
+
+struct BothWays {
+  std::string text;
+  Constraint kept, multiplied;
+};
+
+// Nothing where the language is empty, or keeps no rules.
+std::optional<BothWays> random_language(Random& random, int K) {
+  std::vector<std::string> names;
+  for (int a = 0; a < K; ++a) names.push_back(std::string(1, static_cast<char>('A' + a)));
+  const std::string text = random_conjunction(random, K);
+  try {
+    const Language language = Language::parse(text, Labels(names));
+    BothWays both{text, compile(language, {}, Rules::all), compile(language, {}, Rules::none)};
+    if (both.kept.rules() == 0) return std::nullopt;
+    return both;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Peaked as a trained model's, or flat, or far apart, with −inf among them, with ties.
+oracle::Scores random_scores(Random& random, int T, int K) {
+  const oracle::ScoreKind kinds[] = {oracle::ScoreKind::normal, oracle::ScoreKind::ties, oracle::ScoreKind::steep,
+                                     oracle::ScoreKind::holes, oracle::ScoreKind::wide};
+  if (random.chance(0.5)) return oracle::random_scores(random, kinds[random.below(5)], T, K, random.chance(0.5));
+  oracle::Scores scores = oracle::random_scores(random, oracle::ScoreKind::normal, T, K, false);
+  for (double& h : scores.emissions) h *= 4;
+  return scores;
+}
+
+// What a certificate promises, and the tolerance of the arithmetic.
+template <class Real>
+double log_bound(double gap, oracle::Real value) {
+  return std::log1p(gap) + tolerance<Real> * std::max(1.0, static_cast<double>(std::fabs(value)));
+}
+
+double coin_entropy(double p) {
+  if (p <= 0) return 0;
+  if (p >= 0.5) return std::log(2.0);
+  return -p * std::log(p) - (1 - p) * std::log1p(-p);
+}
+
+struct Account {
+  std::vector<double> gaps;                     // all that were certified
+  std::vector<std::pair<double, double>> used;  // gap and true error, where rules cost something
+};
+
+template <class Real>
+class Case {
+ public:
+  Case(const BothWays& both, const oracle::Scores& scores, double max_gap)
+      : both_(both),
+        all_(both.multiplied.automaton(), scores),
+        instance_(scores),
+        view_(instance_.view()),
+        T_(scores.length),
+        K_(scores.labels),
+        what_(both.text + ", length " + std::to_string(T_) + ", max_gap " + std::to_string(max_gap)) {
+    options_.max_gap = max_gap;
+    options_.impossible = Impossible::allow;
+    options_.gaps = gap_;
+    options_.outside = OutsideGold::skip;
+  }
+
+  void check(Random& random, Account& account) {
+    check_log_z(account);
+    if (all_.log_z() == -inf || T_ == 0) return;
+    check_marginals();
+    check_gold(random);
+    check_partial(random);
+    check_mass();
+    check_entropy();
+    check_posterior();
+    check_samples();
+  }
+
+ private:
+  double gap() {
+    EXPECT_LE(gap_[0], *options_.max_gap) << what_;
+    return gap_[0];
+  }
+  // Of partial_nll, whose two sums have a certificate each.
+  double two_gaps() {
+    EXPECT_LE(gap_[0], *options_.max_gap * (2 + *options_.max_gap)) << what_;
+    return gap_[0];
+  }
+  template <class Number>
+  static std::vector<oracle::Real> subtract(const std::vector<oracle::Real>& x, const std::vector<Number>& y) {
+    std::vector<oracle::Real> z;
+    for (std::size_t i = 0; i < x.size(); ++i) z.push_back(x[i] - static_cast<oracle::Real>(y[i]));
+    return z;
+  }
+  void expect_gradients(const oracle::Counts& expected, double bound, const std::string& name) {
+    expect_all(expected.labels, dh_, bound + tolerance<Real>, what_ + " " + name + " emissions");
+    expect_all(expected.bigrams, dg_, (T_ - 1) * bound + T_ * tolerance<Real>, what_ + " " + name + " transitions");
+    if (!instance_.start.empty()) {
+      expect_all(expected.start, ds_, bound + tolerance<Real>, what_ + " " + name + " start");
+      expect_all(expected.end, de_, bound + tolerance<Real>, what_ + " " + name + " end");
+    }
+  }
+  Gradients<Real> gradients() {
+    dh_.assign(instance_.emissions.size(), 7);
+    dg_.assign(instance_.transitions.size(), 7);
+    ds_.assign(instance_.start.size(), 7);
+    de_.assign(instance_.end.size(), 7);
+    return {.emissions = dh_, .transitions = dg_, .start = ds_, .end = de_};
+  }
+
+  void check_log_z(Account& account) {
+    const double z = log_z<Real>(both_.kept, view_, options_)[0];
+    if (all_.log_z() == -inf) {
+      EXPECT_EQ(z, -inf) << what_;
+      return;
+    }
+    EXPECT_NEAR(z, static_cast<double>(all_.log_z()), log_bound<Real>(gap(), all_.log_z())) << what_;
+    account.gaps.push_back(gap());
+    const double error = std::fabs(static_cast<double>(static_cast<oracle::Real>(z) - all_.log_z()));
+    if (gap() > 1e-9) account.used.emplace_back(gap(), error);
+  }
+
+  void check_marginals() {
+    const oracle::Counts expected = all_.marginals();
+    std::vector<Real> labels(instance_.emissions.size());
+    label_marginals<Real>(both_.kept, view_, labels, options_);
+    expect_all(expected.labels, labels, gap() + tolerance<Real>, what_ + " marginals");
+    std::vector<Real> pairs(static_cast<std::size_t>(T_ * K_ * K_), 7);
+    bigram_marginals<Real>(both_.kept, view_, pairs, options_);
+    std::vector<oracle::Real> padded = expected.pairs;
+    padded.resize(pairs.size());
+    expect_all(padded, pairs, gap() + tolerance<Real>, what_ + " bigrams");
+  }
+
+  void check_gold(Random& random) {
+    const auto& paths = all_.paths();
+    const std::vector<Label>& gold = paths[random.below(static_cast<int>(paths.size()))].labels;
+    const Loss loss = nll<Real>(both_.kept, view_, gold, gradients(), options_);
+    const oracle::Real expected = all_.nll(gold);
+    if (loss.skipped[0]) {
+      EXPECT_EQ(expected, inf) << what_;
+      return;
+    }
+    EXPECT_NEAR(loss.values[0], static_cast<double>(expected), log_bound<Real>(gap(), all_.log_z())) << what_;
+    expect_gradients(all_.nll_gradient(gold), gap(), "nll");
+  }
+
+  void check_partial(Random& random) {
+    std::vector<std::uint8_t> allowed(instance_.emissions.size());
+    for (auto& x : allowed) x = random.chance(0.7);
+    const oracle::Real expected = all_.partial_nll(allowed);
+    const Loss loss = partial_nll<Real>(both_.kept, view_, allowed, gradients(), options_);
+    if (std::isinf(expected)) {
+      EXPECT_TRUE(loss.skipped[0]) << what_;
+      return;
+    }
+    EXPECT_NEAR(loss.values[0], static_cast<double>(expected), log_bound<Real>(two_gaps(), all_.log_z()) * 2) << what_;
+    expect_gradients(all_.partial_nll_gradient(allowed), two_gaps(), "partial");
+  }
+
+  void check_mass() {
+    const double mass = language_mass<Real>(both_.kept, view_, options_)[0];
+    EXPECT_NEAR(mass, static_cast<double>(all_.language_mass()), log_bound<Real>(gap(), all_.log_z())) << what_;
+    language_mass<Real>(both_.kept, view_, gradients(), options_);
+    expect_gradients(all_.language_mass_gradient(), gap(), "mass");
+  }
+
+  void check_entropy() {
+    const double value = entropy<Real>(both_.kept, view_, options_)[0];
+    const double bound = gap() * T_ * std::log(std::max(K_, 2)) + coin_entropy(gap()) + tolerance<Real>;
+    EXPECT_NEAR(value, static_cast<double>(all_.entropy()), bound) << what_;
+    // Gradients have no certificate; with a gap of next to nothing they are right all the same.
+    LossOptions options = options_;
+    options.max_gap = 1e-9;
+    entropy<Real>(both_.kept, view_, gradients(), options);
+    expect_gradients(all_.entropy_gradient(), 1e-5, "entropy");
+  }
+
+  void check_posterior() {
+    const Path path = posterior_decode<Real>(both_.kept, view_, options_)[0];
+    EXPECT_TRUE(both_.multiplied.accepts(path.labels)) << what_;
+    const double best = static_cast<double>(all_.best_posterior_score());
+    EXPECT_GE(static_cast<double>(all_.posterior_score(path.labels)), best - 2 * T_ * gap() - T_ * 1e-4) << what_;
+  }
+
+  void check_samples() {
+    for (const double temperature : {1.0, 0.5, 3.0}) {
+      const Sampling sampling{.count = 3, .seed = 5, .temperature = temperature};
+      const auto samples = sample<Real>(both_.kept, view_, sampling, options_);
+      for (const Path& path : samples[0]) EXPECT_TRUE(both_.multiplied.accepts(path.labels)) << what_;
+    }
+  }
+
+  const BothWays& both_;
+  oracle::Enumeration all_;
+  Instance<Real> instance_;
+  Scores<Real> view_;
+  int T_, K_;
+  std::string what_;
+  LossOptions options_;
+  std::vector<double> gap_ = {7};
+  std::vector<Real> dh_, dg_, ds_, de_;
+};
+
+class RandomConjunctions : public ::testing::TestWithParam<int> {};
+constexpr int kShards = 10, kLanguages = 520;  // 5,200 languages in all
+
+TEST_P(RandomConjunctions, KeepEveryCertificate) {
+  Random random(static_cast<std::uint64_t>(1000 + GetParam()));
+  Account account;
+  for (int languages = 0; languages < kLanguages;) {
+    const int K = random.between(1, 4);
+    const std::optional<BothWays> both = random_language(random, K);
+    if (!both) continue;
+    ++languages;
+    const oracle::Scores scores = random_scores(random, random.between(0, 6), K);
+    const double gaps[] = {1e-2, 1e-4, 1e-6};
+    const double max_gap = gaps[languages % 3];
+    Case<double>(*both, scores, max_gap).check(random, account);
+    if (languages % 4 == 0) Case<float>(*both, scores, std::max(max_gap, 1e-4)).check(random, account);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(account.used.size(), 20u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomConjunctions, ::testing::Range(0, kShards));
+
+// Longer sequences under many rules, where forgetting and pruning have something to do. Here the exact passes over the
+// language multiplied out are the oracle.
+TEST(RuleSums, HoldOnLongerSequences) {
+  Random random(3);
+  std::vector<double> shares;  // true error over certified one
+  for (int i = 0; i < 120; ++i) {
+    const int K = 6, T = random.between(10, 40);
+    std::string text = ".*";
+    for (int a = 0; a < K; ++a) {
+      const std::string x(1, static_cast<char>('A' + a));
+      if (a < 3) text += " & at_most(" + std::to_string(random.between(1, 2)) + ", " + x + ")";
+      if (a == 3) text += " & once_contiguous(D)";
+      if (a == 4) text += " & before(A, E) & requires(E, B)";
+    }
+    const Language language = Language::parse(text, Labels({"A", "B", "C", "D", "E", "F"}));
+    const Constraint kept = compile(language, {}, Rules::all), multiplied = compile(language, {}, Rules::none);
+    ASSERT_GT(kept.rules(), 0);
+    oracle::Scores scores = oracle::random_scores(random, oracle::ScoreKind::normal, T, K, true);
+    for (double& h : scores.emissions) h *= 3;
+    for (int t = 0; t < T; ++t) scores.emissions[t * K + 5] += 6;
+    const Instance<double> instance(scores);
+    const Scores<double> view = instance.view();
+    std::vector<double> gaps(1);
+    for (const double max_gap : {1e-1, 1e-2, 1e-3, 1e-4, 1e-6}) {
+      Options options;
+      options.max_gap = max_gap;
+      options.gaps = gaps;
+      const double z = log_z<double>(kept, view, options)[0], exact = log_z<double>(multiplied, view)[0];
+      ASSERT_LE(gaps[0], max_gap);
+      ASSERT_NEAR(z, exact, std::log1p(gaps[0]) + 1e-10 * std::fabs(exact));
+      std::vector<double> marginals(instance.emissions.size()), truth(marginals.size());
+      label_marginals<double>(kept, view, marginals, options);
+      label_marginals<double>(multiplied, view, truth);
+      for (std::size_t k = 0; k < truth.size(); ++k) ASSERT_NEAR(marginals[k], truth[k], gaps[0] + 1e-10);
+      if (gaps[0] > 1e-9) shares.push_back(std::fabs(z - exact) / std::log1p(gaps[0]));
+    }
+  }
+  // Certificates are not vacuous: half of them are within two decades of the truth.
+  ASSERT_GT(shares.size(), 200u);
+  std::sort(shares.begin(), shares.end());
+  EXPECT_GT(shares[shares.size() / 2], 0.01);
+}
+
+TEST(RuleSums, AreTheSameForAnyNumberOfThreadsAndAnyBatch) {
+  Random random(9);
+  const Language language = Language::parse(".* & at_most(1, A) & at_most(1, B) & once_contiguous(C) & requires(D, A)",
+                                            Labels({"A", "B", "C", "D", "E"}));
+  const Constraint kept = compile(language, {}, Rules::all);
+  const int B = 40, T = 15, K = 5;
+  std::vector<double> h, g(K * K);
+  for (int i = 0; i < B * T * K; ++i) h.push_back(3 * random.normal());
+  for (double& x : g) x = random.normal();
+  std::vector<std::int64_t> first, length;
+  for (int i = 0; i < B; ++i) first.push_back(i * T), length.push_back(T - i % 3);
+  Scores<double> all{K, h, g, {}, {}, {}};
+  all.layout.first = first;
+  all.layout.length = length;
+  Options one, two;
+  two.threads = 2;
+  const std::vector<double> z = log_z<double>(kept, all, one);
+  EXPECT_EQ(z, log_z<double>(kept, all, two));
+  for (int i = 0; i < B; ++i) {
+    Scores<double> alone{K, std::span<const double>(h).subspan(i * T * K, length[i] * K), g, {}, {}, {}};
+    EXPECT_EQ(z[i], log_z<double>(kept, alone, one)[0]);
+  }
+}
+
+TEST(RuleSums, SamplesAreDistributedAsTheLanguageSays) {
+  Random random(21);
+  const Language language =
+      Language::parse(".* & at_most(1, A) & once_contiguous(B) & requires(C, A)", Labels({"A", "B", "C"}));
+  const Constraint kept = compile(language, {}, Rules::all), multiplied = compile(language, {}, Rules::none);
+  ASSERT_GT(kept.rules(), 0);
+  const oracle::Scores scores = oracle::random_scores(random, oracle::ScoreKind::normal, 4, 3, true);
+  const oracle::Enumeration all(multiplied.automaton(), scores);
+  const Instance<double> instance(scores);
+  const int count = 40000;
+  for (const double temperature : {1.0, 2.0}) {
+    std::map<std::vector<Label>, int> seen;
+    const Sampling sampling{.count = count, .seed = 3, .temperature = temperature};
+    const auto samples = sample<double>(kept, instance.view(), sampling);
+    for (const Path& path : samples[0]) ++seen[path.labels];
+    const std::vector<oracle::Real> p = all.probabilities(temperature);
+    double chi = 0, rare = 0;
+    int cells = 0, rare_seen = 0;
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      const double expected = static_cast<double>(p[i]) * count;
+      const int n = seen[all.paths()[i].labels];
+      if (expected < 8) {
+        rare += expected;
+        rare_seen += n;
+        continue;
+      }
+      chi += (n - expected) * (n - expected) / expected;
+      ++cells;
+    }
+    if (rare >= 8) chi += (rare_seen - rare) * (rare_seen - rare) / rare, ++cells;
+    EXPECT_LT(chi, cells + 5 * std::sqrt(2.0 * cells)) << cells;  // five standard deviations
+  }
+}
+
+TEST(RuleSums, SayWhatIsWrong) {
+  const Constraint kept =
+      compile(Language::parse(".* & exactly(1, A) & at_most(1, B)", Labels({"A", "B", "C"})), {}, Rules::all);
+  ASSERT_GT(kept.rules(), 0);
+  const std::vector<double> h(9), g(9);
+  const Scores<double> scores{3, h, g, {}, {}, {}};
+  const auto message = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const double gap : {0.0, -1.0, std::nan(""), inf}) {
+    LossOptions options;
+    options.max_gap = gap;
+    EXPECT_NE(message([&] { log_z<double>(kept, scores, options); }).find("max_gap"), std::string::npos);
+  }
+  const std::vector<Label> outside = {0, 0, 1};
+  const std::string leaves = message([&] { nll<double>(kept, scores, outside); });
+  EXPECT_NE(leaves.find("position 1"), std::string::npos) << leaves;
+  EXPECT_NE(leaves.find("exactly(1, A)"), std::string::npos) << leaves;
+  // −inf where the one A could be: nothing is left.
+  std::vector<double> forbidden(9);
+  for (int t = 0; t < 3; ++t) forbidden[t * 3] = -inf;
+  const Scores<double> none{3, forbidden, g, {}, {}, {}};
+  EXPECT_EQ(log_z<double>(kept, none)[0], -inf);
+  std::vector<double> marginals(9);
+  EXPECT_NE(message([&] { label_marginals<double>(kept, none, marginals); }).find("obeys all rules"),
+            std::string::npos);
+  Options few;
+  few.rules.cells = 2;
+  few.rules.products = 1;
+  const std::string limit = message([&] { log_z<double>(kept, scores, few); });
+  EXPECT_NE(limit.find("max_gap"), std::string::npos) << limit;
+  few.uncertified = Uncertified::bound;
+  std::vector<double> gaps(1);
+  few.gaps = gaps;
+  Workspace workspace;
+  few.workspace = &workspace;
+  EXPECT_GE(log_z<double>(kept, scores, few)[0], log_z<double>(kept, scores)[0]);
+  EXPECT_EQ(gaps[0], inf);
+  EXPECT_EQ(workspace.statistics().uncertified, 1);
+}
+
+}  // namespace
+}  // namespace regccrf
