@@ -5,8 +5,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
 #include "base/utf8.h"
+#include "cli/commands.h"
 #include "regccrf/error.h"
 #include "regccrf/extract.h"
 #include "regccrf/model.h"

@@ -65,6 +65,12 @@ void ProgressLine::show(const Progress& p) {
     std::snprintf(text, sizeof text, "  development %.2f%s", *p.development, p.best ? " (best)" : "");
     line += text;
   }
+  if (p.phase == Phase::base) line += "  base alone";
+  if (p.phase == Phase::rules) {
+    std::snprintf(text, sizeof text, "  rules, gap %.1g", p.largest_gap);
+    line += text;
+    if (p.uncertified > 0) line += ", " + std::to_string(p.uncertified) + " not certified";
+  }
   line += "  " + duration(p.seconds);
   const double left = seconds_left(p);
   if (left >= 0) line += ", about " + duration(left) + " left";

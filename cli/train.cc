@@ -284,6 +284,15 @@ void report(const Options& options, const Trained& trained, const std::vector<Tr
     std::cerr << text;
   }
   std::cerr << "\n";
+  if (trained.best.phase == Phase::rules) {
+    std::snprintf(text, sizeof text, "the objective is certain to %.3g; largest gap of a sequence %.2g",
+                  trained.best.slack, trained.best.largest_gap);
+    std::cerr << text;
+    if (trained.best.uncertified > 0)
+      std::cerr << "; " << plural(trained.best.uncertified, "sequence")
+                << " counted with the loss of the base, an upper bound";
+    std::cerr << "\n";
+  }
   if (!options.continue_from.empty())
     std::cerr << plural(trained.taken_over, "weight") << " began with those of " << options.continue_from << "\n";
 }
@@ -602,6 +611,11 @@ void add_stopping_options(CLI::App& command, Options& options) {
       .add_option("--tolerance", t.tolerance,
                   "converged when the objective's relative improvement over --period iterations is less")
       ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      .add_option("--max-gap", t.max_gap,
+                  "under rules that are kept beside a base: how uncertain a sequence's loss may be (docs/rules.md)")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command.add_option("--period", t.period, "iterations")->check(CLI::PositiveNumber)->capture_default_str();
 }

@@ -67,6 +67,7 @@ struct TrainOptions {
   bool all_features = false;     // a weight for every (attribute, label), not only for those seen in gold
   bool all_transitions = false;  // likewise for transitions
   bool transitions = true;       // false: no weights for them, labels do not see their neighbours
+  double max_gap = 1e-3;         // of a sequence's loss, where the constraint keeps rules: see inference.h
   int max_iterations = 0;        // 0: until converged. Iterations of adagrad are passes over the data
   double tolerance = 1e-5;       // stop when the objective's relative improvement over `period` iterations is below it
   int period = 10;
@@ -92,12 +93,21 @@ struct TrainOptions {
   std::function<void(const Estimate& estimate)> on_estimate = {};
 };
 
+// Under a constraint that keeps rules beside its base (constraint.h), training begins under the base alone. Its loss
+// bounds the other from above, and it leaves scores under which few sequences are likely; sums under rules want that.
+enum class Phase { whole, base, rules };  // whole: no rules are kept
+
 struct Progress {
   int iteration = 0;
   double objective = 0, gradient_norm = 0;
   double seconds = 0;                 // since the start
   std::optional<double> development;  // the development score, where there is a development set
   bool best = false;                  // none so far was better
+  Phase phase = Phase::whole;
+  // Under rules: the largest gap of a sequence's loss, by how much the objective may be off, and how many sequences
+  // count with the base's loss, since theirs is not certain to max_gap within the limits of work.
+  double largest_gap = 0, slack = 0;
+  std::int64_t uncertified = 0;
 };
 
 // Called after every iteration; false stops. (TrainOptions::stop is asked within them.)
@@ -126,8 +136,8 @@ struct OutsideSequence {
   std::int64_t sequence;
   std::int64_t position;        // where it leaves the language; its length where it ends too early
   std::vector<Label> possible;  // there
+  std::string rule = {};        // that it breaks there, where the constraint keeps rules
 };
-// Error where the constraint keeps rules: training under these is not available.
 std::vector<OutsideSequence> find_outside(const Constraint& constraint, const Dataset& data);
 
 // The data without some sequences, which ascend.

@@ -136,9 +136,8 @@ void Batch<Real>::check_rules() const {
   for (const Constraint& constraint : constraints_.all()) {
     if (constraint.rules() == 0) continue;
     throw Error(at(operation_) + "the constraint keeps " + std::to_string(constraint.rules()) +
-                " rules beside its base, and sums over all sequences that obey them are not available; viterbi and "
-                "k_best are. Where the language is small enough, compile it with rules \"none\" (Rules::none, --rules "
-                "none)");
+                " rules beside its base, and this operation needs one automaton for all of them. Where the language is "
+                "small enough, compile it with rules \"none\" (Rules::none, --rules none)");
   }
 }
 

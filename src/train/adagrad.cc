@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "base/philox.h"
 #include "base/threads.h"
@@ -39,6 +40,7 @@ struct Piece {
   std::vector<double> h, dh;  // [rows, K]
   std::vector<double> dg;     // [K, K]
   double loss = 0;
+  RuleLosses rules = {};
 };
 
 class Steps {
@@ -47,6 +49,7 @@ class Steps {
       : data_(data),
         features_(features),
         constraint_(constraint),
+        base_(constraint.base()),
         options_(monitor.options()),
         state_(monitor.state),
         occurrences_(static_cast<std::size_t>(features.attributes()), 0),
@@ -56,6 +59,9 @@ class Steps {
         workspaces_(static_cast<std::size_t>(options_.threads)) {
     for (std::int32_t i : data.attribute) ++occurrences_[i];
   }
+
+  // Of all steps since this was last asked.
+  Certainty take_certainty() { return std::exchange(certainty_, {}); }
 
   // One step; gives the sequences' loss and the squared norm of its gradient.
   struct Outcome {
@@ -77,6 +83,7 @@ class Steps {
     for (std::size_t i = 0; i < count; ++i) {
       scatter(pieces_[i]);
       loss += pieces_[i].loss;
+      certainty_.add(pieces_[i].rules.certainty);
     }
     return {loss, update(static_cast<double>(batch.size()) / static_cast<double>(data_.sequences()))};
   }
@@ -107,7 +114,10 @@ class Steps {
   void work_out(Piece& piece, Workspace& workspace) const {
     gather(piece);
     piece.dg.resize(transitions_.size());
-    piece.loss = gold_loss(constraint_, piece.sequences, piece.h, transitions_, piece.dh, piece.dg, 1, workspace);
+    const bool under_rules = state_.phase == Phase::rules;
+    piece.rules = {.max_gap = options_.max_gap};
+    piece.loss = gold_loss(state_.phase == Phase::base ? base_ : constraint_, piece.sequences, piece.h, transitions_,
+                           piece.dh, piece.dg, 1, workspace, under_rules ? &piece.rules : nullptr);
   }
 
   // The sequences and their emissions.
@@ -182,6 +192,8 @@ class Steps {
   const Dataset& data_;
   const Features& features_;
   const Constraint& constraint_;
+  Constraint base_;
+  Certainty certainty_;
   const TrainOptions& options_;
   TrainState& state_;
   ThreadPool pool_;
@@ -222,7 +234,9 @@ void run_passes(const Dataset& data, Steps& step, Monitor& monitor, std::vector<
   TrainState& state = monitor.state;
   for (bool more = data.sequences() > 0; more;) {
     if (options.average && state.iteration == 1) state.drift.assign(state.w.size(), 0);
+    if (state.phase == Phase::base && state.iteration >= 1) state.phase = Phase::rules;
     const Pass pass = run_pass(step, shuffled(data.sequences(), options.seed, state.iteration), options);
+    monitor.certainty = step.take_certainty();
     double norm = 0;
     for (const double x : state.w) norm += x * x;
     std::vector<double> mean = mean_weights(state);

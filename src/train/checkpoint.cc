@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "tensors are written a
 
 namespace {
 
-constexpr const char* kFormat = "regccrf checkpoint 2";
+constexpr const char* kFormat = "regccrf checkpoint 3";
 
 // FNV-1a over eight bytes at a time.
 class Hash {
@@ -97,13 +97,29 @@ std::string checksum(const Safetensors& file) {
 
 // Progress as numbers; a missing development score is NaN.
 std::vector<double> pack(const Progress& p) {
-  return {static_cast<double>(p.iteration), p.objective, p.gradient_norm, p.seconds,
-          p.development.value_or(std::numeric_limits<double>::quiet_NaN())};
+  return {static_cast<double>(p.iteration),
+          p.objective,
+          p.gradient_norm,
+          p.seconds,
+          p.development.value_or(std::numeric_limits<double>::quiet_NaN()),
+          static_cast<double>(p.phase),
+          p.largest_gap,
+          p.slack,
+          static_cast<double>(p.uncertified)};
 }
 
 Progress unpack(const std::vector<double>& numbers, const std::string& path) {
-  if (numbers.size() != 5) throw Error("[resume] " + path + " is damaged: a progress report has the wrong size");
-  Progress p{static_cast<int>(numbers[0]), numbers[1], numbers[2], numbers[3], {}, true};
+  if (numbers.size() != 9) throw Error("[resume] " + path + " is damaged: a progress report has the wrong size");
+  Progress p{static_cast<int>(numbers[0]),
+             numbers[1],
+             numbers[2],
+             numbers[3],
+             {},
+             true,
+             static_cast<Phase>(numbers[5]),
+             numbers[6],
+             numbers[7],
+             static_cast<std::int64_t>(numbers[8])};
   if (numbers[4] == numbers[4]) p.development = numbers[4];
   return p;
 }
@@ -161,13 +177,15 @@ TrainState state_of(const Safetensors& file, std::size_t features, const std::st
   state.last = unpack(values(file, "last", path), path);
   const std::vector<double> counters = values(file, "counters", path);
   const auto fits_or_empty = [&](const std::vector<double>& v) { return v.empty() || v.size() == features; };
-  if (counters.size() != 3 || state.w.size() != features || !fits_or_empty(state.best_w) ||
+  if (counters.size() != 5 || state.w.size() != features || !fits_or_empty(state.best_w) ||
       !fits_or_empty(state.squares) || !fits_or_empty(state.drift)) {
     throw Error("[resume] " + path + " is damaged: its tensors have the wrong sizes");
   }
   state.iteration = static_cast<int>(counters[0]);
   state.since_rise = static_cast<int>(counters[1]);
   state.steps = counters[2];
+  state.phase = static_cast<Phase>(counters[3]);
+  state.max_gap = counters[4];
   state.seconds = state.last.seconds;
   return state;
 }
@@ -206,6 +224,7 @@ std::map<std::string, std::string> Monitor::fingerprint() const {
   marks["constrain"] = times[static_cast<int>(training_.constrain)];
   marks["l1"] = spell(options_.l1);
   marks["l2"] = spell(options_.l2);
+  if (training_.constraint && training_.constraint->rules() > 0) marks["max_gap"] = spell(options_.max_gap);
   marks["min_count"] = std::to_string(options_.min_count);
   marks["min_frequency"] = spell(options_.min_frequency);
   marks["all_features"] = options_.all_features ? "yes" : "no";
@@ -239,8 +258,8 @@ void Monitor::save() const {
   file.tensors["drift"] = tensor(state.drift);
   file.tensors["best"] = tensor(pack(state.best));
   file.tensors["last"] = tensor(pack(state.last));
-  file.tensors["counters"] =
-      tensor({static_cast<double>(state.iteration), static_cast<double>(state.since_rise), state.steps});
+  file.tensors["counters"] = tensor({static_cast<double>(state.iteration), static_cast<double>(state.since_rise),
+                                     state.steps, static_cast<double>(state.phase), state.max_gap});
   file.metadata["checksum"] = checksum(file);
   write_file(options_.checkpoint, encode_safetensors(file));
 }

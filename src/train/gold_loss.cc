@@ -2,6 +2,8 @@
 #include "train/gold_loss.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 #include "regccrf/loss.h"
 
@@ -33,17 +35,56 @@ double weighted_total(const Loss& loss, std::span<const double> weights) {
   return sum;
 }
 
+// What a sequence may cost in training before its loss is the bound.
+constexpr RuleLimits kTrainingLimits{.products = 100'000, .cells = 20'000};
+
+// Which sequences are under all rules (0) and which under the base alone (1), and what their gaps say afterwards.
+class Bounds {
+ public:
+  Bounds(RuleLosses* rules, std::size_t sequences) : rules_(rules), which_(sequences), gaps_(sequences) {
+    if (!rules) return;
+    if (rules->bound.empty()) rules->bound.assign(sequences, 0);
+    rules->certainty = {};
+    which_.assign(rules->bound.begin(), rules->bound.end());
+  }
+  std::span<const std::int32_t> which(std::size_t begin, std::size_t count) const {
+    return rules_ ? std::span(which_).subspan(begin, count) : std::span<const std::int32_t>();
+  }
+  std::span<double> gaps(std::size_t begin, std::size_t count) { return std::span(gaps_).subspan(begin, count); }
+
+  void note() {
+    for (std::size_t i = 0; rules_ && i < gaps_.size(); ++i) {
+      if (std::isinf(gaps_[i])) rules_->bound[i] = 1;
+      if (rules_->bound[i]) {
+        ++rules_->certainty.uncertified;
+      } else {
+        rules_->certainty.add({gaps_[i], std::log1p(gaps_[i]), 0});
+      }
+    }
+  }
+
+ private:
+  RuleLosses* rules_;
+  std::vector<std::int32_t> which_;
+  std::vector<double> gaps_;
+};
+
 }  // namespace
 
 double gold_loss(const Constraint& constraint, const GoldSequences& sequences, std::span<const double> h,
                  std::span<const double> g, std::span<double> dh, std::span<double> dg, int threads,
-                 Workspace& workspace) {
+                 Workspace& workspace, RuleLosses* rules) {
   const std::span<const std::int64_t> first(sequences.first), length(sequences.length);
-  const std::size_t known = sequences.known;
+  const std::size_t known = sequences.known, unknown = first.size() - known;
+  const std::array<Constraint, 2> both = {constraint, constraint.base()};
+  Bounds bounds(rules, first.size());
   Scores<double> scores{constraint.labels().size(), h, g, {}, {}, {}};
   LossOptions options;
   options.threads = threads;
   options.workspace = &workspace;
+  options.rules = kTrainingLimits;
+  options.uncertified = Uncertified::bound;
+  if (rules) options.max_gap = rules->max_gap;
   const std::span<const double> weights(sequences.weight);
   Gradients<double> gradients{dh, dg, {}, {}};
   double value = 0;
@@ -52,17 +93,23 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
     scores.layout.first = first.first(known);
     scores.layout.length = length.first(known);
     if (!weights.empty()) gradients.weights = weights.first(known);
-    value = weighted_total(nll<double>(constraint, scores, sequences.gold, gradients, options), gradients.weights);
+    options.gaps = bounds.gaps(0, known);
+    const Constraints constraints(both, bounds.which(0, known));
+    value = weighted_total(nll<double>(constraints, scores, sequences.gold, gradients, options), gradients.weights);
   }
-  if (known == first.size()) return value;
-  std::vector<double> more(dg.size());
-  gradients.transitions = more;
-  scores.layout.first = first.subspan(known);
-  scores.layout.length = length.subspan(known);
-  if (!weights.empty()) gradients.weights = weights.subspan(known);
-  value +=
-      weighted_total(partial_nll<double>(constraint, scores, sequences.allowed, gradients, options), gradients.weights);
-  for (std::size_t ab = 0; ab < dg.size(); ++ab) dg[ab] += more[ab];
+  if (unknown > 0) {
+    std::vector<double> more(dg.size());
+    gradients.transitions = more;
+    scores.layout.first = first.subspan(known);
+    scores.layout.length = length.subspan(known);
+    if (!weights.empty()) gradients.weights = weights.subspan(known);
+    options.gaps = bounds.gaps(known, unknown);
+    const Constraints constraints(both, bounds.which(known, unknown));
+    value += weighted_total(partial_nll<double>(constraints, scores, sequences.allowed, gradients, options),
+                            gradients.weights);
+    for (std::size_t ab = 0; ab < dg.size(); ++ab) dg[ab] += more[ab];
+  }
+  bounds.note();
   return value;
 }
 

@@ -2,6 +2,7 @@
 // gold is known throughout, partial_nll for the others.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -27,9 +28,31 @@ bool gold_is_known(const Dataset& data, std::int64_t sequence);
 
 void allow_gold(int K, GoldSequences& sequences);  // fills `allowed`
 
-// Their weighted sum. h, dh: [rows, K]; g, dg: [K, K]. dh and dg are overwritten.
+// How certain losses under rules are that a constraint keeps beside its base.
+struct Certainty {
+  double largest_gap = 0;
+  double slack = 0;              // Σ log(1 + gap): by how much the sum of losses may be off
+  std::int64_t uncertified = 0;  // sequences whose loss is the base's, an upper bound
+
+  void add(const Certainty& other) {
+    largest_gap = std::max(largest_gap, other.largest_gap);
+    slack += other.slack;
+    uncertified += other.uncertified;
+  }
+};
+
+// What losses under such rules need, and leave. A sequence that was not certain once stays with the bound as long as
+// `bound` does, so that an optimiser sees one function.
+struct RuleLosses {
+  double max_gap = 1e-3;
+  std::vector<std::uint8_t> bound = {};  // [sequences], or empty: none so far
+  Certainty certainty = {};
+};
+
+// Their weighted sum. h, dh: [rows, K]; g, dg: [K, K]. dh and dg are overwritten. `rules`: where the constraint keeps
+// some; its certainty is overwritten.
 double gold_loss(const Constraint& constraint, const GoldSequences& sequences, std::span<const double> h,
                  std::span<const double> g, std::span<double> dh, std::span<double> dg, int threads,
-                 Workspace& workspace);
+                 Workspace& workspace, RuleLosses* rules = nullptr);
 
 }  // namespace regccrf

@@ -8,6 +8,9 @@ namespace regccrf {
 
 namespace {
 
+constexpr double kBaseTolerance = 0.01;    // the base's phase need not come near its optimum …
+constexpr double kCoarseTolerance = 1e-3;  // … nor the first steps under rules, with larger gaps
+
 // What the model decodes under: the constraint, or none.
 Constraint decoding_constraint(const Training& training) {
   const bool constrained = training.constraint && training.constrain != Constrain::none;
@@ -49,7 +52,10 @@ bool Monitor::converged() const {
   const auto period = static_cast<std::size_t>(options_.period);
   const std::vector<double>& f = state.objectives;
   if (f.size() <= period) return false;
-  return f[f.size() - 1 - period] - f.back() < options_.tolerance * std::abs(f.back());
+  const bool coarse = state.phase == Phase::rules && state.max_gap > options_.max_gap;
+  const double least = state.phase == Phase::base ? kBaseTolerance : coarse ? kCoarseTolerance : 0;
+  const double tolerance = std::max(options_.tolerance, least);
+  return f[f.size() - 1 - period] - f.back() < tolerance * std::abs(f.back());
 }
 
 bool Monitor::after(double objective, double gradient_norm, std::span<const double> w) {
@@ -58,6 +64,12 @@ bool Monitor::after(double objective, double gradient_norm, std::span<const doub
   progress.objective = objective;
   progress.gradient_norm = gradient_norm;
   progress.best = true;
+  progress.phase = state.phase;
+  if (state.phase == Phase::rules) {
+    progress.largest_gap = certainty.largest_gap;
+    progress.slack = certainty.slack;
+    progress.uncertified = certainty.uncertified;
+  }
   const bool patient = develop(w, progress);
   ++state.iteration;
   state.objectives.push_back(objective);

@@ -10,6 +10,7 @@
 
 #include "regccrf/trainer.h"
 #include "train/features.h"
+#include "train/gold_loss.h"
 #include "train/state.h"
 
 namespace regccrf {
@@ -21,6 +22,7 @@ class Monitor {
 
   TrainState state;
   std::string stopped;  // why, when it has
+  Certainty certainty;  // of the objective that after() is given next
 
   // Takes note of an iteration; false: stop. `w`: what a model would have now. Throws Stopped, and has noted nothing,
   // when that is asked for while the development set is decoded.

@@ -17,7 +17,9 @@ struct Objective::Impl {
       : features(f), constraint(c), threads(t), stop(std::move(s)) {}
 
   const Features& features;
-  const Constraint& constraint;
+  Constraint constraint;
+  std::vector<RuleLosses> rules;  // [blocks], or empty: none are kept
+  Certainty certainty;
   int threads;
   Stop stop;
   std::vector<Block> blocks;
@@ -93,6 +95,13 @@ Objective::Objective(const Dataset& data, const Features& features, const Constr
 
 Objective::~Objective() = default;
 
+void Objective::under(const Constraint& constraint, double max_gap) {
+  impl_->constraint = constraint;
+  impl_->rules.assign(constraint.rules() > 0 ? impl_->blocks.size() : 0, RuleLosses{.max_gap = max_gap});
+}
+
+const Certainty& Objective::certainty() const { return impl_->certainty; }
+
 void Objective::Impl::first_phase(std::span<const double> w, std::size_t b, int member) {
   const Block& block = blocks[b];
   const auto K = static_cast<std::size_t>(features.K);
@@ -101,8 +110,9 @@ void Objective::Impl::first_phase(std::span<const double> w, std::size_t b, int 
   std::fill_n(h.begin(), size, 0.0);
   add_emissions(block, features, w.data(), h.data());
 
-  values[slot] = gold_loss(constraint, block.sequences, std::span(h).first(size), transitions,
-                           std::span(dh[slot]).first(size), dg[slot], 1, workspaces[member]);
+  values[slot] =
+      gold_loss(constraint, block.sequences, std::span(h).first(size), transitions, std::span(dh[slot]).first(size),
+                dg[slot], 1, workspaces[member], rules.empty() ? nullptr : &rules[b]);
 }
 
 void Objective::Impl::second_phase(std::size_t begin, std::size_t end, int share, double* gradient) const {
@@ -153,6 +163,8 @@ double Objective::operator()(std::span<const double> w, std::span<double> gradie
       for (std::size_t i = 0; i < features.bigram.size(); ++i) bigrams[i] += dg[features.bigram[i]];
     }
   }
+  impl.certainty = {};
+  for (const RuleLosses& rules : impl.rules) impl.certainty.add(rules.certainty);
   return value;
 }
 

@@ -15,6 +15,7 @@
 #include "regccrf/constraint.h"
 #include "regccrf/dataset.h"
 #include "train/features.h"
+#include "train/gold_loss.h"
 #include "train/stopped.h"
 
 namespace regccrf {
@@ -28,6 +29,12 @@ class Objective {
   Objective(const Dataset& data, const Features& features, const Constraint& constraint, std::int64_t first,
             std::int64_t last, int threads, Stop stop = {});
   ~Objective();
+
+  // From here on under this constraint, over the same labels; `max_gap` counts where it keeps rules. Sequences that had
+  // the bound's loss are tried anew.
+  void under(const Constraint& constraint, double max_gap);
+  // Of the last value, where rules are kept.
+  const Certainty& certainty() const;
 
   // The value; `gradient` is overwritten. [features.size()] both. Throws Stopped as soon as `stop` says so.
   double operator()(std::span<const double> w, std::span<double> gradient);

@@ -1,6 +1,7 @@
 // Gold outside a language: found, left out, or repaired (see trainer.h).
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "automaton/automaton.h"
 #include "regccrf/error.h"
@@ -35,9 +36,10 @@ Path nearest_path(const Constraint& constraint, const Dataset& data, std::int64_
   return viterbi<double>(constraint, scores, options)[0];
 }
 
-// How far gold with unknown labels gets: the sets of states that it can reach, for those that can still reach an end.
-OutsideSequence leave(const Constraint& constraint, const Dataset& data, std::int64_t i) {
-  const Automaton& automaton = constraint.automaton();
+// How far gold with unknown labels gets under an automaton: the sets of states that it can reach, for those that can
+// still reach an end.
+OutsideSequence leave(const Constraint& base, const Dataset& data, std::int64_t i) {
+  const Automaton& automaton = base.automaton();
   std::vector<std::uint8_t> now(automaton.accepting.size(), 0), next(now.size());
   now[automaton.start] = 1;
   const std::int64_t begin = data.position[i], end = data.position[i + 1];
@@ -59,30 +61,26 @@ OutsideSequence leave(const Constraint& constraint, const Dataset& data, std::in
   return outside;
 }
 
-void refuse_rules(const Constraint& constraint) {
-  if (constraint.rules() == 0) return;
-  throw Error(
-      "[train] the constraint keeps " + std::to_string(constraint.rules()) +
-      " rules beside its base, and training under such rules is not available. Train without it and decode "
-      "under it (--constrain decode, in Python constrain=\"decode\"), or state fewer rules, so that they can be "
-      "multiplied out");
+OutsideSequence outside_of(std::int64_t i, Membership membership) {
+  return {i, static_cast<std::int64_t>(membership.position), std::move(membership.possible),
+          std::move(membership.rule)};
 }
 
 }  // namespace
 
 std::vector<OutsideSequence> find_outside(const Constraint& constraint, const Dataset& data) {
-  refuse_rules(constraint);
   std::vector<OutsideSequence> outside;
-  Tracer tracer(constraint.automaton());
+  const Constraint base = constraint.base();
+  Tracer tracer(base.automaton());
   for (std::int64_t i = 0; i < data.sequences(); ++i) {
     const Label* gold = data.gold.data() + data.position[i];
     const std::int64_t length = data.position[i + 1] - data.position[i];
     if (std::find(gold, gold + length, kUnknownLabel) == gold + length) {
-      Membership membership = tracer.trace(gold, static_cast<std::size_t>(length));
-      if (membership) continue;
-      outside.push_back({i, static_cast<std::int64_t>(membership.position), std::move(membership.possible)});
+      const std::size_t size = static_cast<std::size_t>(length);
+      Membership membership = constraint.rules() > 0 ? constraint.accepts({gold, size}) : tracer.trace(gold, size);
+      if (!membership) outside.push_back(outside_of(i, std::move(membership)));
     } else if (nearest_path(constraint, data, i, -std::numeric_limits<double>::infinity()).score < 0) {
-      outside.push_back(leave(constraint, data, i));
+      outside.push_back(leave(base, data, i));
     }
   }
   return outside;

@@ -9,7 +9,9 @@
 namespace regccrf {
 
 struct TrainState {
-  int iteration = 0;               // done
+  int iteration = 0;  // done
+  Phase phase = Phase::whole;
+  double max_gap = 0;              // under rules; it tightens where the objective is not certain enough to go on
   double seconds = 0;              // spent before this process began
   std::vector<double> w;           // [features]
   std::vector<double> objectives;  // the last of them, at most period + 1

@@ -34,6 +34,8 @@ void check_options(const TrainOptions& o, const Processes& processes) {
   if (o.memories < 1 || o.line_search_trials < 1) fail("memories and line_search_trials must be 1 or more");
   if (o.max_iterations < 0 || o.patience < 0 || o.every < 0)
     fail("max_iterations, patience and every must be 0 or more");
+  if (!(o.max_gap > 0) || !std::isfinite(o.max_gap))
+    fail("max_gap is " + std::to_string(o.max_gap) + ", expected a number above 0");
   if (o.period < 1) fail("period is " + std::to_string(o.period) + ", expected 1 or more");
   if (o.resume && o.checkpoint.empty()) fail("resume needs a checkpoint's path");
   if (o.optimizer != Optimizer::adagrad) return;
@@ -94,6 +96,7 @@ void check_constraint(const Training& training) {
   fail(std::to_string(outside.size()) + " of " + std::to_string(training.data->sequences()) +
        " sequences have gold outside the language, the first is " + training.data->origin(first.sequence) +
        ", which leaves it at token " + std::to_string(first.position + 1) +
+       (first.rule.empty() ? "" : " by breaking the rule " + first.rule) +
        " (possible there: " + (possible.empty() ? "nothing" : possible) +
        "); leave such sequences out or repair them: without() or repair(), in Python outside=\"skip\" or \"repair\"");
 }
@@ -112,6 +115,21 @@ class Penalised {
                    options.threads, options.stop),
         l2_(options.l2),
         processes_(processes) {}
+
+  // From here on with this loss, and no memory of sequences that were not certain.
+  void begin(const TrainState& state) {
+    objective_.under(state.phase == Phase::base ? constraint_.base() : constraint_, state.max_gap);
+  }
+  Certainty certainty() const {
+    Certainty all = objective_.certainty();
+    if (processes_.count == 1) return all;
+    std::vector<double> gaps(static_cast<std::size_t>(processes_.count));
+    gaps[static_cast<std::size_t>(processes_.rank)] = all.largest_gap;
+    std::array<double, 2> sums = {all.slack, static_cast<double>(all.uncertified)};
+    processes_.add_up(gaps);
+    processes_.add_up(sums);
+    return {*std::max_element(gaps.begin(), gaps.end()), sums[0], static_cast<std::int64_t>(sums[1])};
+  }
 
   double operator()(std::span<const double> w, std::span<double> gradient) {
     double value = processes_.count > 1 ? by_all(w, gradient) : objective_(w, gradient);
@@ -161,6 +179,47 @@ void begin_at(double objective, TrainState& state) {
   state.best.objective = state.last.objective = objective;
 }
 
+// Training under rules that are kept: first under the base, then under the rules with gaps that are coarse, then with
+// those that the caller wants. Where no step improves, the objective may be too uncertain for one, and they tighten
+// further. Each stage has an objective of its own, and an optimiser without a past.
+constexpr double kCoarse = 10, kLeastGap = 1e-6;
+constexpr double kBaseShare = 0.6, kCoarseShare = 0.8;  // of max_iterations, where stages do not converge before
+
+// The iteration at which a stage ends at the latest; 0: none.
+int last_iteration(const TrainState& state, const TrainOptions& options) {
+  const bool coarse = state.phase == Phase::rules && state.max_gap > options.max_gap;
+  const double share = state.phase == Phase::base ? kBaseShare : coarse ? kCoarseShare : 1;
+  return options.max_iterations > 1 ? std::max(1, static_cast<int>(share * options.max_iterations))
+                                    : options.max_iterations;
+}
+
+// Whether there is a stage after this one, which is over; the state is then the next one's.
+bool next_stage(LbfgsEnd end, Monitor& monitor) {
+  TrainState& state = monitor.state;
+  const TrainOptions& options = monitor.options();
+  if (state.phase == Phase::whole || (options.max_iterations > 0 && state.iteration >= options.max_iterations))
+    return false;
+  const bool all_iterations = options.max_iterations > 0 && state.iteration >= last_iteration(state, options);
+  const bool over = end == LbfgsEnd::asked        ? monitor.stopped == "converged"
+                    : end == LbfgsEnd::iterations ? all_iterations
+                                                  : true;
+  if (!over) return false;
+  if (state.phase == Phase::base) {
+    state.phase = Phase::rules;
+    state.max_gap = kCoarse * options.max_gap;
+  } else if (state.max_gap > options.max_gap) {
+    state.max_gap = options.max_gap;
+  } else if (end == LbfgsEnd::stuck && state.max_gap / 10 >= kLeastGap) {
+    state.max_gap /= 10;
+  } else {
+    return false;
+  }
+  state.objectives.clear();
+  monitor.stopped.clear();
+  if (!options.checkpoint.empty()) monitor.save();
+  return true;
+}
+
 void run_lbfgs(Penalised& objective, Monitor& monitor) {
   const TrainOptions& options = monitor.options();
   TrainState& state = monitor.state;
@@ -170,17 +229,21 @@ void run_lbfgs(Penalised& objective, Monitor& monitor) {
     return value;
   };
   const auto after = [&](const LbfgsIteration& i) {
+    if (state.phase == Phase::rules) monitor.certainty = objective.certainty();
     const bool more = monitor.after(i.objective, i.gradient_norm, i.w);
     std::copy(i.w.begin(), i.w.end(), state.w.begin());  // what counts if the next iteration is cut off
     return more;
   };
   for (;;) {
+    objective.begin(state);
     int limit = options.max_iterations > 0 ? options.max_iterations - state.iteration : 0;
+    if (limit > 0) limit = std::max(1, last_iteration(state, options) - state.iteration);
     if (!options.checkpoint.empty()) {
       const int round = options.every - state.iteration % options.every;
       limit = limit > 0 ? std::min(limit, round) : round;
     }
     const LbfgsEnd end = minimize_lbfgs(state.w, options, limit, evaluate, after);
+    if (next_stage(end, monitor)) continue;
     if (end == LbfgsEnd::asked) return;  // the monitor knows why
     if (end != LbfgsEnd::iterations) {
       monitor.stopped = "converged";
@@ -209,6 +272,12 @@ Json facts_of(const Training& training, const TrainOptions& options, const Featu
     facts["batch"] = options.batch;
     facts["average"] = options.average;
     facts["seed"] = options.seed;
+  }
+  if (best.phase == Phase::rules) {
+    facts["max_gap"] = monitor.state.max_gap;
+    facts["largest_gap"] = best.largest_gap;
+    facts["slack"] = best.slack;
+    facts["uncertified"] = best.uncertified;
   }
   facts["constrain"] = constrain[static_cast<int>(training.constrain)];
   facts["sequences"] = training.data->sequences();
@@ -290,10 +359,12 @@ Trained train(const Training& training, const TrainOptions& given, const OnProgr
   Monitor monitor(training, options, features, on_progress, processes);
   monitor.state.w.assign(static_cast<std::size_t>(features.size()), 0);
   const std::int64_t taken_over = begin_from(training, features, monitor.state.w);
+  if (training.constrain == Constrain::train && training.constraint->rules() > 0) monitor.state.phase = Phase::base;
+  monitor.state.max_gap = options.max_gap;
   if (options.resume) monitor.load();
   const Constraint constraint = training_constraint(training);
   try {
-    if (options.on_estimate) say_estimate(training, features, constraint, options, processes);
+    if (options.on_estimate) say_estimate(training, features, constraint.base(), options, processes);
     if (options.max_iterations > 0 && monitor.state.iteration >= options.max_iterations) {
       monitor.stopped = "max_iterations";
     } else if (options.optimizer == Optimizer::lbfgs) {

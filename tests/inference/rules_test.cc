@@ -224,8 +224,8 @@ TEST(Rules, WhatNeedsOneAutomatonSaysSo) {
   EXPECT_THROW(constraint.topology(), Error);
   const std::vector<float> h(12), g(16);
   const Scores<float> scores{.labels = 4, .emissions = h, .transitions = g};
-  EXPECT_THROW(log_z<float>(constraint, scores), Error);
-  EXPECT_THROW(posterior_decode<float>(constraint, scores), Error);
+  std::vector<float> states(12);
+  EXPECT_THROW(state_marginals<float>(constraint, scores, states), Error);
   EXPECT_EQ(constraint.base().rules(), 0);
 }
 

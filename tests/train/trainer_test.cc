@@ -264,6 +264,72 @@ TEST(Train, LearnsUnderTheConstraint) {
   EXPECT_TRUE(plain.model.constraint().has_value());
 }
 
+// As some_constraint(), with its rules kept beside a base.
+Constraint kept_rules(int K) {
+  const Constraint constraint =
+      compile(Language::parse("!(.* A B .*) & at_most(2, B) & at_most(3, C)", labels_of(K)), {}, Rules::all);
+  EXPECT_GT(constraint.rules(), 0);
+  return constraint;
+}
+Constraint multiplied_rules(int K) {
+  return compile(Language::parse("!(.* A B .*) & at_most(2, B) & at_most(3, C)", labels_of(K)), {}, Rules::none);
+}
+
+void put_under_rules(Task& task) {
+  task.training.constraint = kept_rules(3);
+  make_legal(*task.training.constraint, task.data);
+  task.training.constrain = Constrain::train;
+}
+
+class UnderRules : public testing::TestWithParam<bool> {};
+
+TEST_P(UnderRules, ReachesTheOptimumOfTheLanguageMultipliedOut) {
+  Task task(21, {60, 8, 3, 20, 4, false, true, GetParam()});
+  put_under_rules(task);
+  TrainOptions options;
+  options.max_gap = 1e-5;
+  options.tolerance = 1e-8;
+  std::vector<Phase> phases;
+  const Trained kept = train(task.training, options, [&](const Progress& progress) {
+    if (phases.empty() || phases.back() != progress.phase) phases.push_back(progress.phase);
+    EXPECT_EQ(progress.uncertified, 0);
+    return true;
+  });
+  EXPECT_EQ(phases, (std::vector{Phase::base, Phase::rules}));
+  EXPECT_LE(kept.last.largest_gap, 2.1e-5);  // of two sums, where labels are unknown
+  task.training.constraint = multiplied_rules(3);
+  const Trained multiplied = train(task.training, options);
+  EXPECT_NEAR(kept.last.objective, multiplied.last.objective, kept.last.slack + 1e-4);
+  const std::vector<double> w = weights_of(kept.model), v = weights_of(multiplied.model);
+  ASSERT_EQ(w.size(), v.size());
+  for (std::size_t f = 0; f < w.size(); ++f) EXPECT_NEAR(w[f], v[f], 0.02);
+}
+INSTANTIATE_TEST_SUITE_P(Gold, UnderRules, testing::Bool());
+
+TEST(Train, UnderRulesIsTheSameForAnyNumberOfThreadsAndAfterAnInterruption) {
+  for (const Optimizer optimizer : {Optimizer::lbfgs, Optimizer::adagrad}) {
+    Task task(22);
+    put_under_rules(task);
+    TrainOptions options;
+    options.optimizer = optimizer;
+    options.max_iterations = 20;
+    options.tolerance = 0;
+    options.every = 3;
+    options.threads = 1;
+    options.checkpoint = temporary("rules");
+    const Trained whole = train(task.training, options);
+    EXPECT_EQ(whole.last.phase, Phase::rules);
+    options.threads = 2;
+    options.resume = true;
+    for (const int cut : {2, 11, 13, 17}) {
+      options.checkpoint = temporary("rules_cut");
+      train(task.training, options, [&](const Progress& p) { return p.iteration < cut; });
+      const Trained resumed = train(task.training, options);
+      EXPECT_EQ(weights_of(resumed.model), weights_of(whole.model)) << "cut after " << cut;
+    }
+  }
+}
+
 TEST(Train, L1MakesWeightsZero) {
   Task task(3);
   TrainOptions options;

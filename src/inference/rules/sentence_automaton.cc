@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace regccrf {
 namespace {
 
 constexpr std::size_t kMostFutures = std::size_t{1} << 26;  // numbers; past it states are not compared
+constexpr double kProductsOfACell = 64;                     // of looking ahead, for each cell that is allowed
 
 }  // namespace
 
@@ -18,6 +20,7 @@ bool SentenceAutomaton::make(const Chain& chain, const RuleTables& rules, const 
   pairs_ = &pairs;
   allowance_ = allowance;
   mass_ = forgotten_ = pruned_ = 0;
+  small_ = false;
   error_ = chain.lost;
   layers_.clear();
   alpha_.clear();
@@ -27,11 +30,17 @@ bool SentenceAutomaton::make(const Chain& chain, const RuleTables& rules, const 
   seen_.assign(K, 0);
   stamp_ = 0;
   track(which, allowance.untracked);
+  if (static_cast<double>(chain.arc_to.size()) * static_cast<double>(dims_ + 1) >
+      kProductsOfACell * static_cast<double>(most_cells)) {
+    return false;
+  }
   look_ahead();
   first_layer();
   for (std::int64_t t = 0; t + 1 < chain.T(); ++t) {
-    if (!next_layer(t) || cells() > most_cells) return false;
+    small_ = !next_layer(t);
+    if (small_ || cells() > most_cells) return false;
   }
+  small_ = true;
   const Layer& last = layers_.back();
   for (std::int32_t i = 0; i < last.rows; ++i) {
     const State* states = table_.states(rows_[i]);
@@ -53,8 +62,7 @@ int SentenceAutomaton::most_rows() const {
   return most;
 }
 
-// --- not tracking
-// -----------------------------------------------------------------------------------------------------
+// --- not tracking ---
 
 void SentenceAutomaton::track(std::span<const int> which, double allowed) {
   by_price_.assign(which.begin(), which.end());
@@ -103,7 +111,7 @@ double SentenceAutomaton::untracked_price(int rule) {
   return std::min(start, bad + std::max(moving - most, 0.0) + 1e-15 * moving);
 }
 
-// --- what rules' states mean to the future --------------------------------------------------------------------------
+// --- what rules' states mean to the future ---
 
 void SentenceAutomaton::look_ahead() {
   if (dims_ == 0) return;
@@ -144,24 +152,15 @@ void SentenceAutomaton::look_ahead() {
   }
 }
 
-// Of a row's state of a rule becoming that of the layer's heaviest row, the first.
-double SentenceAutomaton::price(std::int64_t t, std::int32_t place, int tracked) const {
-  const Layer& layer = layers_[t];
-  const double* masses = masses_.data() + static_cast<std::size_t>(place) * layer.live;
+// What the state of a rule in a row has to do with that in the heaviest row, at live node j; 1 where it is not known.
+double SentenceAutomaton::difference(std::int64_t t, std::int32_t place, int tracked, std::int32_t j) const {
   const Tracked& rule = tracked_[tracked];
-  double sum = 0;
-  if (rule.first < 0) {
-    for (std::int32_t j = 0; j < layer.live; ++j) sum += masses[j];
-    return sum;
-  }
-  const State s = table_.states(rows_[place])[tracked], other = table_.states(rows_[0])[tracked];
-  const std::size_t pair = static_cast<std::size_t>(rule.first + RulePairs::number(s, other));
-  for (std::int32_t j = 0; j < layer.live; ++j) sum += masses[j] * future(t, j)[pair];
-  return sum * (1 + 1e-12);  // rounding errors of the sums
+  if (rule.first < 0) return 1;
+  const State s = table_.states(rows_[place])[tracked], other = table_.states(rows_[heaviest_])[tracked];
+  return future(t, j)[rule.first + RulePairs::number(s, other)];
 }
 
-// --- forward
-// ----------------------------------------------------------------------------------------------------------
+// --- forward ---
 
 void SentenceAutomaton::first_layer() {
   table_.clear(tracked_.size());
@@ -205,7 +204,7 @@ std::int32_t SentenceAutomaton::arrive(std::int32_t row) {
   if (place_[row] == kGone) {
     place_[row] = static_cast<std::int32_t>(rows_.size());
     rows_.push_back(row);
-    masses_.resize(masses_.size() + layers_.back().live, 0.0);
+    masses_.resize(masses_.size() + static_cast<std::size_t>(layers_.back().live), 0.0);
   }
   return place_[row];
 }
@@ -247,66 +246,95 @@ bool SentenceAutomaton::next_layer(std::int64_t t) {
 
 // Forgets, prunes, and puts what is left of the layer where it stays.
 void SentenceAutomaton::settle(std::int64_t t) {
-  final_.resize(rows_.size());
-  for (std::size_t i = 0; i < rows_.size(); ++i) final_[i] = static_cast<std::int32_t>(i);
-  if (rows_.size() > 1 && allowance_.forget > 0) forget(t);
-  if (allowance_.prune > 0) prune();
+  final_.resize(masses_.size());
+  for (std::size_t c = 0; c < final_.size(); ++c) final_[c] = static_cast<std::int32_t>(c / layers_[t].live);
+  find_heaviest(t);
+  if (rows_.size() > 1 && allowance_.forget > 0) forget_rows(t);
+  if (!rows_.empty() && allowance_.prune > 0) forget_cells(t);
   compact(t);
 }
 
-void SentenceAutomaton::forget(std::int64_t t) {
+void SentenceAutomaton::find_heaviest(std::int64_t t) {
   const auto live = static_cast<std::size_t>(layers_[t].live);
-  // The heaviest row is the one that others become.
-  std::size_t heaviest = 0;
+  heaviest_ = 0;
   double most = -1;
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     double mass = 0;
     for (std::size_t j = 0; j < live; ++j) mass += masses_[i * live + j];
-    if (mass > most) heaviest = i, most = mass;
+    if (mass > most) heaviest_ = i, most = mass;
   }
-  std::swap(rows_[0], rows_[heaviest]);
-  std::swap_ranges(masses_.begin(), masses_.begin() + static_cast<std::ptrdiff_t>(live),
-                   masses_.begin() + static_cast<std::ptrdiff_t>(heaviest * live));
-  std::swap(final_[0], final_[heaviest]);  // a transposition is its own inverse
+}
 
+// Whole rows take over one rule's state from the heaviest row, the cheapest first.
+void SentenceAutomaton::forget_rows(std::int64_t t) {
+  const std::int32_t live = layers_[t].live;
   double left = allowance_.forget * static_cast<double>(t + 1) - forgotten_;
   offers_.clear();
-  const State* common = table_.states(rows_[0]);
-  for (std::size_t i = 1; i < rows_.size(); ++i) {
+  const State* common = table_.states(rows_[heaviest_]);
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
     const State* states = table_.states(rows_[i]);
     for (std::size_t q = 0; q < tracked_.size(); ++q) {
       if (states[q] == common[q]) continue;
-      const double cost = price(t, static_cast<std::int32_t>(i), static_cast<int>(q));
-      if (cost <= left) offers_.push_back({cost, static_cast<std::int32_t>(i), static_cast<std::int32_t>(q)});
+      const auto place = static_cast<std::int32_t>(i), tracked = static_cast<std::int32_t>(q);
+      double price = 0;
+      for (std::int32_t j = 0; j < live && price <= left; ++j) {
+        const double mass = masses_[i * static_cast<std::size_t>(live) + j];
+        if (mass > 0) price += mass * difference(t, place, tracked, j);
+      }
+      if (price <= left) offers_.push_back({price, place, tracked});
     }
   }
-  std::sort(offers_.begin(), offers_.end(), [](const Offer& x, const Offer& y) {
-    return x.price != y.price ? x.price < y.price : x.place != y.place ? x.place < y.place : x.tracked < y.tracked;
-  });
+  sort_offers();
   for (const Offer& offer : offers_) {
     if (offer.price > left) break;
     left -= offer.price;
     forgotten_ += offer.price;
     states_.assign(table_.states(rows_[offer.place]), table_.states(rows_[offer.place]) + tracked_.size());
-    states_[offer.tracked] = table_.states(rows_[0])[offer.tracked];
+    states_[offer.tracked] = table_.states(rows_[heaviest_])[offer.tracked];
     rows_[offer.place] = table_.find(states_.data());
   }
 }
 
-void SentenceAutomaton::prune() {
-  double left = allowance_.prune * static_cast<double>(layers_.size()) - pruned_;
+// Single cells go over to the heaviest row, or are pruned, whatever is cheaper, the cheapest first.
+void SentenceAutomaton::forget_cells(std::int64_t t) {
+  const auto live = static_cast<std::size_t>(layers_[t].live);
+  double left = allowance_.prune * static_cast<double>(t + 1) - pruned_;
   offers_.clear();
-  for (std::size_t c = 0; c < masses_.size(); ++c) {
-    if (masses_[c] > 0 && masses_[c] <= left) offers_.push_back({masses_[c], static_cast<std::int32_t>(c), 0});
+  const State* common = table_.states(rows_[heaviest_]);
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const State* states = table_.states(rows_[i]);
+    different_.clear();
+    for (std::size_t q = 0; q < tracked_.size(); ++q) {
+      if (states[q] != common[q]) different_.push_back(static_cast<int>(q));
+    }
+    for (std::size_t j = 0; j < live; ++j) {
+      const double mass = masses_[i * live + j];
+      if (!(mass > 0)) continue;
+      double share = different_.empty() ? 1 : 0;
+      for (const int q : different_)
+        share += difference(t, static_cast<std::int32_t>(i), q, static_cast<std::int32_t>(j));
+      const bool goes_over = share < 1;
+      const double price = goes_over ? mass * share : mass;
+      if (price <= left) offers_.push_back({price, static_cast<std::int32_t>(i * live + j), goes_over});
+    }
   }
-  std::sort(offers_.begin(), offers_.end(),
-            [](const Offer& x, const Offer& y) { return x.price != y.price ? x.price < y.price : x.place < y.place; });
+  sort_offers();
   for (const Offer& offer : offers_) {
-    if (offer.price > left) break;
-    left -= offer.price;
-    pruned_ += offer.price;
-    masses_[offer.place] = 0;
+    const auto c = static_cast<std::size_t>(offer.place);
+    const double price = offer.tracked ? offer.price : masses_[c];  // a cell may have got more since
+    if (price > left) continue;
+    left -= price;
+    pruned_ += price;
+    const double mass = std::exchange(masses_[c], 0);
+    if (offer.tracked) masses_[heaviest_ * live + c % live] += mass;
+    final_[c] = offer.tracked ? static_cast<std::int32_t>(heaviest_) : kGone;
   }
+}
+
+void SentenceAutomaton::sort_offers() {
+  std::sort(offers_.begin(), offers_.end(), [](const Offer& x, const Offer& y) {
+    return x.price != y.price ? x.price < y.price : x.place != y.place ? x.place < y.place : x.tracked < y.tracked;
+  });
 }
 
 // Rows that have become equal are merged, and empty ones are gone.
@@ -316,7 +344,7 @@ void SentenceAutomaton::compact(std::int64_t t) {
   std::vector<std::int32_t>& kept = last_rows_;  // no longer needed
   kept.clear();
   place_.assign(static_cast<std::size_t>(table_.size()), kGone);
-  std::vector<std::int32_t> to(rows_.size(), kGone);
+  to_.assign(rows_.size(), kGone);
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     const double* masses = masses_.data() + i * live;
     if (std::none_of(masses, masses + live, [](double x) { return x > 0; })) continue;
@@ -326,20 +354,22 @@ void SentenceAutomaton::compact(std::int64_t t) {
       kept.push_back(rows_[i]);
       alpha_.resize(alpha_.size() + live, 0.0);
     }
-    to[i] = place;
+    to_[i] = place;
     double* cells = alpha_.data() + layer.cells + static_cast<std::size_t>(place) * live;
     for (std::size_t j = 0; j < live; ++j) cells[j] += masses[j];
   }
   layer.rows = static_cast<std::int32_t>(kept.size());
   rows_.swap(kept);
   if (t == 0) return;
-  for (std::size_t m = static_cast<std::size_t>(layers_[t - 1].moved); m < moved_.size(); ++m) {
-    if (moved_[m] != kGone) moved_[m] = to[final_[moved_[m]]];
+  const auto begin = static_cast<std::size_t>(layers_[t - 1].moved);
+  for (std::size_t m = begin; m < moved_.size(); ++m) {
+    if (moved_[m] == kGone) continue;
+    const std::int32_t place = final_[static_cast<std::size_t>(moved_[m]) * live + (m - begin) % live];
+    moved_[m] = place == kGone ? kGone : to_[place];
   }
 }
 
-// --- backward
-// ---------------------------------------------------------------------------------------------------------
+// --- backward ---
 
 // going_[j]: `values` of the cell that row i of position t goes to by node j of the position after, `none` without one.
 void SentenceAutomaton::later(std::int64_t t, std::int32_t i, const std::vector<double>& values, double none) {
@@ -374,8 +404,7 @@ void SentenceAutomaton::backward() {
   }
 }
 
-// --- entropy
-// ----------------------------------------------------------------------------------------------------------
+// --- entropy ---
 
 // P_A is a Markov chain over cells, so −log P_A(y) is a sum over steps, and its mean a sum of local entropies.
 double SentenceAutomaton::entropy() {

@@ -6,10 +6,11 @@
 // sequences that come through it and have obeyed the rules so far. What breaks a rule vanishes, which is exact. Three
 // things keep A small. Each has a price, the probability of all sequences on which A may differ from L for its sake:
 //   not tracking  a rule that hardly anything in this sequence can break;
-//   forgetting    a row becomes another one in one rule's state. The price is the probability that the sequence goes on
-//                 so that exactly one of the two states accepts (constraint/rule_pairs.h); that is found first, by a
-//                 walk backward. Rows that have become equal are merged;
-//   pruning       a cell is left out. The price is its number.
+//   forgetting    a row, or one of its cells, takes over a rule's state from the heaviest row. The price is the
+//                 probability that the sequence goes on so that exactly one of the two states accepts
+//                 (constraint/rule_pairs.h); that is found first, by a walk backward. Rows that have become equal are
+//                 merged;
+//   pruning       a cell is left out, where that is cheaper. The price is its number.
 // Prices add up in error(). A base path is one sequence, and rules are deterministic, so A has one path for each of its
 // sequences, and mass() is the probability of a set of sequences that differs from L by at most error().
 #pragma once
@@ -31,10 +32,12 @@ struct Allowance {
 
 class SentenceAutomaton {
  public:
-  // `which`: the rules that the base does not contain. False where there would be more than `most_cells` cells.
+  // `which`: the rules that the base does not contain. False where there would be more than `most_cells` cells, or work
+  // to match, or where nothing that obeys the rules is left (small()).
   bool make(const Chain& chain, const RuleTables& rules, const RulePairs& pairs, std::span<const int> which,
             const Allowance& allowance, std::int64_t most_cells);
 
+  bool small() const { return small_; }
   double mass() const { return mass_; }
   double error() const { return error_; }  // the chain's own loss included
   std::int64_t cells() const { return static_cast<std::int64_t>(alpha_.size()); }
@@ -76,10 +79,12 @@ class SentenceAutomaton {
   std::int32_t arrive(std::int32_t row);  // a row's place in the layer that is being made
   std::int32_t moved_row(std::int32_t row, Label label);
   void settle(std::int64_t t);
-  void forget(std::int64_t t);
-  void prune();
+  void find_heaviest(std::int64_t t);
+  void forget_rows(std::int64_t t);
+  void forget_cells(std::int64_t t);
+  void sort_offers();
   void compact(std::int64_t t);
-  double price(std::int64_t t, std::int32_t place, int tracked) const;
+  double difference(std::int64_t t, std::int32_t place, int tracked, std::int32_t j) const;
   const double* future(std::int64_t t, std::int32_t j) const {
     return futures_.data() + static_cast<std::size_t>(chain_->layers[t].first + j) * dims_;
   }
@@ -90,6 +95,7 @@ class SentenceAutomaton {
   const RuleTables* rules_ = nullptr;
   const RulePairs* pairs_ = nullptr;
   Allowance allowance_;
+  bool small_ = true;
   double mass_ = 0, error_ = 0, forgotten_ = 0, pruned_ = 0;
 
   struct Tracked {
@@ -124,7 +130,9 @@ class SentenceAutomaton {
     std::int32_t place, tracked;
   };
   std::vector<Offer> offers_;
-  std::vector<std::int32_t> final_;  // [rows] where a row went, or kGone
+  std::size_t heaviest_ = 0;              // the row that others become
+  std::vector<std::int32_t> final_, to_;  // [rows, live] the row that a cell went over to, or kGone; [rows] its place
+  std::vector<int> different_;
   std::vector<State> states_;
 };
 

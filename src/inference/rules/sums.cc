@@ -89,6 +89,9 @@ typename Sums<Real>::Found Sums<Real>::find(const Constraint& constraint, const 
     bool settled = false;
     const Found found = try_part(constraint, part, sequence, arena, scratch, settled);
     if (settled) return found;
+    // What is too large will not be smaller; a caller who has use for a bound need not wait for that.
+    const bool hopeless = !scratch.automaton.small() && batch_.options().uncertified == Uncertified::bound;
+    if (hopeless) return Found::uncertified;
     // The base's mass lies elsewhere, or is spread too far: where does its best path leave the language?
     if (!y) y = arena.take<Label>(static_cast<std::size_t>(sequence.T));
     BestPaths<Real>* best;
@@ -136,7 +139,7 @@ typename Sums<Real>::Found Sums<Real>::try_part(const Constraint& constraint, co
     const Allowance allowance{kUntracked * budget, kForget * by_position, kPrune * by_position};
     const bool fits = scratch.automaton.make(scratch.chain, constraint.rule_tables(), *pairs, part.which, allowance,
                                              batch_.options().rules.cells);
-    if (!fits && scratch.automaton.cells() > batch_.options().rules.cells) break;
+    if (!fits && !scratch.automaton.small()) break;
     const double mass = scratch.automaton.mass(), error = scratch.automaton.error();
     scratch.gap = gap_of(mass, error);
     settled = scratch.gap <= max_gap_;
