@@ -40,7 +40,6 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
                  Workspace& workspace) {
   const std::span<const std::int64_t> first(sequences.first), length(sequences.length);
   const std::size_t known = sequences.known;
-  Scores<double> scores{constraint.labels().size(), h, g, {}, {}, {}};
   LossOptions options;
   options.threads = threads;
   options.workspace = &workspace;
@@ -49,19 +48,16 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
   double value = 0;
   std::fill(dg.begin(), dg.end(), 0.0);
   if (known > 0) {
-    scores.layout.first = first.first(known);
-    scores.layout.length = length.first(known);
+    const Scores scores(h, g, Layout::ragged(first.first(known), length.first(known)));
     if (!weights.empty()) gradients.weights = weights.first(known);
-    value = weighted_total(nll<double>(constraint, scores, sequences.gold, gradients, options), gradients.weights);
+    value = weighted_total(nll(constraint, scores, sequences.gold, gradients, options), gradients.weights);
   }
   if (known == first.size()) return value;
   std::vector<double> more(dg.size());
   gradients.transitions = more;
-  scores.layout.first = first.subspan(known);
-  scores.layout.length = length.subspan(known);
+  const Scores scores(h, g, Layout::ragged(first.subspan(known), length.subspan(known)));
   if (!weights.empty()) gradients.weights = weights.subspan(known);
-  value +=
-      weighted_total(partial_nll<double>(constraint, scores, sequences.allowed, gradients, options), gradients.weights);
+  value += weighted_total(partial_nll(constraint, scores, sequences.allowed, gradients, options), gradients.weights);
   for (std::size_t ab = 0; ab < dg.size(); ++ab) dg[ab] += more[ab];
   return value;
 }

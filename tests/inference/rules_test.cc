@@ -223,7 +223,7 @@ TEST(Rules, WhatNeedsOneAutomatonSaysSo) {
   EXPECT_THROW(constraint.automaton(), Error);
   EXPECT_THROW(constraint.topology(), Error);
   const std::vector<float> h(12), g(16);
-  const Scores<float> scores{.labels = 4, .emissions = h, .transitions = g};
+  const Scores scores(h, g);
   EXPECT_THROW(log_z<float>(constraint, scores), Error);
   EXPECT_THROW(posterior_decode<float>(constraint, scores), Error);
   EXPECT_EQ(constraint.base().rules(), 0);
