@@ -1,6 +1,6 @@
 # What a newcomer types. CMake, ctest and pytest do the work; `make` leaves the program at build/regccrf
 # and the Python package importable from build/python. Each builds what it needs and no more.
-.PHONY: all program everything demo test test-torch-latest bench format lint clean
+.PHONY: all program everything demo test test-torch-latest bench site format lint clean
 
 all: program
 	@cmake --build build --target package
@@ -47,6 +47,11 @@ bench: all
 	@build/venv-bench/bin/python bench/inference/long.py
 	@PYTHONPATH=build/python build/venv-bench/bin/python bench/torch/step.py
 	@build/venv-bench/bin/python bench/tagger/run.py
+
+# The documents as a site, build/site. The reference is made from the built package and the headers.
+site: all
+	@scripts/venv build/venv-site mkdocs==1.6.1 mkdocs-material==9.8.1
+	@NO_MKDOCS_2_WARNING=1 build/venv-site/bin/mkdocs build --quiet --strict
 
 format:
 	@git ls-files '*.cc' '*.h' '*.cu' | xargs clang-format-14 -i

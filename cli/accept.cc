@@ -6,6 +6,7 @@
 
 #include "automaton/automaton.h"
 #include "base/lines.h"
+#include "base/spelling.h"
 #include "cli/commands.h"
 #include "cli/language_options.h"
 

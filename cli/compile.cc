@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/language_options.h"
+#include "regccrf/automaton_file.h"
 #include "regccrf/bigram_fst.h"
 
 namespace regccrf::cli {

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/model_options.h"
+#include "regccrf/crfsuite.h"
 
 namespace regccrf::cli {
 namespace {

@@ -5,9 +5,9 @@
 #include <map>
 #include <new>
 
+#include "base/spelling.h"
 #include "cli/commands.h"
 #include "regccrf/error.h"
-#include "regccrf/labels.h"
 
 namespace {
 

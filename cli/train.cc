@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/spelling.h"
 #include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/constraint_options.h"
@@ -14,8 +15,8 @@
 #include "cli/penalty_search.h"
 #include "cli/processes.h"
 #include "cli/progress_line.h"
+#include "regccrf/dataset.h"
 #include "regccrf/error.h"
-#include "regccrf/extract.h"
 #include "regccrf/trainer.h"
 #include "tagger/development.h"
 

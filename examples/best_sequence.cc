@@ -16,10 +16,10 @@ int main() {
       0.3f, 1.6f, 0.2f,  // and "Babbage" like a beginning again.
   };
   const std::vector<float> transitions(9, 0.0f);  // [from, to]
-  const Scores<float> scores{3, emissions, transitions, {}, {}, {}};
+  const Scores scores(emissions, transitions);
 
-  const Path best = viterbi<float>(constraint, scores)[0];
-  const double probability = std::exp(best.score - log_z<float>(constraint, scores)[0]);
+  const Path best = viterbi(constraint, scores)[0];
+  const double probability = std::exp(best.score - log_z(constraint, scores)[0]);
   for (Label label : best.labels) std::printf("%s ", constraint.labels().name(label).c_str());
   std::printf("with probability %.3f\n", probability);
 }

@@ -14,8 +14,8 @@
 #include <random>
 #include <string>
 
-#include "inference/cuda/runner.h"
 #include "constraint/topology.h"
+#include "inference/cuda/runner.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 
@@ -123,10 +123,7 @@ void measure(const std::string& name, const Constraint& constraint, int B, int T
   });
 
   // The answer is checked against the CPU's.
-  Scores<float> scores;
-  scores.labels = K;
-  scores.emissions = std::span<const float>(h).first(static_cast<std::size_t>(T) * static_cast<std::size_t>(K));
-  scores.transitions = g;
+  const Scores scores(std::span<const float>(h).first(static_cast<std::size_t>(T) * static_cast<std::size_t>(K)), g);
   const double z = log_z(constraint, scores).at(0), nll = z - viterbi_score(constraint, scores).at(0);
   const double difference = std::abs(value.host()[0] - nll) / std::max(1.0, std::abs(z));
   const Floor floor = floor_of(constraint, B, T);

@@ -46,7 +46,6 @@ struct Problem {
   Constraint constraint;
   std::int64_t B, T;
   std::vector<float> h, g, start, end;
-  std::vector<std::int64_t> first, length;
   std::vector<Label> gold;
 
   Problem(std::string n, Constraint c, std::int64_t b, std::int64_t t, float spread)
@@ -62,19 +61,10 @@ struct Problem {
     fill(g, static_cast<std::size_t>(K) * K);
     fill(start, static_cast<std::size_t>(K));
     fill(end, static_cast<std::size_t>(K));
-    for (std::int64_t i = 0; i < B; ++i) {
-      first.push_back(i * T);
-      length.push_back(T);
-    }
     for (const auto& paths : sample(constraint, view()))
       gold.insert(gold.end(), paths[0].labels.begin(), paths[0].labels.end());
   }
-  Scores<float> view() const {
-    Scores<float> scores{constraint.labels().size(), h, g, start, end, {}};
-    scores.layout.first = first;
-    scores.layout.length = length;
-    return scores;
-  }
+  Scores<float> view() const { return Scores(h, g, Layout::padded(B, T)).with_start_end(start, end); }
 };
 
 // A plain pass over arcs in double: log_z by sums, or the best score by maxima.

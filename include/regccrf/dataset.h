@@ -1,54 +1,26 @@
 // Dataset: sequences as a linear model sees them. At each position some attributes hold (`word=Bank`, `shape=Xx`), each
-// with a value, mostly 1, and a gold label, where it is known. Attributes are names outside and numbers inside.
+// with a value, mostly 1, and a gold label (the right one, from the annotation), where it is known. Attributes are
+// names outside and numbers inside.
+//
+//   Names attributes, labels;
+//   Dataset data = read_dataset({"train.conll"}, Format::columns, Extractor::words({}), attributes, labels);
+//   std::int64_t sequences = data.sequences();
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <span>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "regccrf/extract.h"
 #include "regccrf/labels.h"
+#include "regccrf/names.h"
+#include "regccrf/sentences.h"
 
 namespace regccrf {
 
 constexpr Label kUnknownLabel = -1;  // gold that is not known: every label may stand here
-
-// A place in the hash table of names: linear probing from hash modulo the table's size, a power of two. The hash is
-// kept so that a name that is elsewhere need not be looked at.
-struct NameSlot {
-  std::uint32_t hash = 0;
-  std::int32_t number = -1;  // -1: nothing is here
-};
-
-// Names numbered in the order in which they came. All names lie in one string, so a name costs its bytes and about 30
-// more.
-class Names {
- public:
-  Names();
-
-  std::int32_t add(std::string_view name);  // its number, new or old
-  std::optional<std::int32_t> find(std::string_view name) const;
-  // Holds until the next add().
-  std::string_view name(std::int32_t number) const {
-    const auto i = static_cast<std::size_t>(number);
-    return std::string_view(text_).substr(begin_[i], begin_[i + 1] - begin_[i]);
-  }
-  std::int32_t size() const { return static_cast<std::int32_t>(begin_.size()) - 1; }
-
-  // As a model file holds them: names one after another, where each begins [size + 1], and the hash table.
-  std::string_view text() const { return text_; }
-  std::span<const std::int64_t> begin() const { return begin_; }
-  std::span<const NameSlot> table() const { return table_; }
-
- private:
-  void grow();
-
-  std::string text_;
-  std::vector<std::int64_t> begin_;  // [size + 1]
-  std::vector<NameSlot> table_;      // [a power of two]
-};
 
 struct Dataset {
   std::vector<std::int64_t> position{0};  // [sequences + 1] where each sequence's positions begin
@@ -71,5 +43,42 @@ struct Dataset {
   }
   std::string origin(std::int64_t i) const;  // "train.conll, line 12", or "sequence 3" (from 1)
 };
+
+struct ReadOptions {
+  bool gold = true;          // there is gold: in CRFsuite's format the first field, in columns `label_column`
+  int label_column = -1;     // from 0; -1: the last
+  std::string unknown = {};  // gold spelled so is unknown; empty: there is none
+  bool grow = true;          // attributes that are new get a number; else they are left out
+};
+
+// Collects sequences, from files or piece by piece. Both lists of names must outlive it. Labels always grow: one that
+// is not yet in `labels` gets the next number.
+class DatasetBuilder : public AttributeSink {
+ public:
+  DatasetBuilder(Names& attributes, Names& labels, ReadOptions options = {});
+  ~DatasetBuilder() override;
+  DatasetBuilder(DatasetBuilder&&) noexcept;
+  DatasetBuilder& operator=(DatasetBuilder&&) noexcept;
+
+  void read(SentenceReader& reader, const Extractor& extractor);  // everything that is left in the file
+  void add(Sentence& sentence, const Extractor& extractor);
+
+  // Piece by piece: a position's attributes, then next(label), or next() if there is no gold at any position; end()
+  // after a sequence's last position.
+  void attribute(std::string_view name, float value) override;
+  void next() override;
+  void next(std::string_view label);
+  void end(double weight = 1);
+
+  Dataset take();  // all that was collected
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Everything in some files.
+Dataset read_dataset(const std::vector<std::string>& paths, Format format, const Extractor& extractor,
+                     Names& attributes, Names& labels, const ReadOptions& options = {});
 
 }  // namespace regccrf

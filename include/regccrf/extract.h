@@ -4,7 +4,6 @@
 //                  columns, word lists and word vectors (docs/tagging.md has them all)
 //   attributes     what CRFsuite's format gives, as it is
 // Immutable and safe to share between threads. Its text goes into the model, so that tagging does what training did.
-// DatasetBuilder, below, collects what an extractor finds.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,6 @@
 #include <string_view>
 #include <vector>
 
-#include "regccrf/dataset.h"
 #include "regccrf/sentences.h"
 
 namespace regccrf {
@@ -70,42 +68,5 @@ class Extractor {
   explicit Extractor(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl_;
 };
-
-struct ReadOptions {
-  bool gold = true;          // there is gold: in CRFsuite's format the first field, in columns `label_column`
-  int label_column = -1;     // from 0; -1: the last
-  std::string unknown = {};  // gold spelled so is unknown; empty: there is none
-  bool grow = true;          // attributes that are new get a number; else they are left out
-};
-
-// Collects sequences. Labels always grow: one that is not yet in `labels` gets the next number.
-class DatasetBuilder : public AttributeSink {
- public:
-  DatasetBuilder(Names& attributes, Names& labels, ReadOptions options = {});
-
-  void read(SentenceReader& reader, const Extractor& extractor);  // everything that is left in the file
-  void add(Sentence& sentence, const Extractor& extractor);
-
-  // Piece by piece: a position's attributes, then next(label), or next() if there is no gold at any position; end()
-  // after a sequence's last position.
-  void attribute(std::string_view name, float value) override;
-  void next() override;
-  void next(std::string_view label);
-  void end(double weight = 1);
-
-  Dataset take();  // all that was collected
-
- private:
-  void add_gold(const Sentence& sentence, const Extractor& extractor);
-  Label gold(std::string_view label) const;
-
-  Names& attributes_;
-  Names& labels_;
-  ReadOptions options_;
-  Dataset data_;
-};
-
-Dataset read_dataset(const std::vector<std::string>& paths, Format format, const Extractor& extractor,
-                     Names& attributes, Names& labels, const ReadOptions& options = {});
 
 }  // namespace regccrf

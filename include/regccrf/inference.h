@@ -2,7 +2,7 @@
 //
 //   Constraint bio = compile(Language::parse("(O | B-PER I-PER*)*"));      // K = 3 labels: O, B-PER, I-PER
 //   std::vector<float> h(4 * 3), g(3 * 3);                                 // [T, K], [K, K]: what a model says
-//   Scores<float> scores{.labels = 3, .emissions = h, .transitions = g};
+//   Scores scores(h, g);
 //   Path best = viterbi(bio, scores)[0];                                   // always in L
 //   double probability = std::exp(best.score - log_z(bio, scores)[0]);
 //
@@ -25,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "regccrf/constraint.h"
@@ -126,19 +127,19 @@ std::vector<std::vector<Path>> sample(const Constraints& constraints, const Scor
 
 // P(y_t = a). `out`: [rows, K] in the layout of the emissions; rows that belong to no present position are untouched.
 template <class Real>
-void label_marginals(const Constraints& constraints, const Scores<Real>& scores, std::span<Real> out,
-                     const Options& options = {});
+void label_marginals(const Constraints& constraints, const Scores<Real>& scores,
+                     std::span<std::type_identity_t<Real>> out, const Options& options = {});
 
 // P(y_t = a, y_{t+1} = b), at the row of t; zeros at a sequence's last position. `out`: [rows, K, K]
 template <class Real>
-void bigram_marginals(const Constraints& constraints, const Scores<Real>& scores, std::span<Real> out,
-                      const Options& options = {});
+void bigram_marginals(const Constraints& constraints, const Scores<Real>& scores,
+                      std::span<std::type_identity_t<Real>> out, const Options& options = {});
 
 // P(the path is in state q before it emits position t), states as in constraint.automaton(). `out`: [rows, Q], where Q
 // is the largest number of states among the constraints.
 template <class Real>
-void state_marginals(const Constraints& constraints, const Scores<Real>& scores, std::span<Real> out,
-                     const Options& options = {});
+void state_marginals(const Constraints& constraints, const Scores<Real>& scores,
+                     std::span<std::type_identity_t<Real>> out, const Options& options = {});
 
 // −Σ_y P(y) log P(y), in nats; a sum of local conditional entropies. [B]. With gradients: loss.h
 template <class Real>

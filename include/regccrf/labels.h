@@ -35,7 +35,4 @@ class Labels {
   std::shared_ptr<const Index> index_;
 };
 
-// The name among `known` that `word` most likely misspells, if one is close enough.
-std::optional<std::string> nearest(std::string_view word, std::span<const std::string> known);
-
 }  // namespace regccrf

@@ -107,17 +107,6 @@ class Language {
 // Every accepted sequence has exactly one accepting path.
 bool is_unambiguous(const Automaton& automaton, const Limits& limits = {});
 
-// Automata in the formats of OpenFst and its family. Binary files carry their symbol table; text files are written with
-// one beside them (`path`.syms). Reading takes unweighted acceptors only and says so otherwise.
-struct LabelledAutomaton {
-  Automaton automaton;
-  Labels labels;
-};
-LabelledAutomaton read_fst(const std::string& path, const std::string& symbols = "", const Limits& limits = {});
-LabelledAutomaton read_att(const std::string& path, const std::string& symbols = "", const Limits& limits = {});
-void write_fst(const Automaton& automaton, const Labels& labels, const std::string& path);
-void write_att(const Automaton& automaton, const Labels& labels, const std::string& path);
-
 // The cheapest unambiguous automaton that the known constructions find within `limits`; or a base and rules, as `rules`
 // says. Error for an empty language.
 Constraint compile(const Language& language, const Limits& limits = {}, Rules rules = Rules::automatic);

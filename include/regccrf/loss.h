@@ -2,13 +2,14 @@
 //
 //   Constraint bio = compile(Language::parse("(O | B-PER I-PER*)*"));      // K = 3 labels: O, B-PER, I-PER
 //   std::vector<float> h(4 * 3), g(3 * 3);                                 // [T, K], [K, K]: what a model says
-//   Scores<float> scores{.labels = 3, .emissions = h, .transitions = g};
+//   Scores scores(h, g);
 //   std::vector<Label> gold = {1, 2, 0, 0};                                // [T]: B-PER I-PER O O
 //   std::vector<float> dh(4 * 3), dg(3 * 3);                               // for the gradients
 //   Loss loss = nll(bio, scores, gold, {.emissions = dh, .transitions = dg});
 //   double value = loss.values[0];                                         // −log P(gold | x, L)
 //
-// Threads and accuracy as in inference.h.
+// Behind the losses stands log_z with its gradients, and its second derivative in a direction. Threads and accuracy as
+// in inference.h.
 #pragma once
 
 #include <algorithm>
@@ -98,5 +99,32 @@ Loss entropy(const Constraints& constraints, const Scores<Real>& scores, const G
 template <class Real>
 Loss language_mass(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients,
                    const Options& options = {});
+
+// --- derivatives of log_z --------------------------------------------------------------------------------------------
+
+// log Σ_{y in L} exp score(y) with its gradients, expected counts. With Impossible::allow an impossible sequence has
+// the value −inf and no gradient.
+template <class Real>
+Loss log_z(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients,
+           const Options& options = {});
+
+// A direction in the space of scores. What is empty does not move.
+template <class Real>
+struct Direction {
+  std::span<const Real> emissions = {};    // [rows, K] in the layout of the emissions
+  std::span<const Real> transitions = {};  // [K, K]
+  std::span<const Real> start = {};        // [K]
+  std::span<const Real> end = {};          // [K]
+};
+
+// The second derivative in a direction v, which automatic differentiation needs to differentiate gradients once more.
+// ∇²log_z · v is the covariance of the counts with v · counts. It comes from one forward–backward pass in which every
+// number carries the mean of v · counts over its paths; nothing is approximated, and no matrix is built.
+//
+// How log_z changes along `direction` (values, [B]), and how the gradients of Σ_i weights[i] · log_z_i change along it
+// (gradients). Right for scores of any size. Impossible sequences as above, with the value 0.
+template <class Real>
+Loss curvature(const Constraints& constraints, const Scores<Real>& scores, const Direction<Real>& direction,
+               const Gradients<Real>& gradients, const Options& options = {});
 
 }  // namespace regccrf

@@ -15,6 +15,7 @@
 #include "regccrf/constraint.h"
 #include "regccrf/dataset.h"
 #include "regccrf/labels.h"
+#include "regccrf/names.h"
 
 namespace regccrf {
 
@@ -76,9 +77,6 @@ class Model {
 // (their names in `missing`, if given); Error where none is left.
 Constraint fit_constraint(const Constraint& constraint, const Labels& labels,
                           std::vector<std::string>* missing = nullptr);
-
-// What `crfsuite dump` prints, as the parts of a model: the same weights, to the six digits that are printed.
-ModelParts import_crfsuite(const std::string& path);
 
 // h[t, a] of the positions `first` … `last` - 1 of `data`, whose attributes are numbered as the model's.
 // `out`: [last - first, K]

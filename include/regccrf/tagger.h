@@ -3,7 +3,7 @@
 //
 //   Model model = Model::load("ner.model");
 //   Tagger tagger(model, Extractor::from_text(model.extractor()));
-//   Sentence sentence = Sentence::of_rows({{"Ada"}, {"met"}, {"Babbage"}});  // a row a word, with its columns
+//   Sentence sentence = Sentence::of_rows({{"Ada"}, {"met"}, {"Babbage"}});  // one row for each word
 //   tagger.add(sentence);
 //   Path best = tagger.decode()[0].paths[0];
 //   std::vector<std::string> labels = model.labels().names(best.labels);
@@ -12,7 +12,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,8 +53,11 @@ struct Tagged {
 class Tagger : public AttributeSink {
  public:
   Tagger(Model model, Extractor extractor, TagOptions options = {});
+  ~Tagger() override;
+  Tagger(Tagger&&) noexcept;
+  Tagger& operator=(Tagger&&) noexcept;
 
-  const Model& model() const { return model_; }
+  const Model& model() const;
 
   void add(Sentence& sentence);  // splits it, too
 
@@ -66,42 +69,16 @@ class Tagger : public AttributeSink {
 
   void forget();  // what was collected
 
-  std::int64_t positions() const { return rows_; }  // collected so far
-  std::int64_t known() const { return known_; }     // attributes that the model has, of all sentences decoded
+  std::int64_t positions() const;  // collected so far
+  std::int64_t known() const;      // attributes that the model has, of all sentences decoded
   // Every sentence collected, in order. Begins afresh. Holds until the next call.
   const std::vector<Tagged>& decode();
   // Why sentence i of the last decode() has no legal sequence.
   std::string reason(std::int64_t i) const;
 
  private:
-  void run(const Constraint& constraint, std::span<const std::int64_t> which);
-  void take_marginals(Tagged& tagged, std::int64_t first, std::int64_t length) const;
-  void force_row(std::int64_t row, Label label);
-  Label forced_label(const Sentence& sentence, std::int64_t t) const;
-  void settle();
-
-  // Attributes that are not yet in the emissions: they are looked up many at a time, so that memory is waited for once.
-  struct Pending {
-    std::uint32_t hash, length;
-    std::size_t begin;  // in pending_text_
-    std::size_t row;    // in h_
-    double value;
-    std::int32_t number;
-  };
-
-  Model model_;
-  Extractor extractor_;
-  TagOptions options_;
-  Workspace workspace_;
-
-  std::vector<Pending> pending_;
-  std::string pending_text_;
-  std::vector<double> h_;  // [rows, K], and the present position's row
-  std::int64_t rows_ = 0, known_ = 0;
-  std::vector<std::int64_t> first_, length_;  // [sentences]
-  std::vector<std::int64_t> decoded_length_;  // [sentences] of the last decode()
-  std::vector<double> marginals_;             // [rows, K]
-  std::vector<Tagged> tagged_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace regccrf

@@ -21,7 +21,6 @@
 #include <string>
 #include <vector>
 
-#include "regccrf/curvature.h"
 #include "regccrf/inference.h"
 #include "regccrf/loss.h"
 
@@ -39,20 +38,16 @@ namespace torch_layer {
 // Scores in one precision on the CPU, and the layout of a padded batch. Empty tensors stand for what is absent.
 struct Input {
   ::torch::Tensor emissions, transitions, start, end, mask;
-  std::vector<std::int64_t> first, length;
-  std::int64_t stride = 1;
+  Layout layout;
 
   Input(const ::torch::autograd::variable_list& scores, const ::torch::Tensor& present, bool batch_first)
       : emissions(plain(scores[0])),
         transitions(plain(scores[1])),
         start(plain(scores[2])),
         end(plain(scores[3])),
-        mask(plain(present)) {
-    const std::int64_t B = emissions.size(batch_first ? 0 : 1), T = emissions.size(batch_first ? 1 : 0);
-    stride = batch_first ? 1 : std::max<std::int64_t>(B, 1);
-    length.assign(static_cast<std::size_t>(B), T);
-    for (std::int64_t i = 0; i < B; ++i) first.push_back(batch_first ? i * T : i);
-  }
+        mask(plain(present)),
+        layout((batch_first ? Layout::padded : Layout::time_first)(emissions.size(0), emissions.size(1))
+                   .with_mask(memory<const std::uint8_t>(mask))) {}
 
   static ::torch::Tensor plain(const ::torch::Tensor& x) { return x.detach().cpu().contiguous(); }
 
@@ -64,15 +59,8 @@ struct Input {
 
   template <class Real>
   Scores<Real> scores() const {
-    static const std::int64_t none = 0;  // an empty batch must not look like a default layout
-    const std::span<const std::int64_t> firsts(first.empty() ? &none : first.data(), first.size());
-    const std::span<const std::int64_t> lengths(length.empty() ? &none : length.data(), length.size());
-    return {.labels = static_cast<int>(emissions.size(2)),
-            .emissions = memory<const Real>(emissions),
-            .transitions = memory<const Real>(transitions),
-            .start = memory<const Real>(start),
-            .end = memory<const Real>(end),
-            .layout = {firsts, lengths, stride, memory<const std::uint8_t>(mask)}};
+    return Scores(memory<const Real>(emissions), memory<const Real>(transitions), layout)
+        .with_start_end(memory<const Real>(start), memory<const Real>(end));
   }
 
   // call(scores) in the emissions' precision.
@@ -336,7 +324,7 @@ class RegCCRFImpl : public ::torch::nn::Module {
   // call(scores, options) in the emissions' precision.
   template <class Call>
   auto on_scores(const ::torch::Tensor& emissions, const ::torch::Tensor& mask, const Call& call) const
-      -> decltype(call(Scores<float>(), Options())) {
+      -> decltype(call(std::declval<Scores<float>>(), Options())) {
     const Options options = question(torch_layer::Kind::log_z, emissions, mask, {}).options;
     return input(emissions, mask).with_scores([&](const auto& scores) { return call(scores, options); });
   }

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "bind.h"
-#include "regccrf/curvature.h"
 #include "regccrf/loss.h"
 
 namespace py = pybind11;
@@ -40,16 +39,15 @@ struct Batch {
 
   template <class Real>
   Scores<Real> scores() const {
-    static const std::int64_t none = 0;
-    const auto per_sequence = [](const std::vector<std::int64_t>& x) {
-      return std::span(x.empty() ? &none : x.data(), x.size());
-    };
-    return {.labels = labels,
-            .emissions = memory<const Real>(emissions, rows * K()),
-            .transitions = memory<const Real>(transitions, K() * K()),
-            .start = memory<const Real>(start, K()),
-            .end = memory<const Real>(end, K()),
-            .layout = {per_sequence(first), per_sequence(length), stride, memory<const std::uint8_t>(mask, rows)}};
+    return Scores(memory<const Real>(emissions, rows * K()), memory<const Real>(transitions, K() * K()), layout())
+        .with_start_end(memory<const Real>(start, K()), memory<const Real>(end, K()));
+  }
+
+  Layout layout() const {
+    const auto T = static_cast<std::int64_t>(rows) / stride;
+    const Layout layout =
+        stride == 1 ? Layout::ragged(first, length) : Layout::time_first(T, stride).with_lengths(length);
+    return layout.with_mask(memory<const std::uint8_t>(mask, rows));
   }
 };
 

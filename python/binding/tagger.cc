@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bind.h"
+#include "regccrf/crfsuite.h"
 #include "regccrf/trainer.h"
 #include "tagger/development.h"
 

@@ -12,7 +12,7 @@ sequence. What is not compiled yet is compiled when it is first seen, and kept f
 
 CUDA tensors are computed on their device, on the current stream and without waiting for it, where the package was built with CUDA;
 tensors on other devices, and everything in a build without CUDA, are copied to the CPU and come back. As looking at
-the device's answer would mean to wait for it, an error in training (gold outside the language, NaN among the scores) is raised by the
+the device's answer would mean to wait for it, an error in training (tags outside the language, NaN among the scores) is raised by the
 next method that waits anyway (`decode`, `sample` and the like), by `raise_pending()`, or at once with `checks=True`; until then it shows
 as an infinite or NaN loss with zeros for gradients.
 """
@@ -52,7 +52,7 @@ _SAVED = "_extra_state"  # the constraint's key in a state
 
 
 class Outside(NamedTuple):
-    """A gold sequence that is not in the language: where it leaves, with which label, and what was possible there.
+    """A labelled sequence that is not in the language: where it leaves, with which label, and what was possible there.
 
     `label` is None where the sequence ends too early.
 
@@ -167,12 +167,12 @@ class CRF(nn.Module):
 
         Args:
             emissions: [T, B, K]
-            tags: [T, B] label ids; anything under the mask. Or sets of allowed labels: bool [T, B, K], for gold that is known
-                in part; the answer is then the log probability of everything that is consistent with it.
+            tags: [T, B] label ids; anything under the mask. Or sets of allowed labels: bool [T, B, K], for labels that are
+                known in part; the answer is then the log probability of everything that is consistent with it.
             mask: [T, B], 0 or False = absent.
             reduction: `none` [B], `sum`, `mean` over sequences, `token_mean` over present positions. 0 for a batch of which nothing is left.
             forbidden: bool [T, B, K], labels that may not stand at a position.
-            outside: gold that is not in the language: `raise`, `skip` (it counts for nothing) or `inf` (it has −inf).
+            outside: tags that are not in the language: `raise`, `skip` (it counts for nothing) or `inf` (it has −inf).
             constraint: a `Constraint`, a `Language` or a pattern, or a list of these, one for each sequence, in the place of the layer's.
 
         >>> crf = CRF(3)

@@ -96,25 +96,32 @@ void Batch<Real>::check_shapes() {
 template <class Real>
 void Batch<Real>::check_layout() {
   const Layout& layout = scores_.layout;
-  if (layout.first.size() != layout.length.size()) {
-    throw Error(at(operation_) + "layout.first has " + std::to_string(layout.first.size()) +
-                " entries, layout.length has " + std::to_string(layout.length.size()) + "; expected [B] for both");
-  }
-  if (!layout.mask.empty())
-    check_size(operation_, "mask", layout.mask.size(), static_cast<std::size_t>(rows_), "[rows]");
-  if (layout.stride < 1)
-    throw Error(at(operation_) + "layout.stride is " + std::to_string(layout.stride) + ", expected 1 or more");
-  // A default layout is one sequence with every row; an empty batch says so with spans that point somewhere.
-  const bool one = layout.first.empty() && layout.first.data() == nullptr;
-  size_ = one ? 1 : static_cast<std::int64_t>(layout.first.size());
-  for (std::int64_t i = 0; i < size_ && !one; ++i) {
-    const std::int64_t first = layout.first[i], length = layout.length[i];
-    if (length < 0 || first < 0 || (length > 0 && first + (length - 1) * layout.stride >= rows_)) {
+  size_ = layout.size();
+  if (!layout.mask().empty())
+    check_size(operation_, "mask", layout.mask().size(), static_cast<std::size_t>(rows_), "[rows]");
+  if (layout.steps()) check_padded(*layout.steps());
+  for (std::int64_t i = 0; i < size_; ++i) {
+    const std::int64_t first = layout.first(i), length = this->length(i);
+    if (length < 0 || first < 0 || (length > 0 && first + (length - 1) * layout.stride() >= rows_)) {
       throw Error(at(operation_, i) + " starts at row " + std::to_string(first) + " with length " +
-                      std::to_string(length) + " and stride " + std::to_string(layout.stride) +
+                      std::to_string(length) + " and stride " + std::to_string(layout.stride()) +
                       ", past the emissions' " + std::to_string(rows_) + " rows",
                   ErrorKind::invalid, {i, {}});
     }
+  }
+}
+
+template <class Real>
+void Batch<Real>::check_padded(std::int64_t steps) const {
+  if (size_ < 0 || steps < 0 || (K() > 0 && size_ * steps != rows_)) {
+    throw Error(at(operation_) + "the layout is padded with B = " + std::to_string(size_) + ", T = " +
+                std::to_string(steps) + ", and the emissions have " + std::to_string(rows_) + " rows; expected B · T");
+  }
+  for (std::int64_t i = 0; i < size_; ++i) {
+    if (length(i) <= steps) continue;
+    throw Error(at(operation_, i) + " has length " + std::to_string(length(i)) + ", and the layout is padded to " +
+                    std::to_string(steps),
+                ErrorKind::invalid, {i, {}});
   }
 }
 
@@ -176,20 +183,20 @@ bool Batch<Real>::keeps_rules() const {
 
 template <class Real>
 std::int64_t Batch<Real>::length(std::int64_t i) const {
-  return scores_.layout.length.empty() ? rows_ : scores_.layout.length[i];
+  return scores_.layout.length(i, rows_);
 }
 
 template <class Real>
 Sequence<Real> Batch<Real>::sequence(std::int64_t i, Arena& arena) const {
   const Layout& layout = scores_.layout;
-  const std::int64_t first = layout.first.empty() ? 0 : layout.first[i], length = this->length(i);
-  Sequence<Real> sequence{i, length, K(), scores_.emissions.data(), first, layout.stride, nullptr};
-  if (layout.mask.empty()) return sequence;
+  const std::int64_t first = layout.first(i), length = this->length(i);
+  Sequence<Real> sequence{i, length, K(), scores_.emissions.data(), first, layout.stride(), nullptr};
+  if (layout.mask().empty()) return sequence;
   auto* rows = arena.take<std::int64_t>(static_cast<std::size_t>(length));
   std::int64_t T = 0;
   for (std::int64_t t = 0; t < length; ++t) {
-    const std::int64_t row = first + t * layout.stride;
-    if (layout.mask[row]) rows[T++] = row;
+    const std::int64_t row = first + t * layout.stride();
+    if (layout.mask()[row]) rows[T++] = row;
   }
   sequence.T = T;
   if (T < length) sequence.rows = rows;

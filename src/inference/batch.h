@@ -75,6 +75,7 @@ class Batch {
  private:
   void check_shapes();
   void check_layout();
+  void check_padded(std::int64_t steps) const;
   void check_choice() const;  // of constraints
   void check_rules() const;
   void check_model();  // transitions, start and end, which are bounded too

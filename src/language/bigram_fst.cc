@@ -43,7 +43,9 @@ void check_one_sequence(const Scores<Real>& scores, int K) {
                       (scores.start.empty() || scores.start.size() == std::size_t(K)) &&
                       (scores.end.empty() || scores.end.size() == std::size_t(K));
   if (!shapes) throw Error("[bigram_fst] the scores do not have the constraint's " + std::to_string(K) + " labels");
-  if (!scores.layout.first.empty() || !scores.layout.mask.empty()) {
+  const Layout& layout = scores.layout;
+  const std::int64_t rows = std::ssize(scores.emissions) / K;
+  if (layout.size() != 1 || layout.length(0, rows) != rows || !layout.mask().empty()) {
     throw Error("[bigram_fst] a transducer is made for one sequence without a mask; give its rows alone");
   }
 }

@@ -51,8 +51,6 @@ void refuse_empty(const Constraint& constraint, std::int64_t most_products) {
   throw Error(message);
 }
 
-Budget budget_of(const Limits& limits) { return {limits.states, limits.arcs, limits.seconds}; }
-
 }  // namespace
 
 const Constraint* Language::Impl::with_rules(const Limits& limits) const {

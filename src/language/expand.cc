@@ -12,6 +12,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "base/spelling.h"
 #include "language/builtins.h"
 #include "regccrf/error.h"
 

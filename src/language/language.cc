@@ -7,7 +7,6 @@
 #include <mutex>
 #include <utility>
 
-#include "automaton/att_file.h"
 #include "automaton/automaton.h"
 #include "base/file.h"
 #include "base/safetensors.h"
@@ -18,12 +17,11 @@
 #include "language/expand.h"
 #include "language/fst_file.h"
 #include "language/language.h"
+#include "regccrf/automaton_file.h"
 #include "regccrf/constraint.h"
 
 namespace regccrf {
 namespace {
-
-Budget budget_of(const Limits& limits) { return {limits.states, limits.arcs, limits.seconds}; }
 
 std::shared_ptr<Language::Impl> make_impl(Labels labels, ExprPtr expr, std::string text = "") {
   auto impl = std::make_shared<Language::Impl>();
@@ -244,42 +242,6 @@ bool is_unambiguous(const Automaton& automaton, const Limits& limits) {
                      " pairs of states; raise Limits::states");
   }
   return *answer;
-}
-
-namespace {
-
-Symbols symbols_from(const std::string& path) {
-  return path.empty() ? Symbols() : decode_symbols(read_file(path), path);
-}
-
-}  // namespace
-
-LabelledAutomaton read_fst(const std::string& path, const std::string& symbols, const Limits& limits) {
-  NamedAutomaton file = decode_fst(read_file(path), symbols_from(symbols), path, budget_of(limits));
-  return {std::move(file.automaton), Labels(std::move(file.names))};
-}
-
-LabelledAutomaton read_att(const std::string& path, const std::string& symbols, const Limits& limits) {
-  AttFile file = decode_att(read_file(path), symbols_from(symbols), path);
-  const Budget budget = budget_of(limits);
-  budget.check_size("load", file.automaton.states(), static_cast<std::int64_t>(file.automaton.arcs.size()));
-  return {remove_epsilon(file.automaton, budget), Labels(std::move(file.names))};
-}
-
-void write_fst(const Automaton& automaton, const Labels& labels, const std::string& path) {
-  write_file(path, encode_fst(automaton, labels.names()));
-}
-
-void write_att(const Automaton& automaton, const Labels& labels, const std::string& path) {
-  const std::string text = encode_att(automaton, labels.names()), symbols = path + ".syms";
-  write_file(symbols, encode_symbols(labels.names()));
-  try {
-    write_file(path, text);
-  } catch (const Error&) {
-    std::error_code code;
-    std::filesystem::remove(symbols, code);  // both or none
-    throw;
-  }
 }
 
 }  // namespace regccrf

@@ -7,12 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "language/budget.h"
 #include "language/expand.h"
 #include "language/expr.h"
 #include "language/unambiguous.h"
 #include "regccrf/language.h"
 
 namespace regccrf {
+
+inline Budget budget_of(const Limits& limits) { return {limits.states, limits.arcs, limits.seconds}; }
 
 struct Language::Impl {
   Labels labels;

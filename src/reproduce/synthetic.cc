@@ -14,9 +14,7 @@ struct Weights {
   std::vector<double> emissions, transitions;  // [T, K], [K, K]
 };
 
-Scores<double> scores_of(const Weights& weights, int K) {
-  return {K, weights.emissions, weights.transitions, {}, {}, {}};
-}
+Scores<double> scores_of(const Weights& weights) { return {weights.emissions, weights.transitions}; }
 
 // Adds `amount` for every emission and transition that a sequence uses.
 void add_counts(const std::vector<Label>& sequence, double amount, int K, Weights& into) {
@@ -52,8 +50,7 @@ Weights train(const Constraint& constraint, const Data& data, const Setting& set
   double rate = setting.learning_rate;
   for (int step = 0; step < setting.steps; ++step) {
     if (step > 0 && step % setting.decay_every == 0) rate *= setting.decay;
-    nll<double>(constraint, scores_of(weights, K), data.sequences[0],
-                {gradient.emissions, gradient.transitions, {}, {}}, options);
+    nll(constraint, scores_of(weights), data.sequences[0], {gradient.emissions, gradient.transitions, {}, {}}, options);
     add_counts(data.sequences[0], 1, K, gradient);  // expected counts alone
     const std::vector<double> shares = draw(data.probabilities, setting.batch, random);
     for (std::size_t i = 0; i < shares.size(); ++i) add_counts(data.sequences[i], -shares[i], K, gradient);
@@ -67,7 +64,7 @@ Weights train(const Constraint& constraint, const Data& data, const Setting& set
 std::vector<double> log_probabilities(const Constraint& constraint, const Data& data, const Weights& weights) {
   std::vector<double> result;
   for (const std::vector<Label>& sequence : data.sequences) {
-    result.push_back(-nll<double>(constraint, scores_of(weights, constraint.labels().size()), sequence).values[0]);
+    result.push_back(-nll(constraint, scores_of(weights), sequence).values[0]);
   }
   return result;
 }

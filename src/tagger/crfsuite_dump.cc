@@ -6,9 +6,9 @@
 
 #include "base/lines.h"
 #include "base/numbers.h"
+#include "regccrf/crfsuite.h"
 #include "regccrf/error.h"
 #include "regccrf/extract.h"
-#include "regccrf/model.h"
 #include "tagger/crfsuite_text.h"
 
 namespace regccrf {

@@ -25,11 +25,12 @@ Model::Model(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
 Model::Model(ModelParts given) {
   auto parts = std::make_shared<ModelParts>(std::move(given));
+  const Names::Impl& names = parts->attributes.impl();
   ModelView view{.labels = parts->labels,
                  .extractor = parts->extractor,
-                 .names = parts->attributes.text(),
-                 .name_begin = parts->attributes.begin(),
-                 .name_table = parts->attributes.table(),
+                 .names = names.text,
+                 .name_begin = names.begin,
+                 .name_table = names.table,
                  .begin = parts->begin,
                  .label = parts->label,
                  .weight = parts->weight,

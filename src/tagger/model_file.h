@@ -10,6 +10,7 @@
 
 #include "base/safetensors.h"
 #include "regccrf/model.h"
+#include "tagger/name_table.h"
 
 namespace regccrf {
 
@@ -19,7 +20,7 @@ struct ModelView {
   std::string extractor;
   std::string_view names;                    // attributes' names one after another
   std::span<const std::int64_t> name_begin;  // [attributes + 1]
-  std::span<const NameSlot> name_table;      // as in Names
+  std::span<const NameSlot> name_table;      // as in Names::Impl
   std::span<const std::int64_t> begin;       // [attributes + 1]
   std::span<const Label> label;              // [features]
   std::span<const double> weight;            // [features]

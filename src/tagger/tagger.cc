@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 
+#include "base/spelling.h"
 #include "inference/errors.h"
 #include "regccrf/error.h"
 #include "tagger/crfsuite_text.h"
@@ -19,15 +21,74 @@ constexpr std::size_t kPending = 256;  // attributes looked up at a time
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// Attributes that are not yet in the emissions: they are looked up many at a time, so that memory is waited for once.
+struct Pending {
+  std::uint32_t hash, length;
+  std::size_t begin;  // in pending_text_
+  std::size_t row;    // in h_
+  double value;
+  std::int32_t number;
+};
+
 }  // namespace
 
-Tagger::Tagger(Model model, Extractor extractor, TagOptions options)
-    : model_(std::move(model)), extractor_(std::move(extractor)), options_(options) {
-  if (options_.k_best < 1) throw Error("[tag] k_best is " + std::to_string(options_.k_best) + "; 1 or more is needed");
-  forget();
-}
+struct Tagger::Impl : AttributeSink {
+  Impl(Model model, Extractor extractor, const TagOptions& options)
+      : model_(std::move(model)), extractor_(std::move(extractor)), options_(options) {
+    if (options_.k_best < 1)
+      throw Error("[tag] k_best is " + std::to_string(options_.k_best) + "; 1 or more is needed");
+    forget();
+  }
 
-void Tagger::forget() {
+  void add(Sentence& sentence);
+  void attribute(std::string_view name, float value) override;
+  void force(Label label);
+  void next() override;
+  void end();
+  void forget();
+  const std::vector<Tagged>& decode();
+  std::string reason(std::int64_t i) const;
+
+  void run(const Constraint& constraint, std::span<const std::int64_t> which);
+  void take_marginals(Tagged& tagged, std::int64_t first, std::int64_t length) const;
+  void force_row(std::int64_t row, Label label);
+  Label forced_label(const Sentence& sentence, std::int64_t t) const;
+  void settle();
+
+  Model model_;
+  Extractor extractor_;
+  TagOptions options_;
+  Workspace workspace_;
+
+  std::vector<Pending> pending_;
+  std::string pending_text_;
+  std::vector<double> h_;  // [rows, K], and the present position's row
+  std::int64_t rows_ = 0, known_ = 0;
+  std::vector<std::int64_t> first_, length_;  // [sentences]
+  std::vector<std::int64_t> decoded_length_;  // [sentences] of the last decode()
+  std::vector<double> marginals_;             // [rows, K]
+  std::vector<Tagged> tagged_;
+};
+
+Tagger::Tagger(Model model, Extractor extractor, TagOptions options)
+    : impl_(std::make_unique<Impl>(std::move(model), std::move(extractor), options)) {}
+Tagger::~Tagger() = default;
+Tagger::Tagger(Tagger&&) noexcept = default;
+Tagger& Tagger::operator=(Tagger&&) noexcept = default;
+
+const Model& Tagger::model() const { return impl_->model_; }
+void Tagger::add(Sentence& sentence) { impl_->add(sentence); }
+void Tagger::attribute(std::string_view name, float value) { impl_->attribute(name, value); }
+void Tagger::force(Label label) { impl_->force(label); }
+void Tagger::next() { impl_->next(); }
+void Tagger::end() { impl_->end(); }
+void Tagger::forget() { impl_->forget(); }
+std::int64_t Tagger::positions() const { return impl_->rows_; }
+std::int64_t Tagger::known() const { return impl_->known_; }
+const std::vector<Tagged>& Tagger::decode() { return impl_->decode(); }
+std::string Tagger::reason(std::int64_t i) const { return impl_->reason(i); }
+
+void Tagger::Impl::forget() {
   pending_.clear();
   pending_text_.clear();
   h_.assign(at(model_.labels().size()), 0);
@@ -36,7 +97,7 @@ void Tagger::forget() {
   length_.clear();
 }
 
-void Tagger::add(Sentence& sentence) {
+void Tagger::Impl::add(Sentence& sentence) {
   sentence.split();
   extractor_.extract(sentence, *this);
   if (options_.forced_column >= 0) {
@@ -48,7 +109,7 @@ void Tagger::add(Sentence& sentence) {
   end();
 }
 
-Label Tagger::forced_label(const Sentence& sentence, std::int64_t t) const {
+Label Tagger::Impl::forced_label(const Sentence& sentence, std::int64_t t) const {
   if (options_.forced_column >= sentence.fields(t)) {
     throw Error("[tag] " + sentence.where(t) + ": has " + std::to_string(sentence.fields(t)) +
                 " columns, and forced labels are sought in column " + std::to_string(options_.forced_column + 1));
@@ -63,7 +124,7 @@ Label Tagger::forced_label(const Sentence& sentence, std::int64_t t) const {
               "' is not a label of the model" + (near ? ": did you mean " + *near + "?" : ""));
 }
 
-void Tagger::attribute(std::string_view name, float value) {
+void Tagger::Impl::attribute(std::string_view name, float value) {
   const std::uint32_t hash = hash_name(name);
   const std::span<const NameSlot> table = model_.view().name_table;
   __builtin_prefetch(&table[hash & (table.size() - 1)]);
@@ -74,7 +135,7 @@ void Tagger::attribute(std::string_view name, float value) {
 }
 
 // Every step asks for the memory that the next one needs, for all attributes, before the next one begins.
-void Tagger::settle() {
+void Tagger::Impl::settle() {
   const ModelView& model = model_.view();
   const std::size_t mask = model.name_table.size() - 1;
   for (Pending& p : pending_) {
@@ -109,30 +170,30 @@ void Tagger::settle() {
   pending_text_.clear();
 }
 
-void Tagger::force_row(std::int64_t row, Label label) {
+void Tagger::Impl::force_row(std::int64_t row, Label label) {
   const std::size_t K = at(model_.labels().size());
   for (std::size_t a = 0; a < K; ++a) {
     if (a != at(label)) h_[at(row) * K + a] = -std::numeric_limits<double>::infinity();
   }
 }
 
-void Tagger::force(Label label) {
+void Tagger::Impl::force(Label label) {
   if (label < 0 || label >= model_.labels().size())
     throw Error("[tag] there is no label " + std::to_string(label) + " to force");
   force_row(rows_, label);
 }
 
-void Tagger::next() {
+void Tagger::Impl::next() {
   h_.resize(h_.size() + at(model_.labels().size()));
   ++rows_;
 }
 
-void Tagger::end() {
+void Tagger::Impl::end() {
   first_.push_back(length_.empty() ? 0 : first_.back() + length_.back());
   length_.push_back(rows_ - first_.back());
 }
 
-const std::vector<Tagged>& Tagger::decode() {
+const std::vector<Tagged>& Tagger::Impl::decode() {
   settle();
   h_.resize(at(rows_) * at(model_.labels().size()));
   tagged_.resize(first_.size());
@@ -159,19 +220,14 @@ const std::vector<Tagged>& Tagger::decode() {
 }
 
 // Fills tagged_[i] for every i of `which`.
-void Tagger::run(const Constraint& constraint, std::span<const std::int64_t> which) {
+void Tagger::Impl::run(const Constraint& constraint, std::span<const std::int64_t> which) {
   std::vector<std::int64_t> first, length;
   for (std::int64_t i : which) {
     first.push_back(first_[at(i)]);
     length.push_back(length_[at(i)]);
   }
   if (which.empty()) return;
-  Scores<double> scores;
-  scores.labels = model_.labels().size();
-  scores.emissions = h_;
-  scores.transitions = model_.transitions();
-  scores.layout.first = first;
-  scores.layout.length = length;
+  const Scores<double> scores(h_, model_.transitions(), Layout::ragged(first, length));
   Options options;
   options.workspace = &workspace_;
   options.threads = options_.threads;
@@ -195,7 +251,7 @@ void Tagger::run(const Constraint& constraint, std::span<const std::int64_t> whi
   }
   if (options_.scores || options_.all_marginals) {
     marginals_.resize(h_.size());
-    label_marginals<double>(constraint, scores, marginals_, options);
+    label_marginals(constraint, scores, marginals_, options);
     for (std::size_t n = 0; n < which.size(); ++n) take_marginals(tagged_[at(which[n])], first[n], length[n]);
   }
   if (options_.language_mass) {
@@ -204,7 +260,7 @@ void Tagger::run(const Constraint& constraint, std::span<const std::int64_t> whi
   }
 }
 
-void Tagger::take_marginals(Tagged& tagged, std::int64_t first, std::int64_t length) const {
+void Tagger::Impl::take_marginals(Tagged& tagged, std::int64_t first, std::int64_t length) const {
   const std::size_t K = at(model_.labels().size());
   const std::span<const double> rows(marginals_.data() + at(first) * K, at(length) * K);
   tagged.marginals.clear();
@@ -214,7 +270,7 @@ void Tagger::take_marginals(Tagged& tagged, std::int64_t first, std::int64_t len
   if (options_.all_marginals) tagged.all_marginals.assign(rows.begin(), rows.end());
 }
 
-std::string Tagger::reason(std::int64_t i) const {
+std::string Tagger::Impl::reason(std::int64_t i) const {
   return no_sequence_message(decoded_length_[at(i)], model_.decoding(),
                              "no sequence of the language agrees with the forced labels");
 }

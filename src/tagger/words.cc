@@ -20,6 +20,7 @@
 #include "base/numbers.h"
 #include "base/utf8.h"
 #include "regccrf/error.h"
+#include "regccrf/names.h"
 #include "tagger/extractor.h"
 
 namespace regccrf {

@@ -198,11 +198,9 @@ std::vector<Label> decode(const Features& features, std::span<const double> w, c
     const std::int64_t end = data.position[i];
     h.resize(static_cast<std::size_t>(end - begin) * features.K);
     emissions_of(features, w, data, begin, end, h);
-    Scores<double> scores{features.K, h, transitions, {}, {}, {}};
-    scores.layout.first = first;
-    scores.layout.length = length;
+    const Scores scores(h, transitions, Layout::ragged(first, length));
     // A language may have no sequence of some length; such a sequence gets no labels.
-    const std::vector<Path> paths = viterbi<double>(constraint, scores, options);
+    const std::vector<Path> paths = viterbi(constraint, scores, options);
     for (std::size_t j = 0; j < paths.size(); ++j) {
       predicted.insert(predicted.end(), paths[j].labels.begin(), paths[j].labels.end());
       predicted.resize(static_cast<std::size_t>(begin + first[j] + length[j]), kUnknownLabel);

@@ -78,7 +78,6 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
   const std::size_t known = sequences.known, unknown = first.size() - known;
   const std::array<Constraint, 2> both = {constraint, constraint.base()};
   Bounds bounds(rules, first.size());
-  Scores<double> scores{constraint.labels().size(), h, g, {}, {}, {}};
   LossOptions options;
   options.threads = threads;
   options.workspace = &workspace;
@@ -90,23 +89,20 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
   double value = 0;
   std::fill(dg.begin(), dg.end(), 0.0);
   if (known > 0) {
-    scores.layout.first = first.first(known);
-    scores.layout.length = length.first(known);
+    const Scores scores(h, g, Layout::ragged(first.first(known), length.first(known)));
     if (!weights.empty()) gradients.weights = weights.first(known);
     options.gaps = bounds.gaps(0, known);
     const Constraints constraints(both, bounds.which(0, known));
-    value = weighted_total(nll<double>(constraints, scores, sequences.gold, gradients, options), gradients.weights);
+    value = weighted_total(nll(constraints, scores, sequences.gold, gradients, options), gradients.weights);
   }
   if (unknown > 0) {
     std::vector<double> more(dg.size());
     gradients.transitions = more;
-    scores.layout.first = first.subspan(known);
-    scores.layout.length = length.subspan(known);
+    const Scores scores(h, g, Layout::ragged(first.subspan(known), length.subspan(known)));
     if (!weights.empty()) gradients.weights = weights.subspan(known);
     options.gaps = bounds.gaps(known, unknown);
     const Constraints constraints(both, bounds.which(known, unknown));
-    value += weighted_total(partial_nll<double>(constraints, scores, sequences.allowed, gradients, options),
-                            gradients.weights);
+    value += weighted_total(partial_nll(constraints, scores, sequences.allowed, gradients, options), gradients.weights);
     for (std::size_t ab = 0; ab < dg.size(); ++ab) dg[ab] += more[ab];
   }
   bounds.note();

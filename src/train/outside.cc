@@ -27,13 +27,9 @@ std::vector<double> gold_scores(const Dataset& data, std::int64_t i, int K, doub
 Path nearest_path(const Constraint& constraint, const Dataset& data, std::int64_t i, double other) {
   const int K = constraint.labels().size();
   const std::vector<double> h = gold_scores(data, i, K, other), g(static_cast<std::size_t>(K) * K, 0);
-  const std::int64_t first = 0, length = data.position[i + 1] - data.position[i];
-  Scores<double> scores{K, h, g, {}, {}, {}};
-  scores.layout.first = {&first, 1};
-  scores.layout.length = {&length, 1};
   Options options;
   options.impossible = Impossible::allow;
-  return viterbi<double>(constraint, scores, options)[0];
+  return viterbi(constraint, Scores(h, g), options)[0];
 }
 
 // How far gold with unknown labels gets under an automaton: the sets of states that it can reach, for those that can

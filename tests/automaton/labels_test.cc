@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/spelling.h"
 #include "regccrf/error.h"
 
 namespace regccrf {

@@ -1,6 +1,6 @@
 // Bytes as a file of columns, plain or gzip. No byte gets lost, and every sentence that splits gives attributes.
 #include "fuzz.h"
-#include "regccrf/extract.h"
+#include "regccrf/dataset.h"
 
 namespace regccrf::fuzz {
 namespace {

@@ -1,6 +1,6 @@
 // Bytes as CRFsuite's attribute format.
 #include "fuzz.h"
-#include "regccrf/extract.h"
+#include "regccrf/dataset.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace regccrf;

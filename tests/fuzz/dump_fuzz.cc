@@ -1,6 +1,6 @@
 // Text as what `crfsuite dump` prints. What is read is a model.
 #include "fuzz.h"
-#include "regccrf/model.h"
+#include "regccrf/crfsuite.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace regccrf;

@@ -2,8 +2,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "regccrf/loss.h"
 #include "tests/inference/cuda_fixture.h"
-#include "regccrf/curvature.h"
 
 namespace regccrf {
 namespace {

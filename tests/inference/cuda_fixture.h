@@ -7,15 +7,15 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "inference/cuda/runner.h"
 #include "inference/cuda/pieces.h"
-#include "tests/inference/inference_fixture.h"
-#include "tests/oracle/algorithm1.h"
-#include "tests/oracle/random.h"
+#include "inference/cuda/runner.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 #include "regccrf/loss.h"
+#include "tests/inference/inference_fixture.h"
 #include "tests/inference/triples.h"
+#include "tests/oracle/algorithm1.h"
+#include "tests/oracle/random.h"
 
 namespace regccrf {
 
@@ -93,20 +93,11 @@ struct Ragged {
       const int own = random.between(1, T);
       for (int t = 0; t < T; ++t) mask[at(i) * at(T) + at(t)] = t < own && !(holes && random.chance(0.1)) ? 1 : 0;
       mask[at(i) * at(T)] = 1;
-      first.push_back(i * T);
-      lengths.push_back(T);
     }
   }
   static std::size_t at(int x) { return static_cast<std::size_t>(x); }
   Scores<Real> view() const {
-    Scores<Real> scores;
-    scores.labels = K;
-    scores.emissions = emissions;
-    scores.transitions = transitions;
-    scores.start = start;
-    scores.end = end;
-    scores.layout = {first, lengths, 1, mask};
-    return scores;
+    return Scores(emissions, transitions, Layout::padded(B, T).with_mask(mask)).with_start_end(start, end);
   }
   DeviceBatch<Real> there() const {
     return DeviceBatch<Real>(B, T, K, std::span<const Real>(emissions), std::span<const Real>(transitions),
@@ -116,7 +107,6 @@ struct Ragged {
   int B, T, K;
   std::vector<Real> emissions, transitions, start, end;
   std::vector<std::uint8_t> mask;
-  std::vector<std::int64_t> first, lengths;
 };
 
 // Operations in pieces of so many steps.

@@ -1,11 +1,10 @@
 // Derivatives of log_z against finite differences of what they are derivatives of.
-#include "regccrf/curvature.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "regccrf/language.h"
+#include "regccrf/loss.h"
 
 namespace regccrf {
 namespace {
@@ -29,7 +28,9 @@ struct Case {
     for (auto* x : {&g, &vg}) fill(*x, K * K);
     for (auto* x : {&s, &e, &vs, &ve}) fill(*x, K);
   }
-  Scores<double> scores() const { return {K, h, g, s, e, {first, length, 1, mask}}; }
+  Scores<double> scores() const {
+    return Scores(h, g, Layout::ragged(first, length).with_mask(mask)).with_start_end(s, e);
+  }
   Direction<double> direction() const { return {vh, vg, vs, ve}; }
   void move(double step) {
     const auto add = [&](std::vector<double>& x, const std::vector<double>& v) {

@@ -10,9 +10,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "tests/oracle/scores.h"
 #include "regccrf/constraint.h"
 #include "regccrf/scores.h"
+#include "tests/oracle/scores.h"
 
 namespace regccrf {
 
@@ -31,23 +31,15 @@ inline Labels numbered_labels(int count) {
 template <class Real>
 struct Instance {
   explicit Instance(const oracle::Scores& scores)
-      : labels(scores.labels),
-        emissions(scores.emissions.begin(), scores.emissions.end()),
+      : emissions(scores.emissions.begin(), scores.emissions.end()),
         transitions(scores.transitions.begin(), scores.transitions.end()),
         start(scores.start.begin(), scores.start.end()),
         end(scores.end.begin(), scores.end.end()) {}
 
-  Scores<Real> view() const {
-    Scores<Real> scores;
-    scores.labels = labels;
-    scores.emissions = emissions;
-    scores.transitions = transitions;
-    scores.start = start;
-    scores.end = end;
-    return scores;
+  Scores<Real> view(const Layout& layout = Layout::single()) const {
+    return Scores(emissions, transitions, layout).with_start_end(start, end);
   }
 
-  int labels;
   std::vector<Real> emissions, transitions, start, end;
 };
 

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "regccrf/constraint.h"
-#include "regccrf/curvature.h"
 #include "regccrf/error.h"
 #include "regccrf/inference.h"
 #include "regccrf/loss.h"
@@ -329,7 +328,6 @@ struct RandomBatch {
     for (std::uint8_t& flag : mask) flag = random.chance(0.7);
     for (int i = 0; i < sequences; ++i) {
       which.push_back(random.below(3));
-      first.push_back(i);
       length.push_back(random.between(0, longest));
       alone.push_back(without_masked(i));
     }
@@ -355,7 +353,7 @@ struct RandomBatch {
     return rows;
   }
 
-  Layout layout() const { return {first, length, sequences, mask}; }
+  Layout layout() const { return Layout::time_first(longest, sequences).with_lengths(length).with_mask(mask); }
   Constraints choice() const { return {constraints, which}; }
 
   static constexpr int K = 3;
@@ -364,7 +362,7 @@ struct RandomBatch {
   std::vector<Automaton> automata;
   std::vector<Constraint> constraints;
   std::vector<std::int32_t> which;
-  std::vector<std::int64_t> first, length;
+  std::vector<std::int64_t> length;
   std::vector<std::uint8_t> mask;
   oracle::Scores shared;              // emissions: [longest, sequences, K]
   std::vector<oracle::Scores> alone;  // [B]
@@ -377,8 +375,7 @@ TYPED_TEST(InferenceProperty, BatchesAreTheirSequences) {
     SCOPED_TRACE("batch " + std::to_string(seed));
     const RandomBatch<TypeParam> batch(seed);
     const Instance<TypeParam> instance(batch.shared);
-    Scores<TypeParam> scores = instance.view();
-    scores.layout = batch.layout();
+    const Scores<TypeParam> scores = instance.view(batch.layout());
     Options options = allow;
     options.workspace = seed % 2 ? &workspace : nullptr;
     std::vector<TypeParam> marginals(instance.emissions.size(), 7);
@@ -444,8 +441,7 @@ TYPED_TEST(InferenceProperty, BatchGradientsAreWeightedSums) {
     RandomBatch<TypeParam> batch(seed);
     const WeightedNll expected(batch);
     const Instance<TypeParam> instance(batch.shared);
-    Scores<TypeParam> scores = instance.view();
-    scores.layout = batch.layout();
+    const Scores<TypeParam> scores = instance.view(batch.layout());
     Gradient<TypeParam> gradient(instance);
     Gradients<TypeParam> out = gradient.view();
     const std::vector<TypeParam> weights(expected.weights.begin(), expected.weights.end());
@@ -514,10 +510,8 @@ TYPED_TEST(InferenceProperty, SamplesDependOnSeedAndIdAlone) {
   Random random(13);
   const oracle::Scores scores = oracle::random_scores(random, oracle::ScoreKind::normal, 12, 3, false);
   const Instance<TypeParam> instance(scores);
-  Scores<TypeParam> view = instance.view();
   const std::vector<std::int64_t> first = {6, 0}, length = {6, 6};
-  view.layout.first = first;
-  view.layout.length = length;
+  const Scores<TypeParam> view = instance.view(Layout::ragged(first, length));
   const std::vector<std::uint64_t> ids = {41, 40};
   const auto both = sample(constraint, view, {8, 5, 1.0, ids}, {.threads = 2});
 

@@ -11,9 +11,9 @@
 #include <random>
 #include <sstream>
 
-#include "tests/inference/inference_fixture.h"
 #include "regccrf/language.h"
 #include "regccrf/loss.h"
+#include "tests/inference/inference_fixture.h"
 
 namespace regccrf {
 namespace {
@@ -57,7 +57,7 @@ Constraint remembers() {
 
 template <class Real>
 struct Random {
-  Random(int K, std::int64_t T, double spread = 1, unsigned seed = 1) : labels(K) {
+  Random(int K, std::int64_t T, double spread = 1, unsigned seed = 1) {
     std::mt19937 random(seed);
     std::normal_distribution<double> normal(0, spread);
     const auto fill = [&](std::vector<Real>& v, std::size_t n) {
@@ -69,8 +69,9 @@ struct Random {
     fill(start, static_cast<std::size_t>(K));
     fill(end, static_cast<std::size_t>(K));
   }
-  Scores<Real> view() const { return {labels, emissions, transitions, start, end, {}}; }
-  int labels;
+  Scores<Real> view(const Layout& layout = Layout::single()) const {
+    return Scores(emissions, transitions, layout).with_start_end(start, end);
+  }
   std::vector<Real> emissions, transitions, start, end;
 };
 
@@ -158,23 +159,37 @@ TEST(Edges, BadNumbersAreNamed) {
 
 TEST(Edges, ShapesThatDoNotFitAreNamed) {
   const Random<float> x(3, 4);
-  Scores<float> scores = x.view();
-  scores.labels = 4;
-  EXPECT_EQ(error_of([&] { log_z(spans(), scores); }), "[log_z] scores have 4 labels, the constraint has 3");
-  scores = x.view();
-  scores.transitions = scores.transitions.first(8);
-  EXPECT_EQ(error_of([&] { log_z(spans(), scores); }), "[log_z] transitions has 8 entries, expected 9 ([K, K])");
-  const std::vector<std::int64_t> first{0, 2}, length{2, 3};
-  scores = x.view();
-  scores.layout.first = first;
-  scores.layout.length = length;
-  EXPECT_EQ(error_of([&] { log_z(spans(), scores); }),
-            "[log_z] sequence 1 starts at row 2 with length 3 and stride 1, past the emissions' 4 rows");
+  const Random<float> four(4, 3);
+  EXPECT_EQ(error_of([&] { log_z(spans(), four.view()); }), "[log_z] scores have 4 labels, the constraint has 3");
+  EXPECT_EQ(error_of([&] { Scores(x.emissions, std::span(x.transitions).first(8)); }),
+            "[Scores] transitions have 8 entries, which is no square (expected [K, K])");
+  EXPECT_EQ(error_of([&] { log_z(spans(), Scores(std::span(x.emissions).first(7), x.transitions)); }),
+            "[log_z] emissions have 7 entries, which is no multiple of 3 labels (expected [rows, K])");
+  EXPECT_EQ(error_of([&] { log_z(spans(), x.view().with_start_end(four.start, {})); }),
+            "[log_z] start has 4 entries, expected 3 ([K])");
   EXPECT_EQ(error_of([&] { k_best(spans(), x.view(), 0); }), "[k_best] k is 0, expected 1 or more");
   EXPECT_NE(error_of([&] {
               sample(spans(), x.view(), {1, 0, 0.0, {}});
             }).find("temperature is 0.0"),
             std::string::npos);
+}
+
+TEST(Edges, LayoutsThatDoNotFitAreNamed) {
+  const Random<float> x(3, 4);
+  const std::vector<std::int64_t> first{0, 2}, length{2, 3};
+  const std::vector<std::uint8_t> mask(3, 1);
+  const auto error = [&](const Layout& layout) { return error_of([&] { log_z(spans(), x.view(layout)); }); };
+  EXPECT_EQ(error(Layout::ragged(first, length)),
+            "[log_z] sequence 1 starts at row 2 with length 3 and stride 1, past the emissions' 4 rows");
+  EXPECT_EQ(error(Layout::padded(2, 3)),
+            "[log_z] the layout is padded with B = 2, T = 3, and the emissions have 4 rows; expected B · T");
+  EXPECT_EQ(error(Layout::time_first(1, 2)),
+            "[log_z] the layout is padded with B = 2, T = 1, and the emissions have 4 rows; expected B · T");
+  EXPECT_EQ(error(Layout::padded(2, 2).with_lengths(length)),
+            "[log_z] sequence 1 has length 3, and the layout is padded to 2");
+  EXPECT_EQ(error(Layout::single().with_mask(mask)), "[log_z] mask has 3 entries, expected 4 ([rows])");
+  EXPECT_EQ(error_of([&] { Layout::padded(3, 4).with_lengths(length); }),
+            "[Layout] 2 lengths were given for 3 sequences; expected [B]");
 }
 
 TEST(Edges, OneLabelAndOneState) {
@@ -193,12 +208,10 @@ TEST(Edges, OneLabelAndOneState) {
 TEST(Layouts, AMaskedPositionIsAsIfItWereAbsent) {
   const Random<double> x(3, 6);
   const std::vector<std::uint8_t> mask{0, 1, 1, 0, 1, 0};
-  Scores<double> holes = x.view();
-  holes.layout.mask = mask;
+  const Scores<double> holes = x.view(Layout::single().with_mask(mask));
   std::vector<double> packed;
   for (int t : {1, 2, 4}) packed.insert(packed.end(), x.emissions.begin() + t * 3, x.emissions.begin() + (t + 1) * 3);
-  Scores<double> without = x.view();
-  without.emissions = packed;
+  const Scores<double> without = Scores(packed, x.transitions).with_start_end(x.start, x.end);
   EXPECT_EQ(log_z(spans(), holes), log_z(spans(), without));
   EXPECT_EQ(viterbi(spans(), holes)[0].labels, viterbi(spans(), without)[0].labels);
   std::vector<double> out(x.emissions.size(), 7), expected(packed.size());
@@ -221,20 +234,18 @@ TEST(Layouts, TimeFirstIsBatchFirst) {
     for (int t = 0; t < T; ++t)
       std::copy_n(x.emissions.data() + (i * T + t) * K, K, time_first.data() + (t * B + i) * K);
   }
-  const std::vector<std::int64_t> starts{0, T, 2 * T}, columns{0, 1, 2}, lengths{4, 2, 0};
-  Scores<float> rows = x.view(), turned = x.view();
-  rows.layout = {starts, lengths, 1, {}};
-  turned.emissions = time_first;
-  turned.layout = {columns, lengths, B, {}};
+  const std::vector<std::int64_t> starts{0, T, 2 * T}, lengths{4, 2, 0};
+  const Scores<float> rows = x.view(Layout::padded(B, T).with_lengths(lengths));
+  const Scores<float> turned =
+      Scores(time_first, x.transitions, Layout::time_first(T, B).with_lengths(lengths)).with_start_end(x.start, x.end);
   EXPECT_EQ(log_z(spans(), rows), log_z(spans(), turned));
+  EXPECT_EQ(log_z(spans(), rows), log_z(spans(), x.view(Layout::ragged(starts, lengths))));
   for (int i = 0; i < B; ++i) EXPECT_EQ(viterbi(spans(), rows)[i].labels, viterbi(spans(), turned)[i].labels);
 }
 
 TEST(Layouts, EachSequenceMayHaveItsOwnConstraint) {
   const Random<double> x(3, 12);
-  const std::vector<std::int64_t> first{0, 4, 8}, length{4, 4, 4};
-  Scores<double> scores = x.view();
-  scores.layout = {first, length, 1, {}};
+  const Scores<double> scores = x.view(Layout::padded(3, 4));
   const std::vector<Constraint> all{spans(), pairs(), one_span()};
   const std::vector<std::int32_t> which{2, 0, 1}, wrong{0, 3, 1};
   const std::vector<double> z = log_z(Constraints(all, which), scores);
@@ -244,12 +255,11 @@ TEST(Layouts, EachSequenceMayHaveItsOwnConstraint) {
 
 TEST(Layouts, AnEmptyBatchHasNoAnswers) {
   const Random<float> x(3, 2);
-  const std::vector<std::int64_t> storage(1);
-  Scores<float> scores = x.view();
-  scores.layout.first = std::span(storage).first(0);
-  scores.layout.length = std::span(storage).first(0);
-  EXPECT_TRUE(log_z(spans(), scores).empty());
-  EXPECT_TRUE(viterbi(spans(), scores).empty());
+  const Scores<float> none = x.view(Layout::ragged({}, {}));
+  EXPECT_TRUE(log_z(spans(), none).empty());
+  EXPECT_TRUE(viterbi(spans(), none).empty());
+  const Scores<float> padded({}, x.transitions, Layout::padded(0, 5));
+  EXPECT_TRUE(log_z(spans(), padded).empty());
 }
 
 // --- threads, memory, arithmetic ------------------------------------------------------------------------------------
@@ -258,13 +268,9 @@ TEST(Threads, DoNotChangeAnAnswer) {
   const int K = 30, B = 40, T = 60;
   const Random<float> x(K, B * T);
   const Constraint constraint = Constraint::unconstrained(numbered_labels(K));
-  std::vector<std::int64_t> first, length;
-  for (int i = 0; i < B; ++i) {
-    first.push_back(i * T);
-    length.push_back(T - i);
-  }
-  Scores<float> scores = x.view();
-  scores.layout = {first, length, 1, {}};
+  std::vector<std::int64_t> lengths;
+  for (int i = 0; i < B; ++i) lengths.push_back(T - i);
+  const Scores<float> scores = x.view(Layout::padded(B, T).with_lengths(lengths));
   Workspace workspace;
   Options many;
   many.threads = 4;
@@ -286,10 +292,7 @@ TEST(Threads, TheFirstSequencesErrorIsThrown) {
   Random<float> x(K, B * T);
   x.emissions[(7 * T + 3) * K + 2] = std::nanf("");
   x.emissions[(21 * T + 3) * K + 2] = std::nanf("");
-  std::vector<std::int64_t> first, length(B, T);
-  for (int i = 0; i < B; ++i) first.push_back(i * T);
-  Scores<float> scores = x.view();
-  scores.layout = {first, length, 1, {}};
+  const Scores<float> scores = x.view(Layout::padded(B, T));
   Options many;
   many.threads = 4;
   const std::string error = error_of([&] { log_z(Constraint::unconstrained(numbered_labels(K)), scores, many); });
@@ -383,10 +386,7 @@ TEST(Numbers, APathThatVanishesFromBothEndsIsCounted) {
       const double expected = std::max(surplus, 0.0) + std::log1p(std::exp(-std::abs(surplus)));
       for (const bool constrained : {true, false}) {
         SCOPED_TRACE(std::to_string(ends) + ", " + std::to_string(surplus));
-        Scores<double> scores;
-        scores.labels = 2;
-        scores.emissions = h;
-        scores.transitions = constrained ? none : apart;
+        const Scores scores(h, constrained ? none : apart);
         const Constraint& constraint = constrained ? either : everything;
         EXPECT_NEAR(log_z(constraint, scores).at(0), expected, 1e-9 * std::max(1.0, -20 * ends));
         std::vector<double> marginals(h.size());
@@ -405,10 +405,7 @@ TEST(Numbers, LargeScoresThatCancelLeaveNothing) {
   const auto other = static_cast<std::size_t>(*forced.labels().find("A"));
   std::vector<double> h(2 * T, 0.0), g(4, 0.0);
   for (std::size_t t = 0; t < T; ++t) h[2 * t + other] = 400 + static_cast<double>(t % 290);
-  Scores<double> scores;
-  scores.labels = 2;
-  scores.emissions = h;
-  scores.transitions = g;
+  const Scores scores(h, g);
   EXPECT_NEAR(log_z(forced, scores).at(0), 0, 1e-10);
 }
 
@@ -418,7 +415,7 @@ TEST(Numbers, AForcedPathFallsBackAndIsRight) {
   std::vector<float> h(static_cast<std::size_t>(T) * 3, 0), g(9, 0);
   for (std::int64_t t = 0; t < T; ++t) h[t * 3 + 1] = -5000;
   h[(T - 1) * 3 + 0] = -std::numeric_limits<float>::infinity();
-  const Scores<float> scores{3, h, g, {}, {}, {}};
+  const Scores scores(h, g);
   Workspace workspace;
   Options options;
   options.workspace = &workspace;
@@ -432,7 +429,7 @@ TEST(Numbers, AForcedPathFallsBackAndIsRight) {
 TEST(Numbers, WhatALanguageRemembersDoesNotDriftOverTime) {
   const std::int64_t T = 100'000;
   std::vector<float> h(static_cast<std::size_t>(T) * 3, 0.1f), g(9, 0.3f);
-  const Scores<float> scores{3, h, g, {}, {}, {}};
+  const Scores scores(h, g);
   std::vector<float> out(h.size());
   label_marginals<float>(remembers(), scores, out);
   for (std::int64_t t : {std::int64_t{0}, T / 2, T - 1}) EXPECT_NEAR(out[t * 3], 0.5, 1e-6);

@@ -4,9 +4,9 @@
 
 #include <random>
 
-#include "tests/oracle/algorithm1.h"
 #include "regccrf/inference.h"
 #include "regccrf/loss.h"
+#include "tests/oracle/algorithm1.h"
 
 namespace regccrf {
 namespace {
@@ -28,7 +28,7 @@ Answers<Real> answers(const Constraint& constraint, double spread) {
   for (auto* v : {&h, &g, &start, &end}) {
     for (Real& x : *v) x = static_cast<Real>(normal(random));
   }
-  const Scores<Real> scores{K, h, g, start, end, {}};
+  const Scores scores = Scores(h, g).with_start_end(start, end);
   Answers<Real> found{{}, {}, h, g, start, end, {}};
   found.best = viterbi(constraint, scores)[0].labels;
   found.z = log_z(constraint, scores);

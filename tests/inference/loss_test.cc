@@ -35,7 +35,9 @@ struct Data {
       for (double& x : *v) x = normal(random);
     }
   }
-  Scores<double> view() const { return {3, h, g, start, end, {}}; }
+  Scores<double> view(const Layout& layout = Layout::single()) const {
+    return Scores(h, g, layout).with_start_end(start, end);
+  }
   std::vector<double> h, g, start, end;
 };
 
@@ -73,8 +75,7 @@ std::optional<Fields> fields_of(const std::function<void()>& job) {
 TEST(Errors, HaveAKindAndAPlace) {
   Data x(4);
   const std::vector<std::int64_t> first{0, 1}, length{1, 3};
-  Scores<double> two = x.view();
-  two.layout = {.first = first, .length = length};
+  const Scores<double> two = x.view(Layout::ragged(first, length));
   const auto loss = [&](const Constraint& constraint, const std::vector<Label>& gold) {
     return fields_of([&] { nll<double>(constraint, two, gold); });
   };
@@ -118,9 +119,7 @@ TEST(Gold, ThatIsForbiddenByScoresIsAnError) {
 
 TEST(Gold, OutsideTheLanguageIsSkippedAndCountedAtTheCallersWord) {
   const Data x(6);
-  const std::vector<std::int64_t> first{0, 3}, length{3, 3};
-  Scores<double> scores = x.view();
-  scores.layout = {first, length, 1, {}};
+  const Scores<double> scores = x.view(Layout::padded(2, 3));
   const std::vector<Label> gold{2, 0, 0, 0, 1, 2};
   LossOptions options;
   options.outside = OutsideGold::skip;
@@ -163,14 +162,9 @@ void expect_gradients(const Data& x, const Layout& layout, const std::vector<dou
                       const std::function<Loss(const Scores<double>&, const Gradients<double>&)>& loss) {
   Data gradient(0);
   gradient.h.resize(x.h.size());
-  const auto view = [&](const Data& data) {
-    Scores<double> scores = data.view();
-    scores.layout = layout;
-    return scores;
-  };
-  loss(view(x), {gradient.h, gradient.g, gradient.start, gradient.end, weights});
+  loss(x.view(layout), {gradient.h, gradient.g, gradient.start, gradient.end, weights});
   const auto value = [&](const Data& data) {
-    const Loss at = loss(view(data), {});
+    const Loss at = loss(data.view(layout), {});
     double sum = 0;
     for (std::size_t i = 0; i < at.values.size(); ++i) sum += weights[i] * at.values[i];
     return sum;
@@ -191,7 +185,7 @@ class LossGradients : public ::testing::Test {
  protected:
   const Data x{7};
   const std::vector<std::int64_t> first{0, 3}, length{3, 4};
-  const Layout layout{first, length, 1, {}};
+  const Layout layout = Layout::ragged(first, length);
   const std::vector<double> weights{0.5, -2};
 };
 

@@ -68,11 +68,7 @@ struct Case {
   }
 
   Scores<double> scores() const {
-    Scores<double> s{K, h, g, start, end, {}};
-    s.layout.first = first;
-    s.layout.length = length;
-    s.layout.mask = mask;
-    return s;
+    return Scores(h, g, Layout::ragged(first, length).with_mask(mask)).with_start_end(start, end);
   }
 };
 

@@ -331,15 +331,13 @@ TEST(RuleSums, AreTheSameForAnyNumberOfThreadsAndAnyBatch) {
   for (double& x : g) x = random.normal();
   std::vector<std::int64_t> first, length;
   for (int i = 0; i < B; ++i) first.push_back(i * T), length.push_back(T - i % 3);
-  Scores<double> all{K, h, g, {}, {}, {}};
-  all.layout.first = first;
-  all.layout.length = length;
+  const Scores all(h, g, Layout::ragged(first, length));
   Options one, two;
   two.threads = 2;
   const std::vector<double> z = log_z<double>(kept, all, one);
   EXPECT_EQ(z, log_z<double>(kept, all, two));
   for (int i = 0; i < B; ++i) {
-    Scores<double> alone{K, std::span<const double>(h).subspan(i * T * K, length[i] * K), g, {}, {}, {}};
+    const Scores alone(std::span<const double>(h).subspan(i * T * K, length[i] * K), g);
     EXPECT_EQ(z[i], log_z<double>(kept, alone, one)[0]);
   }
 }
@@ -383,7 +381,7 @@ TEST(RuleSums, SayWhatIsWrong) {
       compile(Language::parse(".* & exactly(1, A) & at_most(1, B)", Labels({"A", "B", "C"})), {}, Rules::all);
   ASSERT_GT(kept.rules(), 0);
   const std::vector<double> h(9), g(9);
-  const Scores<double> scores{3, h, g, {}, {}, {}};
+  const Scores scores(h, g);
   const auto message = [](const auto& call) -> std::string {
     try {
       call();
@@ -404,7 +402,7 @@ TEST(RuleSums, SayWhatIsWrong) {
   // −inf where the one A could be: nothing is left.
   std::vector<double> forbidden(9);
   for (int t = 0; t < 3; ++t) forbidden[t * 3] = -inf;
-  const Scores<double> none{3, forbidden, g, {}, {}, {}};
+  const Scores none(forbidden, g);
   EXPECT_EQ(log_z<double>(kept, none)[0], -inf);
   std::vector<double> marginals(9);
   EXPECT_NE(message([&] { label_marginals<double>(kept, none, marginals); }).find("obeys all rules"),

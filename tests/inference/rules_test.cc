@@ -223,9 +223,9 @@ TEST(Rules, WhatNeedsOneAutomatonSaysSo) {
   EXPECT_THROW(constraint.automaton(), Error);
   EXPECT_THROW(constraint.topology(), Error);
   const std::vector<float> h(12), g(16);
-  const Scores<float> scores{.labels = 4, .emissions = h, .transitions = g};
+  const Scores scores(h, g);
   std::vector<float> states(12);
-  EXPECT_THROW(state_marginals<float>(constraint, scores, states), Error);
+  EXPECT_THROW(state_marginals(constraint, scores, std::span(states)), Error);
   EXPECT_EQ(constraint.base().rules(), 0);
 }
 

@@ -8,12 +8,12 @@
 #include <set>
 
 #include "inference/cuda/layout/join.h"
+#include "regccrf/inference.h"
+#include "regccrf/language.h"
+#include "regccrf/loss.h"
 #include "tests/inference/inference_fixture.h"
 #include "tests/oracle/algorithm1.h"
 #include "tests/oracle/random.h"
-#include "regccrf/curvature.h"
-#include "regccrf/inference.h"
-#include "regccrf/language.h"
 
 namespace regccrf {
 namespace {

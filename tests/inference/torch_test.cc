@@ -53,13 +53,9 @@ TEST(TorchRegCCRF, LogProbIsTheLibrarys) {
   const auto memory = [](const torch::Tensor& x) {
     return std::span<const double>(x.data_ptr<double>(), static_cast<std::size_t>(x.numel()));
   };
-  const Scores<double> scores{.labels = 3,
-                              .emissions = memory(h),
-                              .transitions = memory(crf->transitions),
-                              .start = memory(crf->start_transitions),
-                              .end = memory(crf->end_transitions),
-                              .layout = {}};
-  const double expected = -nll(bio(), scores, std::span<const Label>(gold)).values[0];
+  const Scores scores = Scores(memory(h), memory(crf->transitions))
+                            .with_start_end(memory(crf->start_transitions), memory(crf->end_transitions));
+  const double expected = -nll(bio(), scores, gold).values[0];
   EXPECT_NEAR(crf->log_prob(random_emissions(), kTags, kMask)[0].item<double>(), expected, 1e-12);
   for (const char* reduction : {"none", "sum", "mean", "token_mean"}) {
     EXPECT_TRUE(torch::equal(crf->nll(random_emissions(), kTags, kMask, reduction),

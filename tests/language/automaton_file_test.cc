@@ -1,4 +1,6 @@
 // Automata from and for other programs: OpenFst binary and AT&T text.
+#include "regccrf/automaton_file.h"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <random>
 
-#include "tests/oracle/shortest_distance.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
+#include "tests/oracle/shortest_distance.h"
 
 namespace regccrf {
 namespace {
@@ -31,7 +31,7 @@ class BigramFst : public testing::Test {
     fill(transitions_, std::size_t(K) * K);
     fill(start_, boundaries ? K : 0);
     fill(end_, boundaries ? K : 0);
-    return {K, emissions_, transitions_, start_, end_, {}};
+    return Scores(emissions_, transitions_).with_start_end(start_, end_);
   }
 
   std::mt19937 random_{1};

@@ -12,6 +12,7 @@
 #include "base/safetensors.h"
 #include "constraint/constraint_file.h"
 #include "language/fst_file.h"
+#include "regccrf/automaton_file.h"
 #include "regccrf/constraint.h"
 #include "regccrf/language.h"
 

@@ -1,4 +1,4 @@
-"""Documents are programs: docstrings, docs/python.md and docs/transformers.md run here."""
+"""Documents are programs: docstrings, README.md and the Python pages of docs/ run here."""
 
 import doctest
 import pathlib
@@ -15,7 +15,7 @@ import regccrf.tagger
 import regccrf.torch
 from regccrf import _core
 
-DOCS = pathlib.Path(__file__).parents[2] / "docs"
+ROOT = pathlib.Path(__file__).parents[2]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -54,17 +54,18 @@ def test_everything_public_is_documented():
 
 def run_page(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / name).read_text(encoding="utf-8"), re.M | re.S)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(encoding="utf-8"), re.M | re.S)
     assert blocks
     exec(compile("\n".join(blocks), name, "exec"), {"__name__": name})
 
 
-def test_the_tutorial(monkeypatch, tmp_path):
-    run_page("python.md", monkeypatch, tmp_path)
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/from-pytorch-crf.md", "docs/from-crfsuite.md"])
+def test_a_page(page, monkeypatch, tmp_path):
+    run_page(page, monkeypatch, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_recipe_for_transformers(monkeypatch, tmp_path):
     for package in ("transformers", "accelerate"):
         pytest.importorskip(package, reason=f"{package} is not installed")
-    run_page("transformers.md", monkeypatch, tmp_path)
+    run_page("docs/transformers.md", monkeypatch, tmp_path)

@@ -34,8 +34,7 @@ struct Fit {
 };
 
 double loss_and_gradient(const Constraint& constraint, const Data& data, const Fit& fit, Fit& gradient) {
-  const int K = constraint.labels().size();
-  const Scores<double> scores{K, fit.emissions, fit.transitions, {}, {}, {}};
+  const Scores scores(fit.emissions, fit.transitions);
   std::fill(gradient.emissions.begin(), gradient.emissions.end(), 0);
   std::fill(gradient.transitions.begin(), gradient.transitions.end(), 0);
   Fit one = gradient;

@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "regccrf/error.h"
-#include "regccrf/extract.h"
 #include "regccrf/sentences.h"
 
 namespace regccrf {

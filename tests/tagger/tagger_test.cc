@@ -8,9 +8,9 @@
 #include <map>
 #include <random>
 
-#include "tagger/name_table.h"
 #include "regccrf/error.h"
 #include "regccrf/language.h"
+#include "tagger/name_table.h"
 
 namespace regccrf {
 namespace {
@@ -79,13 +79,7 @@ struct Sentences {
     for (std::int64_t i = 0; i < data.sequences(); ++i) length.push_back(data.length(i));
   }
   Scores<double> scores(const Model& model) const {
-    Scores<double> scores;
-    scores.labels = 3;
-    scores.emissions = h;
-    scores.transitions = model.transitions();
-    scores.layout.first = std::span(data.position).first(length.size());
-    scores.layout.length = length;
-    return scores;
+    return {h, model.transitions(), Layout::ragged(std::span(data.position).first(length.size()), length)};
   }
   Dataset data;
   std::vector<double> h;

@@ -1,14 +1,12 @@
 // log_z with gradients, and its second derivative in a direction: ∇²log_z · v is the covariance of counts with what a
-// path's score gains along v. One interface: curvature.h.
-#include "regccrf/curvature.h"
-
+// path's score gains along v. One interface: loss.h.
 #include <limits>
 #include <vector>
 
 #include "inference/cpu/covariance.h"
 #include "inference/cpu/expectation.h"
 #include "inference/cpu/gradients.h"
-#include "regccrf/curvature.h"
+#include "regccrf/loss.h"
 
 namespace regccrf {
 namespace {

@@ -74,12 +74,12 @@ class GradientSums {
   }
   void clear_absent(const Batch<Real>& batch) {
     const Layout& layout = batch.scores().layout;
-    if (layout.mask.empty() || gradients_.emissions.empty()) return;
+    if (layout.mask().empty() || gradients_.emissions.empty()) return;
     for (std::int64_t i = 0; i < batch.size(); ++i) {
-      const std::int64_t first = layout.first.empty() ? 0 : layout.first[i];
+      const std::int64_t first = layout.first(i);
       for (std::int64_t t = 0; t < batch.length(i); ++t) {
-        const std::int64_t row = first + t * layout.stride;
-        if (!layout.mask[row]) std::fill_n(gradients_.emissions.data() + row * K_, K_, Real{0});
+        const std::int64_t row = first + t * layout.stride();
+        if (!layout.mask()[row]) std::fill_n(gradients_.emissions.data() + row * K_, K_, Real{0});
       }
     }
   }

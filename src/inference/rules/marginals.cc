@@ -36,8 +36,8 @@ std::vector<double> language_mass(const Constraints& constraints, const Scores<R
 }
 
 template <class Real>
-void label_marginals(const Constraints& constraints, const Scores<Real>& scores, std::span<Real> out,
-                     const Options& options) {
+void label_marginals(const Constraints& constraints, const Scores<Real>& scores,
+                     std::span<std::type_identity_t<Real>> out, const Options& options) {
   const Batch<Real> batch("label_marginals", constraints, scores, options, KeptRules::obeyed);
   check_size(batch.operation(), "the output", out.size(), scores.emissions.size(), "[rows, K]");
   Sums<Real> expectations(batch, kAskedGap);
@@ -77,8 +77,8 @@ void bigrams_under_rules(const Batch<Real>& batch, Sums<Real>& sums, const Seque
 }  // namespace
 
 template <class Real>
-void bigram_marginals(const Constraints& constraints, const Scores<Real>& scores, std::span<Real> out,
-                      const Options& options) {
+void bigram_marginals(const Constraints& constraints, const Scores<Real>& scores,
+                      std::span<std::type_identity_t<Real>> out, const Options& options) {
   const Batch<Real> batch("bigram_marginals", constraints, scores, options, KeptRules::obeyed);
   const std::size_t pairs = static_cast<std::size_t>(batch.K()) * batch.K();
   check_size(batch.operation(), "the output", out.size(), static_cast<std::size_t>(batch.rows()) * pairs,
@@ -104,8 +104,8 @@ void bigram_marginals(const Constraints& constraints, const Scores<Real>& scores
 }
 
 template <class Real>
-void state_marginals(const Constraints& constraints, const Scores<Real>& scores, std::span<Real> out,
-                     const Options& options) {
+void state_marginals(const Constraints& constraints, const Scores<Real>& scores,
+                     std::span<std::type_identity_t<Real>> out, const Options& options) {
   const Batch<Real> batch("state_marginals", constraints, scores, options);
   std::size_t Q = 0;
   for (int c = 0; c < batch.constraints(); ++c) Q = std::max<std::size_t>(Q, batch.constraint_number(c).topology().Q);
