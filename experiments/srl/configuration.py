@@ -25,6 +25,7 @@ class Configuration:
     folder: Path  # of the corpus
     reduced: Path  # Algorithm 1's language; its roles are those of every model but CRF-full
     rich: Path  # the language with continuations and references
+    full: Path  # the language of all roles, whose rules are kept beside a base
     encoder: str  # a folder, or a name at Hugging Face
     seeds: int
     epochs: int  # at most
@@ -44,6 +45,7 @@ CONFIGURATIONS = {
         folder=DATA / "srl_ewt",
         reduced=HERE / "languages" / "reduced.lang",
         rich=HERE / "languages" / "rich.lang",
+        full=ROOT / "languages" / "srl-full.lang",
         encoder="sentence-transformers/all-MiniLM-L6-v2",
         seeds=5,
         epochs=4,
@@ -59,6 +61,7 @@ CONFIGURATIONS = {
         folder=DATA / "conll-2012",
         reduced=ROOT / "languages" / "srl.lang",
         rich=HERE / "languages" / "rich-ontonotes.lang",
+        full=ROOT / "languages" / "srl-full.lang",
         encoder="roberta-base",
         seeds=12,
         epochs=1000,

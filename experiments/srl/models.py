@@ -24,10 +24,11 @@ class Trained:
 
 
 MODELS: Dict[str, Trained] = {
-    "crf-full": Trained("full", None, (("CRF-full", None),)),
+    "crf-full": Trained("full", None, (("CRF-full", None), ("RegCCRF-full, constrained decoding", "full"))),
     "crf-reduced": Trained("reduced", None, (("CRF-reduced", None), ("RegCCRF, constrained decoding", "reduced"))),
     "regccrf": Trained("reduced", "reduced", (("RegCCRF, constrained training", "reduced"),)),
     "crf-rich": Trained("rich", None, (("CRF-rich", None), ("RegCCRF-rich, constrained decoding", "rich"))),
+    "regccrf-full": Trained("full", "full", (("RegCCRF-full, constrained training", "full"),)),
     "regccrf-rich": Trained("rich", "rich", (("RegCCRF-rich, constrained training", "rich"),)),
 }
 
@@ -36,7 +37,7 @@ class Languages:
     """The constraints of a configuration, each compiled when first asked for."""
 
     def __init__(self, configuration: Configuration) -> None:
-        self.files = {"reduced": configuration.reduced, "rich": configuration.rich}
+        self.files = {"reduced": configuration.reduced, "rich": configuration.rich, "full": configuration.full}
         self._compiled: Dict[str, object] = {}
 
     def __getitem__(self, name: str):

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -104,7 +105,10 @@ Workspaces& workspaces() {
 
 struct Settings {
   int threads = 1;
-  bool allow = false;  // what is impossible, or gold that is outside
+  bool allow = false;             // what is impossible, or gold that is outside
+  std::optional<double> max_gap;  // of sums under rules that are kept beside a base
+  bool bound = false;             // where that is not met: the upper bound, and no error
+  Address gaps = 0;               // [B] doubles, where a call that sums puts its gaps
 };
 
 // call(scores, options) in the batch's precision, with a workspace and without the interpreter.
@@ -121,6 +125,9 @@ auto run(const Batch& batch, const Settings& settings, const Call& call) {
   options.workspace = workspace.get();
   options.impossible = settings.allow ? Impossible::allow : Impossible::error;
   options.outside = settings.allow ? OutsideGold::skip : OutsideGold::error;
+  options.max_gap = settings.max_gap;
+  options.uncertified = settings.bound ? Uncertified::bound : Uncertified::error;
+  options.gaps = memory<double>(settings.gaps, batch.first.size());
   return batch.is_double ? call(batch.scores<double>(), options) : call(batch.scores<float>(), options);
 }
 
@@ -188,10 +195,11 @@ void bind_arguments(py::module_& module) {
            py::arg("emissions") = 0, py::arg("transitions") = 0, py::arg("start") = 0, py::arg("end") = 0,
            py::arg("weights") = 0);
   py::class_<Settings>(module, "Settings")
-      .def(py::init([](int threads, bool allow) {
-             return Settings{threads, allow};
+      .def(py::init([](int threads, bool allow, std::optional<double> max_gap, bool bound, Address gaps) {
+             return Settings{threads, allow, max_gap, bound, gaps};
            }),
-           py::arg("threads") = 1, py::arg("allow") = false);
+           py::arg("threads") = 1, py::arg("allow") = false, py::arg("max_gap") = std::nullopt,
+           py::arg("bound") = false, py::arg("gaps") = 0);
 }
 
 }  // namespace

@@ -521,6 +521,7 @@ void bind_tagger(py::module_& module) {
       .def_readwrite("all_transitions", &TrainOptions::all_transitions)
       .def_readwrite("max_iterations", &TrainOptions::max_iterations)
       .def_readwrite("tolerance", &TrainOptions::tolerance)
+      .def_readwrite("max_gap", &TrainOptions::max_gap)
       .def_readwrite("period", &TrainOptions::period)
       .def_readwrite("patience", &TrainOptions::patience)
       .def_readwrite("memories", &TrainOptions::memories)
@@ -535,6 +536,10 @@ void bind_tagger(py::module_& module) {
       .def_readwrite("checkpoint", &TrainOptions::checkpoint)
       .def_readwrite("every", &TrainOptions::every)
       .def_readwrite("resume", &TrainOptions::resume);
+  module.def(
+      "fit_constraint",
+      [](const Constraint& constraint, const Labels& labels) { return fit_constraint(constraint, labels); },
+      py::arg("constraint"), py::arg("labels"), "The constraint over other labels, matched by name.");
   module.def("train_model", &train_model, py::arg("data"), py::arg("development"), py::arg("constraint"),
              py::arg("constrain"), py::arg("outside"), py::arg("options"), py::arg("progress"),
              "(model, what happened)");

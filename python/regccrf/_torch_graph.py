@@ -40,6 +40,47 @@ def _forget(number: int) -> None:
         _packed.pop(number, None)
 
 
+# How sums under rules that a constraint keeps are certified, where its layer says something about it: max_gap, and whether the bound
+# is good enough where that is not met. A constraint with other such words has another handle.
+_certified: Dict[int, Tuple[Optional[float], bool]] = {}
+_gaps: Dict[int, Tensor] = {}  # float64 [B] of the last sum, by handle
+
+
+def share_certified(constraint: _core.Constraint, max_gap: Optional[float], bound: bool) -> Tuple[int, _core.Constraint]:
+    """As `share`."""
+    if constraint.rules == 0 or (max_gap is None and not bound):
+        return share(constraint)
+    handle, constraint = share(constraint)
+    words = f"{handle} {max_gap!r} {bound}".encode()
+    number = int.from_bytes(hashlib.sha256(words).digest()[:8], "little") >> 2
+    if number not in _live:
+        _live[number] = constraint
+        _packed[number] = _packed[handle]
+    _certified[number] = (max_gap, bound)
+    return number, constraint
+
+
+def certified(handle: int) -> Tuple[Optional[float], bool]:
+    return handle.certified if isinstance(handle, Several) else _certified.get(handle, (None, False))
+
+
+def keeps_rules(handle: int) -> bool:
+    return any(one.rules for one in handle.constraints) if isinstance(handle, Several) else constraint_of(handle).rules > 0
+
+
+def note_gaps(handle: int, gaps: Tensor) -> None:
+    if not isinstance(handle, Several) and gaps.numel():
+        _gaps[handle] = gaps
+
+
+def gaps_tensor(handle: int) -> Tensor:
+    return _gaps.get(handle, nothing(torch.device("cpu"), torch.float64))
+
+
+def gaps_of(handle: int) -> List[float]:
+    return _gaps[handle].tolist() if handle in _gaps else []
+
+
 def share(constraint: _core.Constraint) -> Tuple[int, _core.Constraint]:
     """A constraint's handle, and the one that stands for those equal to it: the handle is good for as long as that one lives."""
     number = _number_of.get(id(constraint))
@@ -83,6 +124,7 @@ def _unpack(handle: int, packed: Optional[Tensor]) -> _core.Constraint:
 class Several(int):
     """In the place of a handle: a constraint for each sequence."""
     constraints: List[_core.Constraint]
+    certified: Tuple[Optional[float], bool] = (None, False)
 
     @staticmethod
     def of(constraints: List[_core.Constraint]) -> "Several":

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from . import _core, node
 from . import _torch_cuda as cuda
-from ._torch_graph import alive, applied, batch_size, choice_of, compiling, nothing, operator, transforming
+from ._torch_graph import alive, applied, batch_size, certified, choice_of, compiling, keeps_rules, note_gaps, nothing, operator, transforming
 
 
 class Memory:
@@ -39,7 +39,10 @@ class Memory:
                                  self.s.data_ptr(), self.e.data_ptr(), first, [T] * self.B, 1 if batch_first else max(self.B, 1),
                                  self.mask.data_ptr())
         self.choice = choice_of(handle)
-        self.settings = _core.Settings(torch.get_num_threads(), allow)
+        max_gap, bound = certified(handle)
+        self.gaps = torch.zeros(self.B if keeps_rules(handle) else 0, dtype=torch.float64)
+        note_gaps(handle, self.gaps)
+        self.settings = _core.Settings(torch.get_num_threads(), allow, max_gap, bound, self.gaps.data_ptr())
 
     def gradients(self) -> List[Tensor]:
         """Memory for the gradients of h, g, s, e."""

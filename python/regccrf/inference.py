@@ -52,7 +52,8 @@ class _Call:
     """Checked, contiguous arrays in one precision, and their addresses."""
 
     def __init__(self, constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *,
-                 lengths: Optional[Sequence[int]] = None, mask: Array = None, threads: int = 1, allow: bool = False) -> None:
+                 lengths: Optional[Sequence[int]] = None, mask: Array = None, threads: int = 1, allow: bool = False,
+                 max_gap: Optional[float] = None, uncertified: str = "error", gaps: Optional[np.ndarray] = None) -> None:
         emissions = np.asarray(emissions)
         self.dtype = np.dtype(np.float32 if emissions.dtype == np.float32 else np.float64)
         self.emissions = np.ascontiguousarray(emissions, self.dtype)
@@ -69,7 +70,12 @@ class _Call:
         self.first, self.lengths = self._rows(None if lengths is None else [int(n) for n in lengths])
         self.rows = int(np.prod(self.emissions.shape[:-1]))
         self.choice = _choice(constraint, len(self.first))
-        self.settings = _core.Settings(threads, allow)
+        if uncertified not in ("error", "bound"):
+            raise _core.Error(f"uncertified is {uncertified!r}, expected 'error' or 'bound'")
+        if gaps is not None and (gaps.dtype != np.float64 or gaps.shape != (len(self.first),) or not gaps.flags.c_contiguous):
+            raise _core.Error(f"gaps: an array of {gaps.dtype} {gaps.shape} was given, expected float64 ({len(self.first)},)")
+        self.gaps = gaps  # kept alive
+        self.settings = _core.Settings(threads, allow, max_gap, uncertified == "bound", _address(gaps))
         self.batch = _core.Batch(self.dtype == np.float64, self.K, self.rows, _address(self.emissions), _address(self.transitions),
                                  _address(self.start), _address(self.end), self.first, self.lengths, 1, _address(self.mask))
 

@@ -12,7 +12,7 @@ import os
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _core
-from ._core import Constraint, Extractor, Labels, Language, Limits, Model, compile_language
+from ._core import Constraint, Extractor, Labels, Language, Limits, Model, compile_language, fit_constraint
 from ._words import assign
 
 Position = Union[str, Sequence[str], Dict[str, Any]]
@@ -36,6 +36,9 @@ def _over(constraint: Any, labels: Sequence[str]) -> Constraint:
         own = list(Language(constraint).labels)
         names = own + [name for name in labels if name not in own]
         return compile_language(Language(constraint, Labels(names)), Limits())
+    elif isinstance(constraint, Constraint) and constraint.rules:
+        own = list(constraint.labels)
+        return fit_constraint(constraint, Labels(own + [name for name in labels if name not in own]))
     elif isinstance(constraint, Constraint):
         constraint = constraint.language()
     own = list(constraint.labels)
@@ -219,7 +222,7 @@ def train(
     or "repair".
     unknown: gold labels spelled so are not known.
     progress: called after every iteration with a dict; False stops.
-    options: optimizer, l1, l2, min_count, all_features, all_transitions, max_iterations, tolerance, period, patience,
+    options: optimizer, l1, l2, min_count, all_features, all_transitions, max_iterations, tolerance, max_gap, period, patience,
     rate, batch, average, seed, threads, checkpoint, every, resume, as in the command line; and min_frequency, memories,
     epsilon, line_search ("more_thuente", "backtracking" or "strong_backtracking") and line_search_trials, as in
     regccrf/trainer.h.

@@ -23,7 +23,7 @@ import functools
 import operator
 import os
 import warnings
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, SupportsIndex, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, SupportsIndex, Tuple, TypeVar, Union, cast
 
 try:
     import torch
@@ -37,7 +37,7 @@ from . import LanguageLike, _core, compile
 from . import _torch_cuda as cuda
 from . import _torch_func as _func
 from ._core import Constraint, Labels, Language
-from ._torch_graph import Part, Several, batch_size, compiling, exporting, nothing, outside_of_graphs, parts_of, send, share, transformed
+from ._torch_graph import Part, Several, batch_size, compiling, exporting, gaps_of, gaps_tensor, keeps_rules, note_gaps, nothing, outside_of_graphs, parts_of, send, share, share_certified, transformed
 from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, gold_score, node_nll
 from .inference import Path
 
@@ -65,6 +65,22 @@ class Outside(NamedTuple):
     possible: List[str]
 
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _takes_max_gap(method: _Method) -> _Method:
+    """The method with one more argument, `max_gap`: how uncertain a sum may be under rules that the constraint keeps (docs/rules.md)."""
+    @functools.wraps(method)
+    def call(self: CRF, *args: Any, max_gap: Optional[float] = None, **rest: Any) -> Any:
+        if max_gap is None:
+            return method(self, *args, **rest)
+        other = self._certified(max_gap)
+        answer = method(other, *args, **rest)
+        note_gaps(self._handle, gaps_tensor(other._handle))
+        return answer
+    return cast(_Method, call)
+
+
 class CRF(nn.Module):
     """A linear-chain CRF; a drop-in for pytorch-crf's.
 
@@ -80,6 +96,8 @@ class CRF(nn.Module):
     """
 
     checks = save_constraint = False
+    max_gap: Optional[float] = None  # of sums under rules that the constraint keeps; None: 1e-3 for losses, 1e-4 elsewhere
+    uncertified = "error"
 
     def __init__(self, num_tags: LabelsLike, batch_first: bool = False, checks: bool = False) -> None:
         super().__init__()
@@ -111,7 +129,7 @@ class CRF(nn.Module):
         self._set_constraint(self._compile(constraint, "the constraint"))
 
     def _set_constraint(self, constraint: Constraint) -> None:
-        self._handle, self._constraint = share(constraint)
+        self._handle, self._constraint = share_certified(constraint, self.max_gap, self.uncertified == "bound")
         self.labels = constraint.labels
         self.num_tags = len(self.labels)
         self._pending = {self._handle: self._constraint}  # those under which errors may wait on a device
@@ -160,6 +178,7 @@ class CRF(nn.Module):
 
     # --- training ------------------------------------------------------------------------------------------------------
 
+    @_takes_max_gap
     def forward(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor] = None, reduction: str = "sum", *,
                 forbidden: Optional[Tensor] = None, outside: Optional[str] = None,
                 constraint: Optional[Constraints] = None) -> Tensor:
@@ -181,6 +200,7 @@ class CRF(nn.Module):
         """
         return self._signed(-1, emissions, tags, mask, reduction, forbidden, outside, constraint)
 
+    @_takes_max_gap
     def nll(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor] = None, reduction: str = "sum", *,
             forbidden: Optional[Tensor] = None, outside: Optional[str] = None, constraint: Optional[Constraints] = None) -> Tensor:
         """The loss, −log P(tags | emissions): what `-crf(...)` gives, with less work for PyTorch on a device. It does not pass through
@@ -191,6 +211,7 @@ class CRF(nn.Module):
         """
         return self._signed(1, emissions, tags, mask, reduction, forbidden, outside, constraint)
 
+    @_takes_max_gap
     def log_prob(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                  outside: Optional[str] = None, constraint: Optional[Constraints] = None) -> Tensor:
         """`forward` without a reduction: [B].
@@ -200,6 +221,7 @@ class CRF(nn.Module):
         """
         return self(emissions, tags, mask, "none", forbidden=forbidden, outside=outside, constraint=constraint)
 
+    @_takes_max_gap
     def log_partition(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                       constraint: Optional[Constraints] = None) -> Tensor:
         """log Σ exp score(y) over the language: [B]; −inf where it has no sequence. Differentiable twice.
@@ -209,12 +231,13 @@ class CRF(nn.Module):
         """
         if constraint is not None:
             return self._each(CRF.log_partition, constraint, emissions, mask=mask, forbidden=forbidden)
-        if cuda.on_device(emissions):
+        if self._on_device(emissions):
             scores = self._scores(emissions, mask, forbidden, half=True)
             return self._checked(self._device_loss("log_z", scores, cuda.BAD_SCORES))
         scores = self._scores(emissions, mask, forbidden)
         return (_func.LogPartition if transformed(*scores) else LogPartition).apply(*scores, self.batch_first, self._handle)
 
+    @_takes_max_gap
     def entropy(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                 constraint: Optional[Constraints] = None) -> Tensor:
         """−Σ P(y) log P(y), in nats: [B]. Differentiable.
@@ -224,11 +247,12 @@ class CRF(nn.Module):
         """
         if constraint is not None:
             return self._each(CRF.entropy, constraint, emissions, mask=mask, forbidden=forbidden)
-        if cuda.on_device(emissions):
+        if self._on_device(emissions):
             scores = self._scores(emissions, mask, forbidden, half=True)
             return self._checked(self._device_loss("entropy", scores, cuda.EVERYTHING))
         return self._loss("entropy", self._scores(emissions, mask, forbidden), allow=False)[0]
 
+    @_takes_max_gap
     def language_mass(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                       constraint: Optional[Constraints] = None) -> Tensor:
         """log P(L | emissions), how much of the unconstrained model's mass is legal: [B]; −inf for none. Differentiable.
@@ -239,7 +263,7 @@ class CRF(nn.Module):
         if constraint is not None:
             return self._each(CRF.language_mass, constraint, emissions, mask=mask, forbidden=forbidden)
         scores = self._scores(emissions, mask, forbidden)
-        if not cuda.on_device(emissions) or compiling():
+        if not self._on_device(emissions) or compiling():
             return self._loss("language_mass", scores, allow=True)[0]
         legal = self._device_loss("language_mass", scores, cuda.BAD_SCORES, exact=True)
         free = cuda.unconstrained(self._handle)
@@ -247,6 +271,7 @@ class CRF(nn.Module):
         mass = (legal - everything).to(scores[1].dtype)
         return self._checked(mass.masked_fill(legal.isfinite().logical_not(), float("-inf")))
 
+    @_takes_max_gap
     def marginals(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                   constraint: Optional[Constraints] = None) -> Tensor:
         """P(y_t = a), shaped as the emissions; zeros under the mask. Differentiable.
@@ -258,7 +283,7 @@ class CRF(nn.Module):
             return self._each(CRF.marginals, constraint, emissions, mask=mask, forbidden=forbidden)
         scores = self._scores(emissions, mask, forbidden)
         weights = scores[0].new_ones(batch_size(scores[0], self.batch_first))
-        if not cuda.on_device(emissions):
+        if not self._on_device(emissions):
             expectation = _func.Expectation if transformed(*scores) else Expectation
             return expectation.apply(weights, *scores, self.batch_first, self._handle, False)[0]
         asked = ("log_z", self.batch_first, self._handle, cuda.EVERYTHING, 1, cuda.UNREDUCED, cuda.OUTSIDE["raise"], False, True, False)
@@ -312,11 +337,12 @@ class CRF(nn.Module):
         """
         if constraint is not None:
             return self._each(CRF.decode, constraint, emissions, mask=mask, forbidden=forbidden)
-        if self._decodes_on_device(emissions):
+        if self._on_device(emissions):
             return cuda.viterbi(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle)
         memory = self._memory(emissions, mask, forbidden)
         return [labels for labels, _ in _core.viterbi(memory.choice, memory.batch, memory.settings)]
 
+    @_takes_max_gap
     def posterior_decode(self, emissions: Tensor, mask: Optional[Tensor] = None, *,
                          forbidden: Optional[Tensor] = None,
                          constraint: Optional[Constraints] = None) -> List[List[int]]:
@@ -327,7 +353,7 @@ class CRF(nn.Module):
         """
         if constraint is not None:
             return self._each(CRF.posterior_decode, constraint, emissions, mask=mask, forbidden=forbidden)
-        if cuda.on_device(emissions):
+        if self._on_device(emissions):
             return cuda.posterior_decode(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle)
         memory = self._memory(emissions, mask, forbidden)
         return [labels for labels, _ in _core.posterior_decode(memory.choice, memory.batch, memory.settings)]
@@ -341,13 +367,14 @@ class CRF(nn.Module):
         """
         if constraint is not None:
             return self._each(CRF.k_best, constraint, emissions, k, mask=mask, forbidden=forbidden)
-        if self._decodes_on_device(emissions):
+        if self._on_device(emissions):
             found = cuda.k_best(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle, k)
         else:
             memory = self._memory(emissions, mask, forbidden)
             found = _core.k_best(memory.choice, memory.batch, k, memory.settings)
         return [[Path(*path) for path in paths] for paths in found]
 
+    @_takes_max_gap
     def sample(self, emissions: Tensor, count: int = 1, mask: Optional[Tensor] = None, *, seed: Optional[int] = None,
                temperature: float = 1.0, forbidden: Optional[Tensor] = None,
                constraint: Optional[Constraints] = None) -> List[List[List[int]]]:
@@ -361,7 +388,7 @@ class CRF(nn.Module):
         if constraint is not None:
             return self._each(CRF.sample, constraint, emissions, count, mask=mask, seed=seed, temperature=temperature,
                               forbidden=forbidden)
-        if cuda.on_device(emissions):
+        if self._on_device(emissions):
             scores = self._frozen(emissions, mask, forbidden)
             return cuda.sample(*scores, self.batch_first, self._handle, count, seed, temperature)
         memory = self._memory(emissions, mask, forbidden)
@@ -451,6 +478,24 @@ class CRF(nn.Module):
             raise _core.Error(f"{what} has other labels than the layer, whose are {list(self.labels)}: compile it with labels=crf.labels")
         return constraint
 
+    def _certified(self, max_gap: float) -> CRF:
+        """This layer with another gap for its sums."""
+        if not max_gap > 0:
+            raise ValueError(f"max_gap is {max_gap}, expected a number above 0")
+        other = self._under(share_certified(self._constraint, max_gap, self.uncertified == "bound")[0])
+        other.max_gap = max_gap
+        return other
+
+    @property
+    def gaps(self) -> List[float]:
+        """Under rules that the constraint keeps: the gap of each sequence in the last sum (a loss, log_partition, marginals …), `inf` where
+        it was an upper bound. Empty before the first one, and without such rules, where sums are exact.
+
+        >>> CRF(2).gaps
+        []
+        """
+        return gaps_of(self._handle)
+
     def _under(self, handle: int) -> CRF:
         """This layer, its parameters included, under another constraint."""
         other = CRF.__new__(type(self))
@@ -468,10 +513,12 @@ class CRF(nn.Module):
         dim = 0 if self.batch_first else 1
         each = self._constraints(constraint, emissions.shape[dim])
         parts = parts_of(each)
-        if cuda.on_device(emissions):
+        if cuda.on_device(emissions) and not any(one.rules for one in each):
             self._remember(parts)
         elif len(parts) > 1:
-            return method(self._under(Several.of(each)), emissions, *args, mask=mask, **rest)
+            several = Several.of(each)
+            several.certified = (self.max_gap, self.uncertified == "bound")
+            return method(self._under(several), emissions, *args, mask=mask, **rest)
         if len(parts) < 2:
             return method(self._under(parts[0]) if parts else self, emissions, *args, mask=mask, **rest)
         answers, (places, back) = [], send(parts, emissions.device)
@@ -536,13 +583,14 @@ class CRF(nn.Module):
         self.raise_pending()
         with torch.no_grad():
             scores = self._scores(emissions, mask, forbidden)
-            if cuda.on_device(emissions):  # rules that are kept beside a base are obeyed on the CPU
+            if cuda.on_device(emissions):  # and not by the kernels
                 h, g, start, end, present = scores
                 scores = (h.cpu(), g.cpu(), start.cpu(), end.cpu(), present.cpu())
             return Memory(*scores, self.batch_first, self._handle)
 
-    def _decodes_on_device(self, emissions: Tensor) -> bool:
-        return cuda.on_device(emissions) and self._constraint.rules == 0
+    def _on_device(self, emissions: Tensor) -> bool:
+        """Whether the kernels serve it; rules that are kept beside a base are obeyed on the CPU."""
+        return cuda.on_device(emissions) and not keeps_rules(self._handle)
 
     def _frozen(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> _Scores:
         _not_for_graphs(emissions, mask)
@@ -565,7 +613,7 @@ class CRF(nn.Module):
             raise ValueError(f"invalid outside: {outside} (expected {', '.join(cuda.OUTSIDE)})")
         if constraint is not None:
             value = self._each_log_prob(constraint, emissions, tags, mask, reduction, forbidden, outside)
-        elif not cuda.on_device(emissions):
+        elif not self._on_device(emissions):
             values, left_out = self._log_prob(self._scores(emissions, mask, forbidden, tags), tags, outside)
             value = self._reduce(values, left_out, mask, emissions, reduction)
         elif isinstance(tags, Tensor) and tags.dim() == 2:
@@ -658,6 +706,9 @@ class RegCCRF(CRF):
         start_end: False leaves start and end scores out (the form of the paper).
         outside: what training does with gold outside the language: `raise`, `skip` or `inf`.
         checks: raise errors on CUDA devices at once. Costs a synchronisation with the device in every call.
+        max_gap: where the constraint keeps rules beside a base (docs/rules.md): how uncertain a sum may be. None: 1e-3 for losses, 1e-4 for
+            what is asked for directly.
+        uncertified: what becomes of a sequence for which that cannot be met: `error`, or `bound`, the loss without the rules, an upper bound.
         save_constraint: the `state_dict` holds the constraint, as bytes in a uint8 tensor named `_extra_state`. Without it the state's keys are
             pytorch-crf's, all of them weights, which may be averaged and loaded anywhere.
 
@@ -668,8 +719,14 @@ class RegCCRF(CRF):
     """
 
     def __init__(self, labels: LabelsLike, constraint: LanguageLike, batch_first: bool = False,
-                 start_end: bool = True, outside: str = "raise", checks: bool = False, save_constraint: bool = False) -> None:
+                 start_end: bool = True, outside: str = "raise", checks: bool = False, save_constraint: bool = False,
+                 max_gap: Optional[float] = None, uncertified: str = "error") -> None:
         nn.Module.__init__(self)
+        if max_gap is not None and not max_gap > 0:
+            raise ValueError(f"max_gap is {max_gap}, expected a number above 0")
+        if uncertified not in ("error", "bound"):
+            raise ValueError(f"invalid uncertified: {uncertified} (expected error, bound)")
+        self.max_gap, self.uncertified = max_gap, uncertified
         if outside not in cuda.OUTSIDE:
             raise ValueError(f"invalid outside: {outside} (expected {', '.join(cuda.OUTSIDE)})")
         if constraint is None:

@@ -56,10 +56,48 @@ def test_the_broken_rule_is_named():
     assert not regccrf.Language(ONCE).accepts(["F0", "F1", "F0"]).accepted
 
 
-@pytest.mark.parametrize("operation", [regccrf.log_z, regccrf.marginals, regccrf.entropy, regccrf.posterior_decode, regccrf.sample])
-def test_sums_are_refused(operation):
-    with pytest.raises(regccrf.Error, match="keeps 20 rules beside its base.*viterbi and k_best are"):
-        operation(regccrf.compile(ONCE), np.zeros((3, 20)), np.zeros((20, 20)))
+SMALL = "[A B C D]* & at_most(1, A) & once_contiguous(B) & requires(C, A)"
+
+
+@pytest.mark.parametrize("operation", [regccrf.log_z, regccrf.marginals, regccrf.entropy])
+@pytest.mark.parametrize("max_gap", [1e-2, 1e-5])
+def test_sums_are_certified(operation, max_gap):
+    kept, multiplied = regccrf.compile(SMALL, rules="all"), regccrf.compile(SMALL, rules="none")
+    assert kept.rules == 3
+    rng = np.random.default_rng(1)
+    emissions, transitions = 2 * rng.normal(size=(6, 7, 4)), rng.normal(size=(4, 4))
+    gaps = np.full(6, 7.0)
+    answer = operation(kept, emissions, transitions, max_gap=max_gap, gaps=gaps)
+    assert (gaps <= max_gap).all() and (gaps >= 0).all()
+    bound = 7 * np.log(4) * max_gap + 8 * max_gap * (1 - np.log(max_gap)) if operation is regccrf.entropy else 1.01 * max_gap
+    assert np.abs(answer - operation(multiplied, emissions, transitions)).max() <= bound
+
+
+def test_answers_of_sums_obey_the_rules():
+    kept = regccrf.compile(SMALL, rules="all")
+    emissions = 2 * np.random.default_rng(2).normal(size=(7, 4))
+    assert kept.accepts(regccrf.posterior_decode(kept, emissions, np.zeros((4, 4))).labels).accepted
+    for path in regccrf.sample(kept, emissions, np.zeros((4, 4)), count=20, seed=1):
+        assert kept.accepts(path.labels).accepted
+
+
+def test_wrong_words_for_gaps():
+    kept, scores = regccrf.compile(SMALL, rules="all"), (np.zeros((3, 4)), np.zeros((4, 4)))
+    with pytest.raises(regccrf.Error, match="max_gap is 0.*above 0"):
+        regccrf.log_z(kept, *scores, max_gap=0)
+    with pytest.raises(regccrf.Error, match="'error' or 'bound'"):
+        regccrf.log_z(kept, *scores, uncertified="guess")
+    with pytest.raises(regccrf.Error, match="float64 \\(1,\\)"):
+        regccrf.log_z(kept, *scores, gaps=np.zeros(2))
+
+
+def test_training_under_rules():
+    sentences = [(["a", "b", "c", "d"], ["A", "B", "C", "D"]), (["b", "b", "d"], ["B", "B", "D"])] * 5
+    kept = regccrf.compile(SMALL, rules="all")
+    words, labels = [list(x) for x in zip(*sentences)]
+    tagger = regccrf.train([[{"w": w} for w in x] for x in words], labels, constraint=kept, max_gap=1e-4, max_iterations=30)
+    facts = tagger.facts
+    assert facts["uncertified"] == 0 and 0 <= facts["largest_gap"] <= 1e-4
 
 
 def test_what_needs_one_automaton_is_refused():
@@ -91,5 +129,39 @@ def test_the_layer_decodes_under_rules():
     assert crf.k_best(emissions, 3)[0][0].labels == best[0]
     shuffled = [[random.Random(i).randrange(3) for i in range(9)]]
     assert crf.check(torch.tensor(shuffled))[0].sequence == 0
-    with pytest.raises(regccrf.Error, match="rules beside its base"):
-        crf(emissions, torch.zeros(6, 9, dtype=torch.long))
+
+
+def test_the_layer_trains_under_rules():
+    torch = pytest.importorskip("torch")
+    from regccrf.torch import RegCCRF
+
+    labels = ["A", "B", "C", "D"]
+    kept = RegCCRF(labels, regccrf.compile(SMALL, labels, rules="all"), batch_first=True, max_gap=1e-3)
+    multiplied = RegCCRF(labels, regccrf.compile(SMALL, labels, rules="none"), batch_first=True)
+    multiplied.load_state_dict(kept.state_dict())
+    torch.manual_seed(0)
+    emissions = [(2 * torch.randn(6, 9, 4, dtype=torch.float64)).requires_grad_() for _ in range(2)]
+    emissions[1].data.copy_(emissions[0].data)
+    tags = torch.tensor([[3, 0, 1, 1, 2, 3, 3, 3, 3]] * 6)
+    for crf, h in zip((kept, multiplied), emissions):
+        (crf.double().nll(h, tags, reduction="none") * torch.arange(6)).sum().backward()
+    assert len(kept.gaps) == 6 and max(kept.gaps) <= 1e-3 and max(kept.gaps) > 0
+    assert (emissions[0].grad - emissions[1].grad).abs().max() <= 5 * 1e-3
+    assert (kept.transitions.grad - multiplied.transitions.grad).abs().max() <= 15 * 8 * 1e-3
+    exact = multiplied.log_partition(emissions[1])
+    assert (kept.log_partition(emissions[0], max_gap=1e-6) - exact).abs().max() <= 1e-6
+    assert max(kept.gaps) <= 1e-6
+    several = [kept.constraint, multiplied.constraint] * 3
+    assert (kept.log_partition(emissions[0], constraint=several) - exact).abs().max() <= 1e-3
+    allowed = torch.ones(6, 9, 4, dtype=torch.bool)
+    allowed[:, 0, 3] = False
+    difference = kept.log_prob(emissions[0], allowed) - multiplied.log_prob(emissions[1], allowed)
+    assert difference.abs().max() <= 2.1e-3
+    with pytest.raises(ValueError, match="max_gap is 0"):
+        kept.nll(emissions[0], tags, max_gap=0)
+    with pytest.raises(ValueError, match="max_gap"):
+        RegCCRF(labels, SMALL, max_gap=-1)
+    with pytest.raises(ValueError, match="uncertified"):
+        RegCCRF(labels, SMALL, uncertified="guess")
+    with pytest.raises(regccrf.Error, match="position 1.*at_most"):
+        kept(emissions[0], torch.zeros(6, 9, dtype=torch.long))

@@ -45,22 +45,6 @@ void check_direction(const Batch<Real>& batch, const Direction<Real>& direction)
 }  // namespace
 
 template <class Real>
-Loss log_z(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients,
-           const Options& options) {
-  const Batch<Real> batch("log_z", constraints, scores, options);
-  GradientSums<Real> sums(batch, gradients);
-  Expectations<Real> expectations(batch);
-  Loss loss(batch.size());
-  batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
-    const Counts<Real> counts = sums.counts(sequence, member);
-    loss.values[sequence.index] = expectations(batch.constraint(sequence.index), sequence, arena, counts);
-    if (loss.values[sequence.index] == -std::numeric_limits<double>::infinity()) batch.impossible(sequence);
-  });
-  sums.finish();
-  return loss;
-}
-
-template <class Real>
 Loss curvature(const Constraints& constraints, const Scores<Real>& scores, const Direction<Real>& direction,
                const Gradients<Real>& gradients, const Options& options) {
   const Batch<Real> batch("curvature", constraints, scores, options);
@@ -69,7 +53,6 @@ Loss curvature(const Constraints& constraints, const Scores<Real>& scores, const
 }
 
 #define REGCCRF_INSTANTIATE(Real)                                                                                  \
-  template Loss log_z(const Constraints&, const Scores<Real>&, const Gradients<Real>&, const Options&);            \
   template Loss curvature(const Constraints&, const Scores<Real>&, const Direction<Real>&, const Gradients<Real>&, \
                           const Options&)
 REGCCRF_INSTANTIATE(float);

@@ -224,12 +224,31 @@ Loss language_mass(const Constraints& constraints, const Scores<Real>& scores, c
   return loss;
 }
 
-#define REGCCRF_INSTANTIATE(Real)                                                                            \
-  template Loss nll(const Constraints&, const Scores<Real>&, std::span<const Label>, const Gradients<Real>&, \
-                    const LossOptions&);                                                                     \
-  template Loss partial_nll(const Constraints&, const Scores<Real>&, std::span<const std::uint8_t>,          \
-                            const Gradients<Real>&, const LossOptions&);                                     \
-  template Loss language_mass(const Constraints&, const Scores<Real>&, const Gradients<Real>&, const Options&)
+template <class Real>
+Loss log_z(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients,
+           const Options& options) {
+  const Batch<Real> batch("log_z", constraints, scores, options, KeptRules::obeyed);
+  GradientSums<Real> sums(batch, gradients);
+  Sums<Real> expectations(batch, kAskedGap);
+  Loss loss(batch.size());
+  batch.each([&](const Sequence<Real>& sequence, int member, Arena& arena) {
+    const Counts<Real> counts = sums.counts(sequence, member);
+    const CertifiedSum sum = expectations(batch.constraint(sequence.index), sequence, arena, counts);
+    expectations.note(sequence, sum.gap);
+    loss.values[sequence.index] = sum.log_z;
+    if (sum.log_z == kNone) batch.impossible(sequence);
+  });
+  sums.finish();
+  return loss;
+}
+
+#define REGCCRF_INSTANTIATE(Real)                                                                               \
+  template Loss nll(const Constraints&, const Scores<Real>&, std::span<const Label>, const Gradients<Real>&,    \
+                    const LossOptions&);                                                                        \
+  template Loss partial_nll(const Constraints&, const Scores<Real>&, std::span<const std::uint8_t>,             \
+                            const Gradients<Real>&, const LossOptions&);                                        \
+  template Loss language_mass(const Constraints&, const Scores<Real>&, const Gradients<Real>&, const Options&); \
+  template Loss log_z(const Constraints&, const Scores<Real>&, const Gradients<Real>&, const Options&)
 REGCCRF_INSTANTIATE(float);
 REGCCRF_INSTANTIATE(double);
 
