@@ -1,6 +1,6 @@
 # What a newcomer types. CMake, ctest and pytest do the work; `make` leaves the program at build/regccrf
 # and the Python package importable from build/python. Each builds what it needs and no more.
-.PHONY: all program everything demo test test-torch-latest bench site format lint clean
+.PHONY: all program everything demo test test-torch-latest bench site format lint tidy wheels clean
 
 all: program
 	@cmake --build build --target package
@@ -52,6 +52,19 @@ bench: all
 site: all
 	@scripts/venv build/venv-site mkdocs==1.6.1 mkdocs-material==9.8.1
 	@NO_MKDOCS_2_WARNING=1 build/venv-site/bin/mkdocs build --quiet --strict
+
+# clang-tidy with the checks of .clang-tidy; needs Debian's clang-tidy-14. Takes minutes: `make tidy FILES=src/base/file.cc` for one.
+# Kernels are left out: their SIMD code is one file for eight instruction sets, and takes longer than all the rest.
+FILES ?= $(filter-out src/inference/cpu/kernels.cc,$(wildcard src/*/*.cc src/inference/*/*.cc cli/*.cc))
+tidy:
+	@scripts/bootstrap build
+	@cmake --preset release --log-level=NOTICE -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
+	@printf '%s\n' $(FILES) | xargs -P $$(nproc) -n 1 clang-tidy-14 -p build --quiet --extra-arg=-Wno-unknown-warning-option
+
+# Wheels for others, in dist/, and a try of each on bare machines; the second needs root and debootstrap.
+wheels:
+	@scripts/wheels
+	@scripts/test-wheels
 
 format:
 	@git ls-files '*.cc' '*.h' '*.cu' | xargs clang-format-14 -i

@@ -1,4 +1,4 @@
-# Whether kernels are built, and for which devices. Sets REGCCRF_WITH_CUDA.
+# Whether kernels are built, and for which devices. Sets REGCCRF_WITH_CUDA and REGCCRF_LOCAL_VERSION.
 #
 #   REGCCRF_CUDA=AUTO  (default) for the devices of this machine; without one, or without nvcc, none
 #   REGCCRF_CUDA=ON    for CMAKE_CUDA_ARCHITECTURES (default: sm_80, sm_90 and PTX for what comes later)
@@ -43,4 +43,6 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nv
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
 find_package(CUDAToolkit REQUIRED)
+# A build with kernels says so in its version: 0.1.0+cu130.
+set(REGCCRF_LOCAL_VERSION +cu${CUDAToolkit_VERSION_MAJOR}${CUDAToolkit_VERSION_MINOR})
 set(REGCCRF_CUDART ${CUDAToolkit_LIBRARY_DIR}/libcudart_static.a dl rt)

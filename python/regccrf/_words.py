@@ -50,8 +50,20 @@ def _kind(type_name: str) -> _Kind:
     return _KINDS.get(name, other)
 
 
+# How pybind11 names types from 2.12 and 3.0 on, and how 2.10 did, whose names stand above. In this order.
+_NEWER = [
+    (r"typing\.SupportsInt( \| typing\.SupportsIndex)?", "int"),
+    (r"typing\.SupportsFloat( \| typing\.SupportsIndex)?", "float"),
+    (r"os\.PathLike \| str \| bytes", "os.PathLike"),
+    (r"\b(collections\.abc\.Sequence|list)\[", "List["),
+    (r"([\w.]+(\[[^=\]]*\])?) \| None", r"Optional[\1]"),
+]
+
+
 def _parameters(message: str) -> List[Tuple[str, str]]:
     """Names and types of the first signature."""
+    for newer, older in _NEWER:
+        message = re.sub(newer, older, message)
     signature = re.search(r"^\s*1\. [\w.]*\((.*)\)(?: -> .*)?$", message, re.M)
     found = re.findall(r"(\w+): ((?:[\w.]+)(?:\[[^=]*?\])?)(?= = |, |$)", signature.group(1)) if signature else []
     return [(name, kind) for name, kind in found if name != "self"]

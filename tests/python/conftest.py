@@ -1,4 +1,5 @@
 import os
+import re
 import sys
 
 import pytest
@@ -9,13 +10,16 @@ sys.path[:0] = [HERE, os.path.dirname(HERE)]
 
 import needs  # noqa: E402
 
+IMPORTS_TORCH = re.compile(r"^(import|from) (torch|helpers|devices|regccrf\.torch)\b", re.MULTILINE)
+
 
 class Module(pytest.Module):
-    """A file of tests. They all import the package and what it works with, so that is asked for here."""
+    """A file of tests. They all import the package and what it works with, so that is asked for here; PyTorch where they use it."""
 
     def collect(self):
         for name in needs.PACKAGES:
-            needs.package(name)
+            if name != "torch" or IMPORTS_TORCH.search(self.path.read_text(encoding="utf-8")):
+                needs.package(name)
         return super().collect()
 
 
