@@ -80,7 +80,8 @@ def _tables(constraint: Constraint, transitions: np.ndarray, start: np.ndarray, 
     g = np.vstack([transitions, start])
     groups = _grouped(_states(constraint, K))
     states = [state for group in groups for state in group]
-    width = {state.number: (max(len(x.into) for x in group), max(len(x.out) for x in group)) for group in groups for state in group}
+    widths = [(max(len(state.into) for state in group), max(len(state.out) for state in group)) for group in groups]
+    width = {state.number: both for group, both in zip(groups, widths) for state in group}
     nodes: List[Optional[_Node]] = []  # None: pads
     for state in states:
         own: List[Optional[_Node]] = [_BEGIN if state.number < 0 else (state.number, b) for b in state.out]
@@ -89,7 +90,7 @@ def _tables(constraint: Constraint, transitions: np.ndarray, start: np.ndarray, 
     into = [[at[node] for node in sources] for state in states
             for _, sources in state.into + state.into[:1] * (width[state.number][0] - len(state.into))]
     before = [[at[node] for _, sources in state.into for node in sources] for state in states]
-    _check_size([(len(group), *width[group[0].number]) for group in groups], into, before)
+    _check_size([(len(group), *both) for group, both in zip(groups, widths)], into, before)
     label = np.array([K if node == _BEGIN else 0 if node is None else node[1] for node in nodes], np.int32)
     state_of = np.repeat(np.arange(len(states)), [width[state.number][1] for state in states]).astype(np.int32)
     return _Tables([np.stack([_mix(state, *width[state.number], g) for state in group]) for group in groups], _padded(into), label, state_of,
