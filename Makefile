@@ -26,7 +26,7 @@ test: everything
 # The Python tests once more, with the newest PyTorch and what the layer is compared with.
 test-torch-latest: everything
 	@scripts/venv build/venv-latest torch==2.13.0 numpy pytest pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 pynini==2.1.7 transformers accelerate \
-	  scikit-learn==1.9.1 sklearn-crfsuite==0.5.0
+	  scikit-learn==1.9.1 sklearn-crfsuite==0.5.0 onnx==1.23.2 onnxruntime==1.31.1 onnxscript==0.7.2 usaddress==0.5.16 probablepeople==0.5.6
 	@scripts/test-emulated build/venv-latest/bin/python
 	@PYTHONPATH=build/python build/venv-latest/bin/python -m pytest -q tests/python
 

@@ -297,15 +297,22 @@ class Lists:
 
     def host_with_scores(self, operation: str, handle: int) -> Tuple[List[List[int]], List[float]]:
         here = self.tensor.cpu()
+        self._check(here, operation, handle)
+        scores = here[4 * self.B:self.before].view(torch.float64).tolist() if self.before > 4 * self.B else []
+        return _core.label_lists(here.data_ptr() + 4 * self.before, self.rows, self.T), scores
+
+    def checked(self, operation: str, handle: int) -> Tensor:
+        """int32 [rows, T], on the device: a row's labels, then anything. Waits for the status alone."""
+        self._check(self.tensor[:4 * self.B].cpu(), operation, handle)
+        return self.tensor[self.before:].view(self.rows, self.T)
+
+    def _check(self, here: Tensor, operation: str, handle: int) -> None:
         raise_pending(handle)
-        at = here.data_ptr()
-        first = _core.first_not_fine(at, self.B)
+        first = _core.first_not_fine(here.data_ptr(), self.B)
         if first >= 0:
             status = here[4 * first:4 * first + 4].tolist()
             number = handle.numbers[first] if isinstance(handle, Part) else first
             _core.raise_status(operation, constraint_of(handle), number, *status)
-        scores = here[4 * self.B:self.before].view(torch.float64).tolist() if self.before > 4 * self.B else []
-        return _core.label_lists(at + 4 * self.before, self.rows, self.T), scores
 
 
 def enqueue_viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int) -> Lists:
@@ -326,6 +333,15 @@ def enqueue_viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, ba
 def viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
             operation: str = "viterbi") -> List[List[int]]:
     return enqueue_viterbi(h, g, s, e, mask, batch_first, handle).host(operation, handle)
+
+
+def viterbi_tensor(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int, fill: int) -> Tensor:
+    """The best labels where they belong, `fill` at absent positions: int64, shaped as the emissions without K."""
+    labels = enqueue_viterbi(h, g, s, e, mask, batch_first, handle).checked("viterbi", handle).long()
+    if mask.numel():
+        present = mask.bool() if batch_first else mask.bool().t()
+        labels = labels.gather(1, (present.cumsum(1) - 1).clamp(min=0)).masked_fill(~present, fill)
+    return labels if batch_first else labels.t().contiguous()
 
 
 def k_best(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,

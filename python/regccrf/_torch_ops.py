@@ -21,7 +21,8 @@ from torch.autograd.function import once_differentiable
 
 from . import _core, node
 from . import _torch_cuda as cuda
-from ._torch_graph import alive, applied, batch_size, certified, choice_of, compiling, keeps_rules, note_gaps, nothing, operator, transforming
+from ._torch_graph import (alive, applied, batch_size, certified, choice_of, compiling, constraint_of, keeps_rules, note_gaps, nothing, operator,
+                           transforming)
 
 
 class Memory:
@@ -138,6 +139,20 @@ def loss_gradients(kind: str, weights: Tensor, dh: Tensor, dg: Tensor, ds: Tenso
     _compute(kind, memory, gold, _core.Wanted(*map(Tensor.data_ptr, [*out, w])))
     dh, dg, ds, de = memory.back(out)
     return dh, dg, ds, de
+
+
+@operator(lambda h, g, s, e, mask, batch_first, handle, fill: h.new_empty(h.shape[:2], dtype=torch.int64))
+def viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int, fill: int) -> Tensor:
+    """The best labels, `fill` at absent positions: int64, shaped as the emissions without K."""
+    if cuda.on_device(h) and constraint_of(handle).rules == 0:  # kept rules are obeyed on the CPU
+        return cuda.viterbi_tensor(h, g, s, e, mask, batch_first, handle, fill)
+    memory = Memory(h, g, s, e, mask, batch_first, handle)
+    flat = torch.tensor([a for labels, _ in _core.viterbi(memory.choice, memory.batch, memory.settings) for a in labels], dtype=torch.int64)
+    B, T = h.shape[:2] if batch_first else (h.shape[1], h.shape[0])
+    out = torch.full((B, T), fill, dtype=torch.int64)
+    present = memory.mask.bool() if memory.mask.numel() else torch.ones(h.shape[:2], dtype=torch.bool)
+    out[present if batch_first else present.t()] = flat
+    return (out if batch_first else out.t().contiguous()).to(h.device)
 
 
 @operator(lambda left_out, mask, size, length, batch_first, reduction: left_out.new_empty((), dtype=torch.float64))

@@ -37,8 +37,9 @@ from . import LanguageLike, _core, compile
 from . import _torch_cuda as cuda
 from . import _torch_func as _func
 from ._core import Constraint, Labels, Language
-from ._torch_graph import Part, Several, batch_size, compiling, exporting, gaps_of, gaps_tensor, keeps_rules, note_gaps, nothing, outside_of_graphs, parts_of, send, share, share_certified, transformed
-from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, gold_score, node_nll
+from ._torch_graph import (Part, Several, batch_size, compiling, exporting, gaps_of, gaps_tensor, keeps_rules, note_gaps, nothing, outside_of_graphs,
+                           parts_of, send, share, share_certified, transformed)
+from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, gold_score, node_nll, viterbi
 from .inference import Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
@@ -342,6 +343,24 @@ class CRF(nn.Module):
         memory = self._memory(emissions, mask, forbidden)
         return [labels for labels, _ in _core.viterbi(memory.choice, memory.batch, memory.settings)]
 
+    def decode_tensor(self, emissions: Tensor, mask: Optional[Tensor] = None, *, fill: int = -1, forbidden: Optional[Tensor] = None,
+                      constraint: Optional[Constraints] = None) -> Tensor:
+        """What `decode` gives, as a tensor: int64, shaped as the emissions without K, `fill` at absent positions. So it can be part of
+        `torch.compile(fullgraph=True)` and of programs of `torch.export`. For ONNX see `regccrf.onnx`.
+
+        >>> CRF(2).decode_tensor(torch.tensor([[[0., 9.]], [[9., 0.]]]), torch.tensor([[True], [False]]))
+        tensor([[ 1],
+                [-1]])
+        """
+        if constraint is not None:
+            return self._each(CRF.decode_tensor, constraint, emissions, mask=mask, fill=fill, forbidden=forbidden)
+        if transformed(emissions, mask):
+            raise _core.Error("labels are nothing that torch.func can transform: call decode_tensor outside of grad and vmap")
+        self.raise_pending()
+        with torch.no_grad():
+            scores = self._scores(emissions, mask, forbidden, half=self._on_device(emissions))
+            return viterbi(*scores, self.batch_first, self._handle, fill)
+
     @_takes_max_gap
     def posterior_decode(self, emissions: Tensor, mask: Optional[Tensor] = None, *,
                          forbidden: Optional[Tensor] = None,
@@ -501,6 +520,8 @@ class CRF(nn.Module):
         other = CRF.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._handle = handle
+        if isinstance(handle, Part):
+            other._constraint = handle.constraint
         return other
 
     @outside_of_graphs
@@ -748,7 +769,7 @@ def _not_for_export(what: str, instead: str) -> None:
 
 def _not_for_graphs(emissions: Tensor, mask: Optional[Tensor]) -> None:
     """Of methods that answer with lists."""
-    _not_for_export("an answer in lists (decode, k_best, sample)", "export what gives the emissions, and decode those")
+    _not_for_export("an answer in lists (decode, k_best, sample)", "decode_tensor can be, and decode takes the emissions of an exported program")
     if transformed(emissions, mask):
         raise _core.Error("an answer in lists (decode, k_best, sample) is nothing that torch.func can transform: call it outside of grad and vmap")
 

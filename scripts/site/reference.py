@@ -110,7 +110,7 @@ def of_compiled(names):
 
 
 def python_page():
-    modules = [("regccrf.torch", "torch.py"), ("regccrf.sklearn", "sklearn.py")]
+    modules = [("regccrf.torch", "torch.py"), ("regccrf.onnx", "onnx.py"), ("regccrf.parserator", "parserator.py"), ("regccrf.sklearn", "sklearn.py")]
     out = ["# Python reference", "", "Made from the docstrings. Their examples run in the tests.", "", "## regccrf", ""]
     out += markdown(ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))))
     out += of_source(PACKAGE / "__init__.py")

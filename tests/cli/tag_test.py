@@ -303,6 +303,12 @@ def test_a_dump_that_is_none_is_refused(tmp_path):
     assert "standard input" in message or "-, line" in message
 
 
+def test_the_line_of_a_feature_that_is_none(tmp_path):
+    bad = dump().replace("(0) w=a", "(0) w=q", 1)
+    line = 1 + next(i for i, text in enumerate(bad.splitlines()) if "w=q" in text)
+    assert f"line {line}: '  (0) w=q" in run("import", "-m", tmp_path / "new", input=bad, code=2)
+
+
 def test_a_model_file_of_crfsuite(tmp_path):
     (tmp_path / "their.model").write_bytes(b"lCRF" + bytes(range(100)))
     for command in (["tag", "-m"], ["inspect"], ["import", "-m", tmp_path / "new"]):

@@ -68,3 +68,11 @@ def test_operators_are_registered_as_they_behave():
     tags = legal_tags(crf, [4, 3]).to(torch.int32)
     torch.library.opcheck(torch.ops.regccrf.divisor.default, (torch.tensor([True, False]), mask, 2, 4, False, _torch_cuda.REDUCTIONS["mean"]))
     torch.library.opcheck(torch.ops.regccrf.loss.default, ("nll", *scores, tags, False, crf._handle, False, True, None))
+
+
+def test_labels_compile_too():
+    crf = module()
+    function = torch.compile(lambda h, k: crf.decode_tensor(h, k, fill=-100), backend="aot_eager", fullgraph=True, dynamic=True)
+    for lengths in ([4, 3], [1, 6, 2]):
+        emissions, mask = ragged(lengths)
+        assert torch.equal(function(emissions.requires_grad_(), mask), crf.decode_tensor(emissions, mask, fill=-100))

@@ -237,7 +237,8 @@ def test_answers_in_lists(device, dtype, batch_first):
     emissions, mask = transposed(batch_first, torch.randn(5, 3, 3, dtype=dtype), HOLES)
     for call in (lambda m, h, k: m.decode(h, k), lambda m, h, k: m.posterior_decode(h, k),
                  lambda m, h, k: m.sample(h, 7, k, seed=5), lambda m, h, k: m.sample(h, 3, k, seed=5, temperature=2.5),
-                 lambda m, h, k: m.sample(h, 0, k), lambda m, h, k: m.decode(h)):
+                 lambda m, h, k: m.sample(h, 0, k), lambda m, h, k: m.decode(h), lambda m, h, k: m.decode_tensor(h, k).tolist(),
+                 lambda m, h, k: m.decode_tensor(h, fill=7).tolist(), lambda m, h, k: m.decode_tensor(h, k, constraint="[O B]*").tolist()):
         agree(device, crf, call, emissions, mask)
 
 

@@ -1,6 +1,7 @@
 """Documents are programs: docstrings, README.md and the Python pages of docs/ run here."""
 
 import doctest
+import importlib
 import pathlib
 import re
 
@@ -69,3 +70,35 @@ def test_the_recipe_for_transformers(monkeypatch, tmp_path):
     for package in ("transformers", "accelerate"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     run_page("docs/transformers.md", monkeypatch, tmp_path)
+
+
+def run_session(name):
+    """A page whose code is what one types at Python's prompt, with the answers."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / name).read_text(encoding="utf-8"), re.M | re.S)
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, name, name, 0)
+    assert test.examples
+    failures = []
+    doctest.DocTestRunner(optionflags=FLAGS | doctest.IGNORE_EXCEPTION_DETAIL, verbose=False).run(test, out=failures.append)
+    assert not failures, "\n".join(failures)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_labels_out_of_a_graph(monkeypatch, tmp_path):
+    for package in ("onnx", "onnxruntime", "onnxscript"):
+        pytest.importorskip(package, reason=f"{package} is not installed (make test-torch-latest installs it)")
+    monkeypatch.chdir(tmp_path)
+    run_session("docs/onnx.md")
+
+
+@pytest.mark.parametrize("name, packages", [("onnx", ["onnx", "onnxruntime"]), ("parserator", ["usaddress", "probablepeople"])])
+def test_docstrings_of_parts_with_a_world_of_their_own(name, packages):
+    for package in packages:
+        pytest.importorskip(package, reason=f"{package} is not installed (make test-torch-latest installs it)")
+    found = doctest.testmod(importlib.import_module(f"regccrf.{name}"), optionflags=FLAGS, extraglobs={"regccrf": regccrf, "CRF": regccrf.torch.CRF})
+    assert found.attempted > 2 and not found.failed
+
+
+def test_addresses_and_names():
+    for package in ("usaddress", "probablepeople"):
+        pytest.importorskip(package, reason=f"{package} is not installed (make test-torch-latest installs it)")
+    run_session("docs/parserator.md")

@@ -37,7 +37,7 @@ class Answers(torch.nn.Module):
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_program_answers_the_same_in_another_process(strict, others, tmp_path):
     layer = Answers(lambda m, h, y, k: m.log_partition(h, k), lambda m, h, y, k: m.marginals(h, k), lambda m, h, y, k: m.entropy(h, k),
-                    lambda m, h, y, k: m.nll(h, y, k, "mean"))
+                    lambda m, h, y, k: m.nll(h, y, k, "mean"), lambda m, h, y, k: m.decode_tensor(h, k, fill=-100))
     inputs = (ragged([4, 3])[0], legal_tags(layer.crf, [4, 3]), ragged([4, 3])[1])
     path = str(tmp_path / "program.pt2")
     torch.export.save(torch.export.export(layer, inputs, strict=strict), path)
@@ -48,7 +48,7 @@ def test_a_program_answers_the_same_in_another_process(strict, others, tmp_path)
 
 
 @pytest.mark.parametrize("method, words", [
-    (lambda m, h, y, k: m.decode(h), "decode those"),
+    (lambda m, h, y, k: m.decode(h), "decode_tensor can be"),
     (lambda m, h, y, k: m.log_partition(h, constraint=regccrf.compile("O*", labels=LABELS)), "with_constraint"),
 ])
 def test_what_cannot_be_exported_says_so(method, words):

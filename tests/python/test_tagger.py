@@ -225,3 +225,28 @@ def test_labels_of_development_data_are_not_learnt():
     scores = []
     regccrf.train(X, y, X_dev=X, y_dev=strange, progress=lambda now: scores.append(now["development"]))
     assert max(scores) < 100
+
+
+def crfsuite_dump(labels, features, transitions):
+    """As `crfsuite dump` prints."""
+    def section(name, lines):
+        return "\n".join([f"{name} = {{", *lines, "}\n"])
+    names = list(dict.fromkeys(name for name, _ in features))
+    return "\n".join([
+        section("FILEHEADER", ["  magic: lCRF"]),
+        section("LABELS", [f"  {i:5}: {name}" for i, name in enumerate(labels)]),
+        section("ATTRIBUTES", [f"  {i:5}: {name}" for i, name in enumerate(names)]),
+        section("TRANSITIONS", [f"  (1) {a} --> {b}: {w:.6f}" for (a, b), w in transitions.items()]),
+        section("STATE_FEATURES", [f"  (0) {a} --> {b}: {w:.6f}" for (a, b), w in features.items()]),
+    ])
+
+
+def test_a_dump_whose_names_have_blanks_and_line_ends_in_them(tmp_path):
+    names = ["next:endsinpunc:\n", "endsinpunc:\n", "", "a b", "two --> B: 1.0\n\nlines", "w:\r\nx", "(0) ", "last\n"]
+    features = {(name, "OBI"[i % 3]): i + 0.5 for i, name in enumerate(names)}
+    features[names[1], "I"] = -2.25
+    transitions = {("O", "B"): 1.5, ("B", "I"): -0.25}
+    (tmp_path / "dump").write_bytes(crfsuite_dump("OBI", features, transitions).encode())
+    model = regccrf.Model.import_crfsuite(str(tmp_path / "dump"))
+    assert model.features() == features
+    assert {pair: weight for pair, weight in model.transitions().items() if weight} == transitions

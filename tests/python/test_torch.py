@@ -316,6 +316,28 @@ def test_samples_are_legal_and_repeatable():
     assert crf.sample(emissions, 5, mask) == first
 
 
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("pattern", [*PATTERNS, regccrf.compile("(O | B I*)* & at_most(1, B) & before(B, O)", LABELS, rules="all")])
+def test_labels_as_a_tensor_are_those_in_lists(pattern, batch_first):
+    crf = module(pattern, batch_first=batch_first)
+    emissions, mask = torch.randn(5, 3, 3, dtype=torch.double), HOLES
+    forbidden = torch.randn(5, 3, 3) > 1.8
+    if batch_first:
+        emissions, mask, forbidden = emissions.transpose(0, 1), mask.t(), forbidden.transpose(0, 1)
+    for arguments in ({}, {"mask": mask}, {"mask": mask, "forbidden": forbidden}, {"constraint": ["O*", ".*", "B I*"]}):
+        found = crf.decode_tensor(emissions, fill=-100, **arguments)
+        present = arguments.get("mask", torch.ones_like(mask)).bool()
+        assert found.shape == emissions.shape[:2] and found.dtype == torch.int64 and (found[~present] == -100).all()
+        by_sequence = zip(found, present) if batch_first else zip(found.t(), present.t())
+        assert [y[here].tolist() for y, here in by_sequence] == crf.decode(emissions, **arguments)
+    assert crf.decode_tensor(emissions[:0]).shape == emissions[:0].shape[:2]
+
+
+def test_labels_as_a_tensor_name_what_is_impossible():
+    with pytest.raises(regccrf.Error, match="sequence 0 has length 1"):
+        module("B I").decode_tensor(torch.zeros(1, 1, 3))
+
+
 def test_posterior_decoding_maximises_marginals():
     crf = module()
     emissions, mask = ragged([4, 3])
