@@ -82,6 +82,13 @@ def test_keeps_rules_where_they_would_multiply(path):
     assert (size["rules"], size["memories"]) == WITH_RULES.get(path.stem, (0, 0))
 
 
+def test_base_and_rules_are_drawn_side_by_side(tmp_path):
+    regccrf("compile", language("srl-full"), "--dot", tmp_path / "drawing.dot")
+    text = (tmp_path / "drawing.dot").read_text()
+    assert text.count("subgraph cluster_") == 1 + 20
+    assert 'label="base"' in text and "at_most(1, B-{r})" in text
+
+
 def test_even_spans_is_figure_1():
     path = language("even-spans")
     assert answers(path, ["B O B I".split()]) == ["yes"]

@@ -56,18 +56,32 @@ def test_the_broken_rule_is_named():
     assert not regccrf.Language(ONCE).accepts(["F0", "F1", "F0"]).accepted
 
 
-@pytest.mark.parametrize("operation", [regccrf.log_z, regccrf.marginals, regccrf.entropy, regccrf.posterior_decode, regccrf.sample])
-def test_sums_are_refused(operation):
-    with pytest.raises(regccrf.Error, match="keeps 20 rules beside its base.*viterbi and k_best are"):
-        operation(regccrf.compile(ONCE), np.zeros((3, 20)), np.zeros((20, 20)))
-
-
 def test_what_needs_one_automaton_is_refused():
     constraint = regccrf.compile(ONCE)
     with pytest.raises(regccrf.Error, match="needs one automaton.*rules=\"none\""):
         constraint.arc_list()
     with pytest.raises(regccrf.LimitError, match="20 rules.*Limits\\(products"):
         regccrf.Language(ONCE).count(3)
+
+
+def test_a_kept_constraint_is_a_language_again():
+    pattern = "[A B C]* & at_most(1, A) & at_most(1, B)"
+    kept = regccrf.compile(pattern, rules="all")
+    assert kept.rules == 2
+    language = kept.language()
+    assert language.equals(regccrf.Language(pattern))
+    assert language.count(3) == regccrf.Language(pattern).count(3) == 13
+    assert all(kept.accepts(language.labels.ids(one)) for one in language.random(4, many=10))
+    assert regccrf.compile(language, rules="none").rules == 0
+    with pytest.raises(regccrf.LimitError, match="20 rules"):
+        regccrf.compile(ONCE).language().count(3)
+
+
+def test_other_limits_are_asked_anew():
+    language = regccrf.Language("[A B C]* & at_most(1, A) & at_most(1, B)")
+    with pytest.raises(regccrf.LimitError, match="2 rules.*more than 2 products"):
+        language.count(3, regccrf.Limits(products=2))
+    assert language.count(3) == 13
 
 
 def test_wrong_words_for_rules():
@@ -91,5 +105,3 @@ def test_the_layer_decodes_under_rules():
     assert crf.k_best(emissions, 3)[0][0].labels == best[0]
     shuffled = [[random.Random(i).randrange(3) for i in range(9)]]
     assert crf.check(torch.tensor(shuffled))[0].sequence == 0
-    with pytest.raises(regccrf.Error, match="rules beside its base"):
-        crf(emissions, torch.zeros(6, 9, dtype=torch.long))
