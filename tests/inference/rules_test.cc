@@ -264,6 +264,18 @@ TEST(Rules, AreNamedWhereASequenceBreaksThem) {
   EXPECT_NE(membership.rule.find("at_most(1, A)"), std::string::npos) << membership.rule;
 }
 
+TEST(Rules, OfADefinitionAreNamedByTheSmallestOneAroundThem) {
+  const char* text =
+      "once = all x in {A B C}: once_contiguous(x)\nmore = once & before(A, B)\nlanguage = [A B C]* & more & "
+      "at_most(2, C)";
+  const Constraint constraint = compile(Language::parse(text), {}, Rules::all);
+  const Labels& labels = constraint.labels();
+  const auto rule_of = [&](std::vector<std::string> names) { return constraint.accepts(labels.ids(names)).rule; };
+  EXPECT_EQ(constraint.rules(), 5);
+  EXPECT_NE(rule_of({"A", "C", "A"}).find("once (for A)"), std::string::npos) << rule_of({"A", "C", "A"});
+  EXPECT_NE(rule_of({"B"}).find("before(A, B)"), std::string::npos) << rule_of({"B"});
+}
+
 TEST(Rules, ThatClashAreNamed) {
   try {
     compile(Language::parse("(O | A | B)* & at_least(2, A) & once_contiguous(B) & at_most(1, A)"), {}, Rules::all);
