@@ -118,12 +118,12 @@ double mean_seconds(const Input& input, const Constraint& constraint, Workspace&
   }
 }
 
-// The median of five rounds; one round for what takes seconds.
+// The median of five rounds; one round for what takes half a second.
 void time(const Input& input, std::vector<Contestant>& all) {
   Workspace workspace;
   for (Contestant& one : all) {
     std::vector<double> rounds;
-    while (rounds.size() < 5 && (rounds.empty() || rounds[0] < 2))
+    while (rounds.size() < 5 && (rounds.empty() || rounds[0] < 0.5))
       rounds.push_back(mean_seconds(input, one.constraint, workspace));
     std::sort(rounds.begin(), rounds.end());
     one.seconds = rounds[rounds.size() / 2];
