@@ -120,6 +120,7 @@ void print_json(const Model& model, std::size_t top) {
     json["constraint"] = {{"pattern", model.constraint()->text()},
                           {"states", size.states},
                           {"arcs", size.arcs},
+                          {"rules", model.constraint()->rules()},
                           {"method", model.constraint()->method()}};
   }
   json["facts"] = Json::parse(model.facts(), nullptr, false);
@@ -150,7 +151,9 @@ void print_constraint(const Model& model) {
   const char* when = model.constrain() == Constrain::train    ? "in training and decoding"
                      : model.constrain() == Constrain::decode ? "in decoding"
                                                               : "kept, but not used";
-  std::cout << "constraint   " << when << "; " << size.states << " states, " << size.arcs << " arcs\n";
+  std::cout << "constraint   " << when << "; " << size.states << " states, " << size.arcs << " arcs";
+  if (model.constraint()->rules() > 0) std::cout << ", and " << model.constraint()->rules() << " rules beside them";
+  std::cout << "\n";
   std::string_view text = model.constraint()->text();
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());

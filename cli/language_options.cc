@@ -69,7 +69,10 @@ Language LanguageOptions::language() {
 Constraint LanguageOptions::constraint() {
   settle();
   const bool saved = pattern.empty() && labels.empty() && looks_like_safetensors(read_file(file));
-  return saved ? Constraint::load(file) : compile(language(), limits, rules);
+  if (!saved) return compile(language(), limits, rules);
+  const Constraint constraint = Constraint::load(file);
+  const bool multiply_out = rules == Rules::none && constraint.rules() > 0;
+  return multiply_out ? compile(Language::from_constraint(constraint), limits, rules) : constraint;
 }
 
 }  // namespace regccrf::cli

@@ -42,7 +42,7 @@ Run add_random(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "random",
       "Draw sequences of a length from a language, each equally likely. The same seed gives the same sequences.");
-  command->footer("  regccrf random languages/citation.lang --length 12 --count 3 --seed 7");
+  command->footer("  regccrf random languages/citation-frequent.lang --length 12 --count 3 --seed 7");
   auto options = std::make_shared<Options>();
   options->language.add_to(*command, false);
   command->add_option("-n,--length", options->length, "the length")

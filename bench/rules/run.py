@@ -1,110 +1,158 @@
 #!/usr/bin/env python3
-"""Decoding against the number of rules: python3 bench/rules/run.py [--record]
+"""Decoding under rules that are kept beside a base: python3 bench/rules/run.py [--record]
 
-For 2 to 64 rules of two kinds (at_most, once_contiguous) over 64 labels: the base alone, which is the floor; the rules kept
-beside it; and all multiplied out, where that compiles. Scores are those of a model that is sure of most labels (peaked), or
-random (flat). Before anything is timed, what is multiplied out must give the scores that the rules give. Times are microseconds a
-position, one thread, best of five; ratios are to the base in the same run.
+Three tables. Each compares, in one run of build/bench/bench_rules (measure.cc) and on the same scores, the base alone, which is
+the floor; the rules kept beside it; and all of it multiplied out, where that takes at most a million products a step. Times are
+CPU time of one thread.
+
+    number     2 to 64 rules (at_most, once_contiguous) over 64 labels, sentences of 30 words; scores of a model that was trained
+               without the rules on sentences that obey them, and random scores
+    addresses  usaddress's addresses, every label in one piece (languages/address-parts.lang); a model trained on its training part
+    roles      EWT's test part, all roles (languages/srl-full.lang); a model trained on a quarter of the training part
+
+The last two need the corpora beside the repository (experiments/corpora.py) and are left out where they are absent.
 """
 import argparse
 import datetime
 import json
-import platform
+import os
+import random
+import resource
+import signal
+import subprocess
 import sys
-import time
 from pathlib import Path
 
-import numpy as np
-
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "build" / "python"))
-import regccrf  # noqa: E402
+sys.path.insert(0, str(ROOT / "experiments"))
+import corpora  # noqa: E402
+import run as experiments  # noqa: E402
 
+FOLDER = ROOT / "build" / "bench" / "rules"
 LABELS = [f"L{i}" for i in range(64)]
-COUNTS = [2, 4, 8, 12, 16, 32, 64]
-LENGTH, SENTENCES, REPEATS = 30, 100, 5
+COUNTS = [2, 4, 8, 16, 32, 64]
+LENGTH = 30
+MOST_SECONDS = 20  # of CPU time, for a row
 RULES = {"at_most": "at_most(1, {})", "once_contiguous": "once_contiguous({})"}
 
 
-def scores(rule, kind, rng):
-    """[sentences, T, K] emissions, [K, K] transitions."""
-    transitions = rng.normal(size=(len(LABELS), len(LABELS))).astype(np.float32)
-    emissions = rng.normal(size=(SENTENCES, LENGTH, len(LABELS))).astype(np.float32)
-    if kind == "peaked":  # sequences that obey the rules, and now and then a wrong guess
-        run = 3 if rule == "once_contiguous" else 1
-        for h in emissions:
-            order = np.repeat(rng.permutation(len(LABELS))[: LENGTH // run], run)
-            wrong = rng.random(LENGTH) < 0.02
-            order[wrong] = rng.integers(len(LABELS), size=wrong.sum())
-            h[np.arange(LENGTH), order] += 12
-    return emissions, transitions
+def program(*arguments):
+    done = subprocess.run([str(argument) for argument in arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, arguments))[:300]}\n{done.stderr}")
+    return done.stdout
 
 
-def decode(constraint, emissions, transitions):
-    return [regccrf.viterbi(constraint, h, transitions) for h in emissions]
+def train(data, model, *options):
+    if not model.exists():
+        program(experiments.PROGRAM, "train", data, "-m", model, "--constrain", "none", "--quiet", *options)
 
 
-def seconds(constraint, emissions, transitions):
-    best = float("inf")
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        decode(constraint, emissions, transitions)
-        best = min(best, time.perf_counter() - begin)
-    return best
+def measure(name, model, data, language, scores, checked):
+    """A row of the table; in the place of numbers an error, past twenty seconds of CPU time too."""
+    command = [ROOT / "build" / "bench" / "bench_rules", model, data, language, scores, checked]
+    done = subprocess.run([str(argument) for argument in command], capture_output=True, text=True, check=False,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS)))
+    if done.returncode and not done.stdout and done.returncode != -signal.SIGKILL:
+        sys.exit(f"bench_rules: {done.stderr}")
+    row = {"name": name, "scores": scores, **json.loads(done.stdout or f'{{"error": "not done in {MOST_SECONDS} s"}}')}
+    print(line(row), flush=True)
+    return row
 
 
-def compiled(text, rules):
-    limits = regccrf.Limits(seconds=20)
-    try:
-        return regccrf.compile(text, labels=LABELS, rules=rules, limits=limits)
-    except regccrf.LimitError:
-        return None
+def line(row):
+    if "error" in row:
+        return f"{row['name']:<22}{row['scores']:<7}{row['error'].splitlines()[0]}"
+    times = [f"{row[way]['microseconds_a_position']:>10.2f}" if way in row else f"{'-':>10}" for way in ("base", "kept", "multiplied")]
+    share = 100 * row["illegal_under_base"] / row["sequences"]
+    return (f"{row['name']:<22}{row['scores']:<7}{row['rules']:>6}{share:>9.1f}{''.join(times)}{row['ratio']:>8.2f}"
+            f"{row['kept']['sequences_a_second']:>12.0f}{row['first_seconds']:>9.3f}")
 
 
-def row(rule, count, kind, emissions, transitions):
-    text = ".* & " + " & ".join(RULES[rule].format(label) for label in LABELS[:count])
-    kept = compiled(text, "all")
-    multiplied = compiled(text, "none") if count <= 12 else None
-    base = regccrf.compile(".*", labels=LABELS)
-    paths = decode(kept, emissions, transitions)
-    if not all(kept.accepts(path.labels) for path in paths):
-        sys.exit(f"{text}: an answer breaks a rule")
-    if multiplied:
-        for ours, theirs in zip(paths, decode(multiplied, emissions, transitions)):
-            if abs(ours.score - theirs.score) > 1e-5 * max(1, abs(theirs.score)):
-                sys.exit(f"{text}: the rules give a score of {ours.score}, multiplied out {theirs.score}")
-    unit = 1e6 / (SENTENCES * LENGTH)
-    floor = seconds(base, emissions, transitions)
-    result = {"rule": rule, "rules": count, "scores": kind, "base": floor * unit, "kept": seconds(kept, emissions, transitions) * unit,
-              "multiplied": seconds(multiplied, emissions, transitions) * unit if multiplied else None,
-              "states": multiplied.states if multiplied else None}
-    result["ratio"] = result["kept"] / result["base"]
-    return result
+HEAD = f"{'':<22}{'scores':<7}{'rules':>6}{'broken %':>9}{'base':>10}{'kept':>10}{'multipl.':>10}{'ratio':>8}{'sentences/s':>12}{'first s':>9}"
+
+
+# --- the number of rules --------------------------------------------------------------------------------------------
+
+
+def sentence(draw, run):
+    """Labels that obey both kinds of rules, with words of which one in five is not sure."""
+    rows, label = [], draw.randrange(len(LABELS))
+    used = set()
+    while len(rows) < LENGTH:
+        near = [(label + step) % len(LABELS) for step in (1, 2, 3, 5, 8, 13)]
+        free = [one for one in near if one not in used] or [one for one in range(len(LABELS)) if one not in used]
+        label = draw.choice(free)
+        used.add(label)
+        for _ in range(draw.randint(1, 2 * run - 1)):
+            word = f"both{label // 2}" if draw.random() < 0.2 else f"w{label}-{draw.randrange(20)}"
+            rows.append((word, LABELS[label]))
+    return rows[:LENGTH]
+
+
+def number_of_rules():
+    rows = []
+    for rule, run in (("at_most", 1), ("once_contiguous", 2)):
+        draw = random.Random(1)
+        data, model = FOLDER / f"{rule}.txt", FOLDER / f"{rule}.model"
+        experiments.write(data, [sentence(draw, run) for _ in range(100)])
+        training = FOLDER / f"{rule}-training.txt"
+        experiments.write(training, [sentence(draw, run) for _ in range(300)])
+        train(training, model, "--max-iterations", 50)
+        for scores in ("model", "flat"):
+            for count in COUNTS:
+                language = ".* & " + " & ".join(RULES[rule].format(label) for label in LABELS[:count])
+                searched = 0 if scores == "flat" and count > 16 else 20  # without a product the search is slow there
+                rows.append(measure(f"{rule} {count}", model, data, language, scores, searched))
+    return rows
+
+
+# --- real data --------------------------------------------------------------------------------------------------------
+
+
+def addresses():
+    training, test = experiments.addresses()
+    experiments.write(FOLDER / "addresses-training.txt", training)
+    experiments.write(FOLDER / "addresses.txt", training + test)
+    train(FOLDER / "addresses-training.txt", FOLDER / "addresses.model")
+    return [measure("addresses", FOLDER / "addresses.model", FOLDER / "addresses.txt", ROOT / "languages" / "address-parts.lang", scores, 1000)
+            for scores in ("model", "flat")]
+
+
+def roles():
+    corpora.read("srl_ewt/ewt_srl.test.conll")  # Absent is raised before any work
+    for part in ("train", "test"):
+        path = FOLDER / f"roles-{part}.txt"
+        if path.exists():
+            continue
+        text = program(sys.executable, ROOT / "experiments" / "srl" / "features.py", part, "--roles", "full", "--output", "/dev/stdout")
+        blocks = text.strip("\n").split("\n\n")
+        path.write_text("\n\n".join(blocks[3::4] if part == "train" else blocks) + "\n")
+    train(FOLDER / "roles-train.txt", FOLDER / "roles.model", "--max-iterations", 40)
+    return [measure("roles", FOLDER / "roles.model", FOLDER / "roles-test.txt", ROOT / "languages" / "srl-full.lang", "model", 1000)]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", action="store_true", help="write bench/record/rules-cpu.json")
+    parser.add_argument("tables", nargs="*", help="number, addresses, roles; all of them without one")
+    parser.add_argument("--record", action="store_true", help="write the rows into bench/record/rules-cpu.json")
     arguments = parser.parse_args()
+    tables = {"number": number_of_rules, "addresses": addresses, "roles": roles}
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    print(HEAD)
     rows = []
-    print(f"{'rule':<16}{'rules':>6} {'scores':<8}{'base':>8}{'kept':>9}{'ratio':>8}{'multiplied out':>16}{'states':>9}")
-    for kind in ("peaked", "flat"):
-        for rule in RULES:
-            emissions, transitions = scores(rule, kind, np.random.default_rng(1))
-            for count in COUNTS:
-                try:
-                    r = row(rule, count, kind, emissions, transitions)
-                except regccrf.Error as error:
-                    print(f"{rule:<16}{count:>6} {kind:<8} {str(error).splitlines()[0][:120]}")
-                    rows.append({"rule": rule, "rules": count, "scores": kind, "error": str(error)})
-                    continue
-                rows.append(r)
-                out = f"{r['multiplied']:.1f}" if r["multiplied"] else "-"
-                print(f"{rule:<16}{count:>6} {kind:<8}{r['base']:>8.2f}{r['kept']:>9.2f}{r['ratio']:>8.2f}{out:>16}{r['states'] or '-':>9}", flush=True)
+    for name in arguments.tables or tables:
+        try:
+            rows += tables[name]()
+        except corpora.Absent as absent:
+            print(f"{name}: {absent}")
     if arguments.record:
-        facts = {"date": datetime.date.today().isoformat(), "machine": f"{platform.machine()}, {platform.processor() or 'CPU'}",
-                 "command": "python3 bench/rules/run.py --record", "unit": "microseconds a position", "rows": rows}
-        (ROOT / "bench" / "record" / "rules-cpu.json").write_text(json.dumps(facts, indent=1) + "\n")
+        model_name = next((one.split(":", 1)[1].strip() for one in Path("/proc/cpuinfo").read_text().splitlines() if one.startswith("model name")), "CPU")
+        path = ROOT / "bench" / "record" / "rules-cpu.json"
+        made = {(row["name"], row["scores"]): row for row in (json.loads(path.read_text())["rows"] if path.exists() else []) + rows}
+        facts = {"date": datetime.date.today().isoformat(), "machine": f"{model_name}, {os.cpu_count()} cores",
+                 "command": "python3 bench/rules/run.py --record", "rows": list(made.values())}
+        path.write_text(json.dumps(facts, indent=1) + "\n")
 
 
 if __name__ == "__main__":

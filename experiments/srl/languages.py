@@ -20,7 +20,7 @@ from models import Languages, gold_labels
 
 
 def facts(program: Path, file: Path) -> dict:
-    done = subprocess.run([program, "compile", file, "--json"], capture_output=True, text=True, check=False)
+    done = subprocess.run([program, "compile", file, "--rules", "none", "--json"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr.strip())
     return json.loads(done.stdout)

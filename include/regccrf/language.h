@@ -56,8 +56,9 @@ class Language {
   static Language load(const std::string& path, const std::optional<Labels>& labels = {},
                        const std::string& symbols = "", const Limits& limits = {});
   static Language from_automaton(Automaton automaton, const Labels& labels, const std::string& text = "");
-  static Language everything(const Labels& labels);  // all sequences
-  static Language nothing(const Labels& labels);     // none
+  static Language from_constraint(const Constraint& constraint);  // what it accepts; rules that it keeps are operands
+  static Language everything(const Labels& labels);               // all sequences
+  static Language nothing(const Labels& labels);                  // none
   static Language sequence(std::span<const std::string> names, const Labels& labels);
 
   const Labels& labels() const;

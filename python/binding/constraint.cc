@@ -129,9 +129,8 @@ void bind_constraint(py::module_& module) {
     >>> bool(regccrf.compile("A B").accepts([0, 1]))
     True
     )doc")
-      .def(
-          "language", [](const Constraint& x) { return Language::from_automaton(x.automaton(), x.labels()); },
-          R"doc(The language that it stands for.
+      .def("language", &Language::from_constraint,
+           R"doc(The language that it stands for.
 
     >>> ["A"] in regccrf.compile("A").language()
     True

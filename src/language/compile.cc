@@ -57,10 +57,14 @@ const Constraint* Language::Impl::with_rules(const Limits& limits) const {
   const std::lock_guard<std::mutex> lock(rules_mutex);
   if (!rules_known) {
     kept = base_and_rules(*this, budget_of(limits));
-    if (kept && fits(*kept, limits.products)) kept.reset();
     rules_known = true;
   }
-  return kept ? &*kept : nullptr;
+  if (!kept) return nullptr;
+  if (most_products != limits.products) {
+    kept_fits = fits(*kept, limits.products);
+    most_products = limits.products;
+  }
+  return kept_fits ? nullptr : &*kept;
 }
 
 void Language::Impl::refuse_rules(const char* operation, const Limits& limits) const {
@@ -76,7 +80,14 @@ Constraint compile(const Language& language, const Limits& limits, Rules rules) 
   const Budget budget = budget_of(limits);
   if (rules == Rules::none) return multiplied_out(language, budget);
   const std::optional<Constraint> kept = base_and_rules(language.impl(), budget);
-  if (!kept || (rules == Rules::automatic && fits(*kept, limits.products))) return multiplied_out(language, budget);
+  if (!kept) return multiplied_out(language, budget);
+  if (rules == Rules::automatic && fits(*kept, limits.products)) {
+    try {
+      return multiplied_out(language, budget);
+    } catch (const LimitError&) {
+      // The product itself would fit, but no way to it does.
+    }
+  }
   refuse_empty(*kept, limits.products);
   return *kept;
 }

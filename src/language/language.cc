@@ -108,9 +108,7 @@ Language Language::load(const std::string& path, const std::optional<Labels>& la
   const std::string bytes = read_file(path);
   const auto over_labels = [&](const Language& language) { return labels ? language.with_labels(*labels) : language; };
   if (looks_like_safetensors(bytes)) {
-    const Constraint constraint = Constraint::load(path);
-    Language language = from_automaton(constraint.automaton(), constraint.labels());
-    return over_labels(language);
+    return over_labels(from_constraint(Constraint::load(path)));
   }
   const std::string ending = std::filesystem::path(path).extension().string();
   const bool is_text = ending == ".att";
@@ -122,6 +120,25 @@ Language Language::load(const std::string& path, const std::optional<Labels>& la
 Language Language::from_automaton(Automaton automaton, const Labels& labels, const std::string& text) {
   normalize(automaton, labels.size());
   return Language(make_impl(labels, automaton_expr(std::make_shared<const Automaton>(trim(automaton))), text));
+}
+
+Language Language::from_constraint(const Constraint& constraint) {
+  const auto expr_of = [](const Automaton& automaton) {
+    return automaton_expr(std::make_shared<const Automaton>(automaton));
+  };
+  if (constraint.rules() == 0) return from_automaton(constraint.automaton(), constraint.labels());
+  const Constraint base = constraint.base();
+  std::vector<ExprPtr> parts = {expr_of(base.automaton())};
+  std::vector<Conjunct> conjuncts = {{parts[0], "the base"}};
+  for (const Rule& rule : constraint.memory_list()) {
+    std::string text;
+    for (const std::string& one : rule.texts) text += (text.empty() ? "" : " & ") + one;
+    parts.push_back(expr_of(rule.automaton));
+    conjuncts.push_back({parts.back(), text});
+  }
+  auto impl = make_impl(constraint.labels(), intersect(parts));
+  impl->conjuncts = std::move(conjuncts);
+  return Language(std::move(impl));
 }
 
 Language Language::everything(const Labels& labels) {

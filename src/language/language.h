@@ -35,7 +35,9 @@ struct Language::Impl {
 
   mutable std::mutex rules_mutex;
   mutable bool rules_known = false;
-  mutable std::optional<Constraint> kept;
+  mutable std::optional<Constraint> kept;  // base and rules, whether they fit or not; nothing where none can be kept
+  mutable std::optional<std::int64_t> most_products;  // for which `kept_fits` was found
+  mutable bool kept_fits = false;
 
   mutable std::mutex mutex;
   mutable std::unique_ptr<const Automaton> automaton;

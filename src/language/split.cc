@@ -104,13 +104,21 @@ class Splitter {
     for (const Conjunct& conjunct : conjuncts_) {
       if (same(*conjunct.expr, *operand.expr)) return conjunct.text + (conjunct.bound ? " (for " + about + ")" : "");
     }
+    const Conjunct* around = smallest_around(*operand.expr);
+    return around ? around->text + " (for " + about + ")" : "the rule about " + about;
+  }
+
+  // Of the conjunctions that an operand is part of, the one with the fewest others.
+  const Conjunct* smallest_around(const Expr& operand) const {
+    const Conjunct* smallest = nullptr;
     for (const Conjunct& conjunct : conjuncts_) {
+      const std::vector<ExprPtr>& parts = conjunct.expr->parts;
       if (conjunct.expr->kind != Expr::Kind::kIntersect) continue;
-      for (const ExprPtr& part : conjunct.expr->parts) {
-        if (same(*part, *operand.expr)) return conjunct.text + " (for " + about + ")";
-      }
+      if (smallest && parts.size() >= smallest->expr->parts.size()) continue;
+      const auto is_operand = [&](const ExprPtr& part) { return same(*part, operand); };
+      if (std::any_of(parts.begin(), parts.end(), is_operand)) smallest = &conjunct;
     }
-    return "the rule about " + about;
+    return smallest;
   }
 
   // To a rule that remembers the same thing, or to none.

@@ -109,6 +109,26 @@ def test_what_needs_one_automaton_is_refused():
         regccrf.Language(ONCE).count(3)
 
 
+def test_a_kept_constraint_is_a_language_again():
+    pattern = "[A B C]* & at_most(1, A) & at_most(1, B)"
+    kept = regccrf.compile(pattern, rules="all")
+    assert kept.rules == 2
+    language = kept.language()
+    assert language.equals(regccrf.Language(pattern))
+    assert language.count(3) == regccrf.Language(pattern).count(3) == 13
+    assert all(kept.accepts(language.labels.ids(one)) for one in language.random(4, many=10))
+    assert regccrf.compile(language, rules="none").rules == 0
+    with pytest.raises(regccrf.LimitError, match="20 rules"):
+        regccrf.compile(ONCE).language().count(3)
+
+
+def test_other_limits_are_asked_anew():
+    language = regccrf.Language("[A B C]* & at_most(1, A) & at_most(1, B)")
+    with pytest.raises(regccrf.LimitError, match="2 rules.*more than 2 products"):
+        language.count(3, regccrf.Limits(products=2))
+    assert language.count(3) == 13
+
+
 def test_wrong_words_for_rules():
     with pytest.raises(ValueError, match="'auto', 'all' or 'none'"):
         regccrf.compile("A*", rules="some")

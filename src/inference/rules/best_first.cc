@@ -4,13 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <queue>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "base/hash.h"
 #include "constraint/rule.h"
-#include "inference/cpu/path_score.h"
 
 namespace regccrf {
 namespace {
@@ -74,12 +76,24 @@ class Rows {
 
 // A beginning of a sequence: it has emitted position t from `node`, and the rules are in `row` after that.
 struct Cell {
-  double score, bound;
+  double score;
   std::int32_t t, node, row;
   std::int32_t before;  // cell, -1: none
 };
 
-constexpr std::int32_t kGoal = -1;  // the node of a whole sequence
+constexpr std::int32_t kRoot = -1, kGoal = -2;  // the nodes of the empty beginning and of a whole sequence
+
+// A cell that could follow another one.
+struct Child {
+  double score, bound;
+  std::int32_t node, row;
+  std::int32_t number;  // among its parent's children
+};
+
+// Which of two children comes first.
+bool comes_before(const Child& x, const Child& y) {
+  return x.bound != y.bound ? x.bound > y.bound : x.number < y.number;
+}
 
 template <class Real>
 class Search {
@@ -95,30 +109,35 @@ class Search {
     find_rests();
   }
 
-  std::vector<Path> run(int k) {
-    std::vector<Path> paths;
-    start();
+  std::vector<std::vector<Label>> run(int k) {
+    std::vector<std::vector<Label>> paths;
+    cells_.push_back({0, -1, kRoot, Rows::kStart, -1});
+    open_next(0, nullptr);
     while (!open_.empty() && static_cast<int>(paths.size()) < k) {
-      const std::int32_t c = open_.top().cell;
-      bound_ = open_.top().bound;
+      const Entry entry = open_.top();
       open_.pop();
-      if (cells_[c].node == kGoal) {
+      if (static_cast<std::int64_t>(cells_.size()) >= batch_.options().rules.cells) fail(entry.child.bound);
+      open_next(entry.parent, &entry.child);
+      const std::int32_t c = add(entry.parent, entry.child);
+      if (entry.child.node == kGoal) {
         paths.push_back(path(c));
       } else if (++visits_[key(cells_[c])] <= k) {
-        expand(c);
+        open_next(c, nullptr);
       }
     }
     return paths;
   }
 
  private:
+  // The best child of a cell that has not been visited yet. Only when it is does the next one come in: most children
+  // never matter.
   struct Entry {
-    double bound;
-    std::int32_t t, cell;
-    // Of equal bounds the longer beginning, then the older cell.
+    Child child;
+    std::int32_t t, parent;
+    // Of equal bounds the longer beginning, then the older parent.
     bool operator<(const Entry& other) const {
-      if (bound != other.bound) return bound < other.bound;
-      return t != other.t ? t < other.t : cell > other.cell;
+      if (child.bound != other.child.bound) return child.bound < other.child.bound;
+      return t != other.t ? t < other.t : parent > other.parent;
     }
   };
 
@@ -161,44 +180,44 @@ class Search {
     return model_.g[static_cast<std::size_t>(a) * model_.K + b] + emission(t + 1, b);
   }
 
-  void start() {
-    for (std::int32_t n = topology_.node_begin[topology_.start]; n < topology_.node_begin[topology_.start + 1]; ++n) {
-      const Label a = topology_.node_label[n];
-      push(model_.start[a] + emission(0, a), 0, n, Rows::kStart, -1);
+  // visit(child) for everything that may follow a cell.
+  template <class Visit>
+  void each_child(const Cell& cell, const Visit& visit) {
+    std::int32_t number = 0;
+    const auto nodes_of = [&](std::int32_t state) {
+      for (std::int32_t n = topology_.node_begin[state]; n < topology_.node_begin[state + 1]; ++n, ++number) {
+        const Label b = topology_.node_label[n];
+        const double gain =
+            cell.node == kRoot ? model_.start[b] + emission(0, b) : step(cell.t, topology_.node_label[cell.node], n);
+        const double bound = cell.score + gain + rest(cell.t + 1, n);
+        if (bound == kNone) continue;
+        const std::int32_t row = rows_.next(cell.row, b);
+        if (row != Rows::kBroken) visit(Child{cell.score + gain, bound, n, row, number});
+      }
+    };
+    if (cell.node == kRoot) {
+      nodes_of(topology_.start);
+    } else if (cell.t == T_ - 1) {
+      const double score = cell.score + rest(cell.t, cell.node);
+      if (score > kNone && rows_.accepts(cell.row)) visit(Child{score, score, kGoal, cell.row, 0});
+    } else {
+      for (std::int32_t i = topology_.from_begin[cell.node]; i < topology_.from_begin[cell.node + 1]; ++i)
+        nodes_of(topology_.arrival_state[topology_.from_arrival[i]]);
     }
   }
 
-  void expand(std::int32_t c) {
-    const Cell cell = cells_[c];
-    const Label a = topology_.node_label[cell.node];
-    if (cell.t == T_ - 1) {
-      const bool legal = topology_.node_accepts[cell.node] && rows_.accepts(cell.row);
-      if (legal) add({cell.score + model_.end[a], 0, T_, kGoal, cell.row, c}, 0);
-      return;
-    }
-    for (std::int32_t i = topology_.from_begin[cell.node]; i < topology_.from_begin[cell.node + 1]; ++i) {
-      const std::int32_t r = topology_.arrival_state[topology_.from_arrival[i]];
-      for (std::int32_t n = topology_.node_begin[r]; n < topology_.node_begin[r + 1]; ++n)
-        push(cell.score + step(cell.t, a, n), cell.t + 1, n, cell.row, c);
-    }
+  // Puts the child of cell c that comes behind `last`, or the first one, into the queue.
+  void open_next(std::int32_t c, const Child* last) {
+    std::optional<Child> next;
+    each_child(cells_[c], [&](const Child& child) {
+      if ((!last || comes_before(*last, child)) && (!next || comes_before(child, *next))) next = child;
+    });
+    if (next) open_.push({*next, cells_[c].t + 1, c});
   }
 
-  // `row`: before node n emits its label.
-  void push(double score, std::int32_t t, std::int32_t n, std::int32_t row, std::int32_t before) {
-    const double rest = this->rest(t, n);
-    if (score + rest == kNone) return;
-    const std::int32_t moved = rows_.next(row, topology_.node_label[n]);
-    if (moved != Rows::kBroken) add({score, 0, t, n, moved, before}, rest);
-  }
-
-  void add(Cell cell, double rest) {
-    cell.bound = cell.score + rest;
-    if (cell.bound == kNone) return;
-    if (cell.before < 0) bound_ = std::max(bound_, cell.bound);
-    if (static_cast<std::int64_t>(cells_.size()) >= batch_.options().rules.cells) fail();
-    cells_.push_back(cell);
-    if (cell.node == kGoal) best_found_ = std::max(best_found_, cell.bound);
-    open_.push({cell.bound, cell.t, static_cast<std::int32_t>(cells_.size() - 1)});
+  std::int32_t add(std::int32_t parent, const Child& child) {
+    cells_.push_back({child.score, cells_[parent].t + 1, child.node, child.row, parent});
+    return static_cast<std::int32_t>(cells_.size() - 1);
   }
 
   std::uint64_t key(const Cell& cell) const {
@@ -206,23 +225,54 @@ class Search {
     return place << 32 | static_cast<std::uint32_t>(cell.row);
   }
 
-  Path path(std::int32_t goal) const {
-    Path result;
-    for (std::int32_t c = cells_[goal].before; c >= 0; c = cells_[c].before)
-      result.labels.push_back(topology_.node_label[cells_[c].node]);
-    std::reverse(result.labels.begin(), result.labels.end());
-    result.score = path_score(batch_.scores(), sequence_, result.labels.data());
-    return result;
+  std::vector<Label> path(std::int32_t goal) const {
+    std::vector<Label> labels;
+    for (std::int32_t c = cells_[goal].before; cells_[c].node != kRoot; c = cells_[c].before)
+      labels.push_back(topology_.node_label[cells_[c].node]);
+    std::reverse(labels.begin(), labels.end());
+    return labels;
   }
 
-  [[noreturn]] void fail() const {
-    const std::string found = best_found_ == kNone
-                                  ? "no legal sequence was found"
-                                  : "the best legal sequence found has a score of " + std::to_string(best_found_);
+  // A legal sequence, the best that can be found with little work: of the beginnings of each length only a few are
+  // kept.
+  std::optional<Path> legal_sequence() {
+    constexpr std::size_t kKept = 200;
+    std::vector<std::pair<std::int32_t, Child>> beam;  // a parent and its child
+    cells_.assign(1, {0, -1, kRoot, Rows::kStart, -1});
+    std::vector<std::int32_t> parents = {0};
+    for (std::int32_t t = 0; t <= T_; ++t) {
+      beam.clear();
+      for (const std::int32_t parent : parents)
+        each_child(cells_[parent], [&](const Child& child) { beam.emplace_back(parent, child); });
+      std::stable_sort(beam.begin(), beam.end(),
+                       [](const auto& x, const auto& y) { return x.second.bound > y.second.bound; });
+      parents.clear();
+      std::unordered_set<std::uint64_t> seen;
+      for (std::size_t i = 0; i < beam.size() && parents.size() < kKept; ++i) {
+        const std::int32_t c = add(beam[i].first, beam[i].second);
+        if (t == T_ || seen.insert(key(cells_[c])).second) parents.push_back(c);
+      }
+    }
+    if (parents.empty()) return std::nullopt;
+    return Path{path(parents[0]), cells_[parents[0]].score};
+  }
+
+  // `bound`: of every sequence that has not been found yet.
+  [[noreturn]] void fail(double bound) {
+    const std::optional<Path> legal = legal_sequence();
+    std::string found = "no legal sequence was found";
+    if (legal) {
+      found = "the best legal sequence found is";
+      constexpr std::size_t kMost = 100;
+      const Labels& labels = batch_.constraint(sequence_.index).labels();
+      for (std::size_t t = 0; t < std::min(kMost, legal->labels.size()); ++t)
+        found += " " + labels.name(legal->labels[t]);
+      found +=
+          (legal->labels.size() > kMost ? " …" : "") + std::string(", with a score of ") + std::to_string(legal->score);
+    }
     throw Error(at(batch_.operation(), sequence_.index) + ": the best sequence under the rules was not found within " +
                     std::to_string(batch_.options().rules.cells) + " cells of a best-first search; " + found +
-                    ", and none has more than " + std::to_string(bound_) +
-                    "; raise Options::rules, or state fewer rules",
+                    "; none has more than " + std::to_string(bound) + "; raise Options::rules, or state fewer rules",
                 ErrorKind::limit, {sequence_.index, {}});
   }
 
@@ -236,22 +286,21 @@ class Search {
   std::vector<Cell> cells_;
   std::priority_queue<Entry> open_;
   std::unordered_map<std::uint64_t, int> visits_;
-  double best_found_ = kNone;
-  double bound_ = kNone;  // of every sequence that has not been found yet
 };
 
 }  // namespace
 
 template <class Real>
-std::vector<Path> best_first(const Constraint& part, const Constraint& whole, const MaxModel& model,
-                             const Batch<Real>& batch, const Sequence<Real>& sequence, int k) {
+std::vector<std::vector<Label>> best_first(const Constraint& part, const Constraint& whole, const MaxModel& model,
+                                           const Batch<Real>& batch, const Sequence<Real>& sequence, int k) {
   if (sequence.T == 0) return {};
   return Search<Real>(part, whole, model, batch, sequence).run(k);
 }
 
-template std::vector<Path> best_first(const Constraint&, const Constraint&, const MaxModel&, const Batch<float>&,
-                                      const Sequence<float>&, int);
-template std::vector<Path> best_first(const Constraint&, const Constraint&, const MaxModel&, const Batch<double>&,
-                                      const Sequence<double>&, int);
+#define REGCCRF_INSTANTIATE(Real)                                                                            \
+  template std::vector<std::vector<Label>> best_first(const Constraint&, const Constraint&, const MaxModel&, \
+                                                      const Batch<Real>&, const Sequence<Real>&, int)
+REGCCRF_INSTANTIATE(float);
+REGCCRF_INSTANTIATE(double);
 
 }  // namespace regccrf

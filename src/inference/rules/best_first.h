@@ -11,10 +11,10 @@
 
 namespace regccrf {
 
-// The k best, best first. `part`: the base, or the base times some of the rules; its sequences include all legal ones.
-// Error of kind `limit` past options.rules.cells.
+// The k best of one position or more, best first. `part`: the base, or the base times some of the rules; its sequences
+// include all legal ones. Error of kind `limit` past options.rules.cells.
 template <class Real>
-std::vector<Path> best_first(const Constraint& part, const Constraint& whole, const MaxModel& model,
-                             const Batch<Real>& batch, const Sequence<Real>& sequence, int k);
+std::vector<std::vector<Label>> best_first(const Constraint& part, const Constraint& whole, const MaxModel& model,
+                                           const Batch<Real>& batch, const Sequence<Real>& sequence, int k);
 
 }  // namespace regccrf
