@@ -141,6 +141,20 @@ template <class Real>
 void state_marginals(const Constraints& constraints, const Scores<Real>& scores,
                      std::span<std::type_identity_t<Real>> out, const Options& options = {});
 
+// A run of labels of one sequence, and what may not stand beside it: `B I` that no `I` follows is a span of BIO.
+struct Span {
+  std::int64_t sequence = 0;                           // in the batch
+  std::int64_t begin = 0;                              // its first position, among those that are present
+  std::vector<Label> labels;                           // at begin, begin + 1, …
+  std::vector<Label> not_before = {}, not_after = {};  // satisfied at the ends of the sequence
+};
+
+// P(y_begin … = labels, y_{begin-1} is not in not_before, the label after is not in not_after) for each span, which may
+// overlap. One pass for a sequence, and as much again for each position that spans cover. [spans]
+template <class Real>
+std::vector<double> span_marginals(const Constraints& constraints, const Scores<Real>& scores,
+                                   std::span<const Span> spans, const Options& options = {});
+
 // −Σ_y P(y) log P(y), in nats; a sum of local conditional entropies. [B]. With gradients: loss.h
 template <class Real>
 std::vector<double> entropy(const Constraints& constraints, const Scores<Real>& scores, const Options& options = {});

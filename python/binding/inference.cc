@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -162,6 +163,19 @@ LossAnswer bound_partial_nll(const Choice& choice, const Batch& batch, Address a
   }));
 }
 
+// A span: its sequence, its first position, its labels, and those that may not stand before and after it.
+using SpanTuple = std::tuple<std::int64_t, std::int64_t, std::vector<Label>, std::vector<Label>, std::vector<Label>>;
+
+std::vector<double> bound_span_marginals(const Choice& choice, const Batch& batch, const std::vector<SpanTuple>& tuples,
+                                         const Settings& settings) {
+  std::vector<Span> spans;
+  for (const auto& [sequence, begin, labels, not_before, not_after] : tuples)
+    spans.push_back({sequence, begin, labels, not_before, not_after});
+  return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
+    return span_marginals<Real>(choice.view(), scores, spans, options);
+  });
+}
+
 // `reduction`: a Reduction's number; `mask`: [T, B], or [B, T] with batch_first.
 double bound_divisor(int reduction, std::size_t size, std::size_t length, bool batch_first, Address skipped,
                      Address mask) {
@@ -249,6 +263,7 @@ void bind_inference(py::module_& module) {
       bigram_marginals(choice.view(), scores, memory<Real>(out, batch.rows * batch.K() * batch.K()), options);
     });
   });
+  module.def("span_marginals", &bound_span_marginals);
   module.def("entropy", [](const Choice& choice, const Batch& batch, const Wanted& wanted, const Settings& settings) {
     return run(batch, settings, [&]<class Real>(const Scores<Real>& scores, const Options& options) {
       return entropy(choice.view(), scores, wanted.gradients<Real>(batch), options).values;

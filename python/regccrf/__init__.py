@@ -18,14 +18,29 @@ from typing import Optional, Sequence, Union
 
 from . import _core, _words
 from ._core import Constraint, Error, Labels, Language, LimitError, Limits, Membership, Model, __version__, compile_language
-from .inference import Gradients, Path, bigram_marginals, entropy, k_best, language_mass, log_z, marginals, nll, posterior_decode, sample, viterbi
+from .inference import (
+    Gradients,
+    Path,
+    Span,
+    bigram_marginals,
+    entropy,
+    k_best,
+    language_mass,
+    log_z,
+    marginals,
+    nll,
+    posterior_decode,
+    sample,
+    span_marginals,
+    viterbi,
+)
 from .tagger import Tagger, Tagging, train
 
 LanguageLike = Union[str, "os.PathLike[str]", Language, Constraint]
 
 __all__ = ["Constraint", "Error", "Gradients", "Labels", "Language", "LanguageLike", "LimitError", "Limits", "Membership",
-           "Model", "Path", "Tagger", "Tagging", "__version__", "bigram_marginals", "compile", "entropy", "k_best",
-           "language_mass", "log_z", "marginals", "nll", "posterior_decode", "sample", "train", "viterbi"]
+           "Model", "Path", "Span", "Tagger", "Tagging", "__version__", "bigram_marginals", "compile", "entropy", "k_best",
+           "language_mass", "log_z", "marginals", "nll", "posterior_decode", "sample", "span_marginals", "train", "viterbi"]
 
 _words.in_words((Constraint, Labels, Language, Limits, Model, _core.Settings), _core, ("k_best", "sample"))
 

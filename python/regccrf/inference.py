@@ -36,6 +36,18 @@ class Path(NamedTuple):
     score: float
 
 
+class Span(NamedTuple):
+    """Labels (ids) at `begin`, `begin` + 1, …, counted among the positions that are present; and which may not stand beside them.
+
+    >>> Span(0, [1, 2], not_after=[2]).labels  # B I that no I follows
+    [1, 2]
+    """
+    begin: int
+    labels: Sequence[int]
+    not_before: Sequence[int] = ()
+    not_after: Sequence[int] = ()
+
+
 class Gradients(NamedTuple):
     """Gradients of the sum of a loss, shaped as the scores; None where there are no such scores.
 
@@ -208,6 +220,24 @@ def bigram_marginals(constraint: Constraints, emissions: Array, transitions: Arr
     out = np.zeros(call.emissions.shape + (call.K,), call.dtype)
     _core.bigram_marginals(call.choice, call.batch, _address(out), call.settings)
     return out
+
+
+def span_marginals(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *,
+                   spans: Sequence[Any], **layout: Any) -> Any:
+    """The probability of each span, exact and for many at once: a list of `Span`s for one sequence, a list of lists for a batch; the
+    answer has the same shape.
+
+    >>> bio = regccrf.compile("(O | B I*)*", labels=["O", "B", "I"])
+    >>> span_marginals(bio, np.zeros((2, 3)), np.zeros((3, 3)), spans=[Span(0, [1], not_after=[2])])
+    [0.4]
+    """
+    call = _Call(constraint, emissions, transitions, start, end, **layout)
+    each = [spans] if call.single else list(spans)
+    if len(each) != len(call.first):
+        raise _core.Error(f"spans of {len(each)} sequences were given for {len(call.first)}")
+    flat = [(i, *Span(*span)) for i, some in enumerate(each) for span in some]
+    values = iter(_core.span_marginals(call.choice, call.batch, flat, call.settings))
+    return call.one_or_all([[next(values) for _ in some] for some in each])
 
 
 def entropy(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None,

@@ -129,6 +129,52 @@ TYPED_TEST(InferenceProperty, StateMarginals) {
   });
 }
 
+// Spans of legal sequences and of none, with and without neighbours that may not stand beside them, at any place.
+std::vector<Span> random_spans(const Triple& x, const Enumeration& all, Random& random) {
+  const int T = x.scores.length, K = x.scores.labels;
+  std::vector<Span> spans;
+  for (int i = 0; i < 8 && T > 0; ++i) {
+    const int begin = random.between(0, T - 1), length = random.between(1, T - begin);
+    const auto& from = all.paths()[static_cast<std::size_t>(i) % all.paths().size()].labels;
+    Span span{.sequence = 0, .begin = begin, .labels = {from.begin() + begin, from.begin() + begin + length}};
+    if (i == 7) span.labels[0] = random.between(0, K - 1);
+    for (Label a = 0; a < K; ++a) {
+      if (random.chance(0.3)) span.not_before.push_back(a);
+      if (random.chance(0.3)) span.not_after.push_back(a);
+    }
+    spans.push_back(span);
+  }
+  return spans;
+}
+
+bool has_span(const std::vector<Label>& y, const Span& span) {
+  const auto holds = [](const std::vector<Label>& labels, Label a) {
+    return std::count(labels.begin(), labels.end(), a) > 0;
+  };
+  const std::size_t begin = static_cast<std::size_t>(span.begin), end = begin + span.labels.size();
+  if (!std::equal(span.labels.begin(), span.labels.end(), y.begin() + span.begin)) return false;
+  if (begin > 0 && holds(span.not_before, y[begin - 1])) return false;
+  return end == y.size() || !holds(span.not_after, y[end]);
+}
+
+TYPED_TEST(InferenceProperty, SpanMarginals) {
+  Random random(11);
+  for_each_possible<TypeParam>([&](const Triple& x, const Enumeration& all, const Instance<TypeParam>& instance) {
+    const std::vector<Span> spans = random_spans(x, all, random);
+    std::vector<oracle::Real> expected(spans.size(), 0);
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+      for (std::size_t p = 0; p < all.paths().size(); ++p) {
+        if (has_span(all.paths()[p].labels, spans[i])) expected[i] += all.probabilities()[p];
+      }
+    }
+    expect_all(expected, span_marginals<TypeParam>(x.constraint, instance.view(), spans), tolerance<TypeParam>, "kept");
+    Options options;
+    options.keep_bytes = 1;
+    expect_all(expected, span_marginals<TypeParam>(x.constraint, instance.view(), spans, options), tolerance<TypeParam>,
+               "checkpointed");
+  });
+}
+
 TYPED_TEST(InferenceProperty, NllAndItsGradient) {
   for_each_possible<TypeParam>([](const Triple& x, const Enumeration& all, const Instance<TypeParam>& instance) {
     const std::vector<oracle::Path> legal = all.k_best(all.paths().size());

@@ -51,6 +51,29 @@ def test_one_sequence_against_enumeration():
     np.testing.assert_allclose(gradients.emissions, marginals - np.eye(K)[list(ranked[3])], atol=1e-9)
 
 
+def test_span_marginals_against_enumeration():
+    h, g, s, e = scores(5)
+    all_scores = enumerated(h, g, s, e)
+    z = np.logaddexp.reduce(list(all_scores.values()))
+    B, inside = BIO.labels.ids(["B", "I"])
+    spans = [regccrf.Span(1, [B, inside], not_after=[inside]), regccrf.Span(4, [B], not_after=[inside]),
+             regccrf.Span(2, [B], not_before=[B, inside]), (0, [inside])]
+    expected = [sum(np.exp(score - z) for y, score in all_scores.items() if condition(y)) for condition in (
+        lambda y: y[1:3] == (B, inside) and y[3] != inside, lambda y: y[4] == B,
+        lambda y: y[2] == B and y[1] not in (B, inside), lambda y: False)]
+    np.testing.assert_allclose(regccrf.span_marginals(BIO, h, g, s, e, spans=spans), expected, atol=1e-10)
+    masked = regccrf.span_marginals(BIO, np.insert(h, 2, 9, 0)[None], g, s, e, mask=[[1, 1, 0, 1, 1, 1]], spans=[spans])
+    np.testing.assert_allclose(masked, [expected], atol=1e-10)  # positions that are absent are not counted
+
+
+@pytest.mark.parametrize("span, message", [
+    (regccrf.Span(4, [0, 0]), "span 0 is at positions 4 … 5, and sequence 0 has 5"), (regccrf.Span(-1, [0]), "positions -1"),
+    (regccrf.Span(0, []), "span 0 has no labels"), (regccrf.Span(0, [0], [3]), "has label 3, which is not in 0 … 2")])
+def test_bad_spans_are_errors(span, message):
+    with pytest.raises(regccrf.Error, match=message):
+        regccrf.span_marginals(BIO, *scores(5), spans=[span])
+
+
 def test_batches_are_their_sequences():
     h, g, s, e = scores(12)
     one_by_one = [regccrf.log_z(BIO, part, g, s, e) for part in (h[:5], h[5:6], h[6:])]
