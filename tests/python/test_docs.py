@@ -66,9 +66,16 @@ def test_a_page(page, monkeypatch, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_recipe_for_transformers(monkeypatch, tmp_path):
+def test_the_page_on_transformers(monkeypatch, tmp_path):
+    """With tiny random models where the page names pretrained ones."""
     for package in ("transformers", "accelerate"):
         pytest.importorskip(package, reason=f"{package} is not installed")
+    import tiny_models
+    named = {"dslim/bert-base-NER": tiny_models.bert(max_length=64), "openai/privacy-filter": tiny_models.privacy_filter()}
+    encoder, tokenizer = tiny_models.bert()
+    for name, (model, its_tokenizer) in {**named, "bert-base-cased": (encoder.base_model, tokenizer)}.items():
+        model.save_pretrained(tmp_path / name)
+        its_tokenizer.save_pretrained(tmp_path / name)
     run_page("docs/transformers.md", monkeypatch, tmp_path)
 
 
@@ -102,3 +109,17 @@ def test_addresses_and_names():
     for package in ("usaddress", "probablepeople"):
         pytest.importorskip(package, reason=f"{package} is not installed (make test-torch-latest installs it)")
     run_session("docs/parserator.md")
+
+
+def test_docstrings_of_transformers():
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    import regccrf.transformers
+    docs = [(name, value.__doc__) for name, value in vars(regccrf.transformers).items() if name in regccrf.transformers.__all__]
+    docs += [(f"SpanDecoder.{name}", value.__doc__) for name, value in vars(regccrf.transformers.SpanDecoder).items()]
+    examples = [(name, doc) for name, doc in docs if doc and ">>>" in doc]
+    assert len(examples) > 5
+    for name, doc in examples:
+        test = doctest.DocTestParser().get_doctest(doc, dict(vars(regccrf.transformers)), name, None, 0)
+        failures = []
+        doctest.DocTestRunner(optionflags=FLAGS, verbose=False).run(test, out=failures.append)
+        assert not failures, "\n".join(failures)
