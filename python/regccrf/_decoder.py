@@ -3,6 +3,7 @@ pipeline; it needs no transformers, and serves logits that come from elsewhere, 
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Union
@@ -108,10 +109,13 @@ class SpanDecoder:
         """P(exactly this span is there) for spans of `ids`."""
         if not self.probabilities:
             return [None] * len(spans)
-        events = [self.scheme.events(ids, span, self.own_language) for span in spans]
-        flat = span_marginals(*self._scores(scores), spans=[event for some in events for event in some])
-        values = iter(flat)
-        return [min(1.0, sum(next(values) for _ in some)) for some in events]
+        flat, sizes = [], []
+        for span in spans:
+            events = self.scheme.events(ids, span, self.own_language)
+            flat += events
+            sizes.append(len(events))
+        values = iter(span_marginals(*self._scores(scores), spans=flat))
+        return [min(1.0, sum(itertools.islice(values, size))) for size in sizes]
 
     def _scores(self, scores: Any) -> Any:
         return self.constraint, np.asarray(scores), self.transitions, self.start, self.end

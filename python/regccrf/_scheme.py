@@ -54,8 +54,8 @@ class Scheme:
         self._ids: Dict[Spelling, int] = {spelling: i for i, spelling in enumerate(self.spellings)}
         self._checked_name(name)
         K = range(len(self.labels))
-        self._not_before = [[p for p in K if not self._starts(p, a)] for a in K]  # labels that a span with first label a would have begun at
-        self._not_after = [[n for n in K if not self._starts(a, n)] for a in K]
+        self._not_before = [tuple(p for p in K if not self._starts(p, a)) for a in K]  # labels that a span with first label a would have begun at
+        self._not_after = [tuple(n for n in K if not self._starts(a, n)) for a in K]
 
     def __repr__(self) -> str:
         return f"Scheme({self.name}: {', '.join(self.types) or 'no types'})"
@@ -130,11 +130,11 @@ class Scheme:
     def events(self, ids: Sequence[int], span: Found, strict: bool) -> List[Span]:
         """What `span_marginals` is to be asked for, and to be summed: these labels, and no span of which they are a part. In IOB1 the first label
         depends on what stands before; where the language is not the scheme's own (`strict`) it may be either, too."""
-        labels, first = list(ids[span.begin:span.end]), self.spellings[ids[span.begin]]
+        labels, first = tuple(ids[span.begin:span.end]), self.spellings[ids[span.begin]]
         firsts = [labels[0]]
         if self.name == "iob1" or (self.name == "bio" and not strict):
             firsts = [i for i in (self._ids.get(Spelling(role, first.type)) for role in ("begin", "inside")) if i is not None] or firsts
-        return [Span(span.begin, [a] + labels[1:], self._not_before[a], self._not_after[labels[-1] if len(labels) > 1 else a]) for a in firsts]
+        return [Span(span.begin, (a, *labels[1:]), self._not_before[a], self._not_after[labels[-1] if len(labels) > 1 else a]) for a in firsts]
 
     # --- biases --------------------------------------------------------------------------------------------------------
 

@@ -235,7 +235,7 @@ def span_marginals(constraint: Constraints, emissions: Array, transitions: Array
     each = [spans] if call.single else list(spans)
     if len(each) != len(call.first):
         raise _core.Error(f"spans of {len(each)} sequences were given for {len(call.first)}")
-    flat = [(i, *Span(*span)) for i, some in enumerate(each) for span in some]
+    flat = [(i, *(span if isinstance(span, Span) else Span(*span))) for i, some in enumerate(each) for span in some]
     values = iter(_core.span_marginals(call.choice, call.batch, flat, call.settings))
     return call.one_or_all([[next(values) for _ in some] for some in each])
 
