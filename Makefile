@@ -41,11 +41,12 @@ lint:
 # Against the others, where they can be installed (PyTorch, pytorch-crf, ccrf, CRFsuite); results go to bench/record.
 bench: all
 	@cmake --build build --target bench_programs
-	@scripts/venv build/venv-bench torch==2.13.0 numpy pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 matplotlib python-crfsuite==0.9.12
+	@scripts/venv build/venv-bench torch==2.13.0 numpy pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 matplotlib python-crfsuite==0.9.12 transformers
 	@build/venv-bench/bin/python bench/inference/run.py
 	@build/venv-bench/bin/python bench/inference/growth.py
 	@build/venv-bench/bin/python bench/inference/long.py
 	@PYTHONPATH=build/python build/venv-bench/bin/python bench/torch/step.py
+	@PYTHONPATH=build/python build/venv-bench/bin/python bench/transformers/privacy_filter.py
 	@build/venv-bench/bin/python bench/tagger/run.py
 
 # The documents as a site, build/site. The reference is made from the built package and the headers.

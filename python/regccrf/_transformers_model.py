@@ -46,7 +46,7 @@ class RegCCRFConfig(PretrainedConfig):
             encoder = AutoConfig.for_model(**encoder)
         self.encoder, self.scheme, self.start_end, self.outside = encoder, scheme, start_end, outside
         self.classifier_dropout = classifier_dropout
-        self.constraint = constraint if isinstance(constraint, str) else _COMPILED + _written(constraint, label_names(self.id2label))
+        self.constraint = _written(constraint, label_names(self.id2label))
 
     def compiled(self) -> Constraint:
         """The constraint, with the labels of the config."""
@@ -122,6 +122,8 @@ class RegCCRFForTokenClassification(PreTrainedModel):
         if config is None:
             config = AutoConfig.from_pretrained(name, **{key: kwargs[key] for key in _HUB if key in kwargs})
         if isinstance(config, RegCCRFConfig):
+            if "constraint" in kwargs:  # another one around the same weights
+                kwargs["constraint"] = _written(kwargs["constraint"], label_names(config.id2label))
             return super().from_pretrained(name, *args, **kwargs)
         own = {key: kwargs.pop(key) for key in _OWN if key in kwargs}
         return cls.from_encoder(AutoModel.from_pretrained(name, *args, **kwargs), **own)
@@ -201,7 +203,8 @@ def _dropout(config: RegCCRFConfig) -> float:
 
 
 def _written(constraint: LanguageLike, labels: List[str]) -> str:
-    return base64.b64encode(compile(constraint, labels).to_bytes()).decode("ascii")
+    """As a config keeps it."""
+    return constraint if isinstance(constraint, str) else _COMPILED + base64.b64encode(compile(constraint, labels).to_bytes()).decode("ascii")
 
 
 AutoConfig.register("regccrf", RegCCRFConfig, exist_ok=True)

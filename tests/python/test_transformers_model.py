@@ -85,6 +85,16 @@ def test_saved_and_loaded_it_is_the_same(kind, constraint, tmp_path):
             assert loaded(**batch).predictions.equal(model(**batch).predictions)
 
 
+def test_another_constraint_around_the_same_weights(tmp_path):
+    model, tokenizer = model_of("bert")
+    model.save_pretrained(tmp_path / "one")
+    for other in ("O* B-LOC O*", regccrf.Language("O* B-LOC O*", LABELS)):
+        loaded = RegCCRFForTokenClassification.from_pretrained(tmp_path / "one", constraint=other)
+        assert loaded.crf.constraint == regccrf.compile("O* B-LOC O*", LABELS) and loaded.crf.transitions.equal(model.crf.transitions)
+        loaded.save_pretrained(tmp_path / "two")
+        assert RegCCRFForTokenClassification.from_pretrained(tmp_path / "two").crf.constraint == loaded.crf.constraint
+
+
 def soil_memory():
     """Memory that is not initialised holds what was there before: let that be NaN."""
     soiled = [torch.full((size,), float("nan")) for size in (4, 5, 16, 25, 80, 512) for _ in range(200)]
