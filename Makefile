@@ -1,6 +1,6 @@
 # What a newcomer types. CMake, ctest and pytest do the work; `make` leaves the program at build/regccrf
 # and the Python package importable from build/python. Each builds what it needs and no more.
-.PHONY: all program everything demo test test-torch-latest bench site format lint tidy wheels clean
+.PHONY: all program everything demo test test-torch-latest bench bench-quick site format lint tidy wheels clean
 
 all: program
 	@cmake --build build --target package
@@ -40,14 +40,15 @@ lint:
 
 # Against the others, where they can be installed (PyTorch, pytorch-crf, ccrf, CRFsuite); results go to bench/record.
 bench: all
+	@scripts/bootstrap bench
 	@cmake --build build --target bench_programs
-	@scripts/venv build/venv-bench torch==2.13.0 numpy pytorch-crf==0.7.2 ccrf==0.0.3 automic==0.0.1 matplotlib python-crfsuite==0.9.12 transformers
-	@build/venv-bench/bin/python bench/inference/run.py
-	@build/venv-bench/bin/python bench/inference/growth.py
-	@build/venv-bench/bin/python bench/inference/long.py
-	@PYTHONPATH=build/python build/venv-bench/bin/python bench/torch/step.py
-	@PYTHONPATH=build/python build/venv-bench/bin/python bench/transformers/privacy_filter.py
-	@build/venv-bench/bin/python bench/tagger/run.py
+	@scripts/bench
+
+# Ours alone against the record, as ratios, in a minute or two.
+bench-quick: all
+	@scripts/bootstrap bench
+	@cmake --build build --target bench_programs
+	@PYTHONPATH=build/python $$(scripts/bench --python) bench/quick.py
 
 # The documents as a site, build/site. The reference is made from the built package and the headers.
 site: all

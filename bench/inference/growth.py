@@ -7,12 +7,7 @@ import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import matplotlib
-
 import run as bench
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 LENGTHS = [10, 30, 100, 300, 1000, 3000, 10000]
 BATCHES = [1, 3, 10, 30, 100, 300, 1000]
@@ -35,6 +30,22 @@ def main():
         "batch B (SRL language, T = 10)": [(B, seconds(f"B{B}", bench.SRL, B, 10)[1]) for B in BATCHES],
         "products (BIO languages, B = 1, T = 1,000)": [seconds(f"K{n}", bio(n), 1, 1000) for n in TYPES],
     }
+    record = {"machine": bench.machine(), "command": "bench/inference/growth.py", "task": "nll, 1 thread, seconds", "series": series}
+    (bench.ROOT / "bench" / "record" / "growth-cpu.json").write_text(json.dumps(record, indent=1) + "\n")
+    for title, points in series.items():
+        print(title)
+        for x, y in points:
+            print(f"  {x:>8,}  {y * 1e3:10.3f} ms")
+    if bench.importable("matplotlib"):
+        draw(series)
+    else:
+        print("growth: no matplotlib here, so no figure")
+
+
+def draw(series):
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), sharey=False)
     for axis, (title, points) in zip(axes, series.items()):
         x, y = [p[0] for p in points], [p[1] * 1e3 for p in points]
@@ -47,12 +58,6 @@ def main():
     figure.tight_layout()
     figure.savefig(bench.ROOT / "docs" / "growth.svg", metadata={"Date": None})
     figure.savefig(bench.BUILD / "bench" / "growth.png", dpi=120)
-    record = {"machine": bench.machine(), "command": "bench/inference/growth.py", "task": "nll, 1 thread, seconds", "series": series}
-    (bench.ROOT / "bench" / "record" / "growth-cpu.json").write_text(json.dumps(record, indent=1) + "\n")
-    for title, points in series.items():
-        print(title)
-        for x, y in points:
-            print(f"  {x:>8,}  {y * 1e3:10.3f} ms")
 
 
 if __name__ == "__main__":

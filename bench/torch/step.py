@@ -1,18 +1,26 @@
-"""Share of the CRF in a training step on the CPU: encoder forward, CRF forward and backward, encoder backward and update.
+"""What a user of PyTorch gets on the CPU: the layer alone, and its share in a training step (encoder forward, CRF forward and backward, encoder
+backward and update).
 
-    PYTHONPATH=build/python python bench/torch/step.py [--threads N] [--repeat N] [--json]
+    PYTHONPATH=build/python python bench/torch/step.py [--threads N] [--repeat N] [--json] [--record]
 
-Encoders: a BiLSTM and a small transformer (two layers of width 128). Layers: pytorch-crf, and regccrf without and with a constraint. The
-unconstrained two must give the same loss and gradients before anything is timed.
+Alone: a loss with its gradients, and decoding, of 8 sequences of 64; the layers take turns, and the least time of many counts. Encoders: a BiLSTM and
+a small transformer (two layers of width 128). Layers: pytorch-crf, and regccrf without and with a constraint. The unconstrained two must give
+the same loss and gradients before anything is timed. `--record` keeps the numbers in bench/record/torch-cpu.json.
 """
 
 import argparse
+import datetime
 import json
+import os
 import pathlib
 import statistics
+import sys
 import time
 
-import torch
+try:
+    import torch
+except ImportError:
+    sys.exit("bench/torch: there is no PyTorch here")
 from torch import nn
 
 import regccrf
@@ -23,7 +31,8 @@ try:
 except ImportError:
     torchcrf = None
 
-SRL = pathlib.Path(__file__).resolve().parents[2] / "languages" / "srl.lang"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SRL = ROOT / "languages" / "srl.lang"
 B, T, WIDTH, WORDS = 32, 40, 128, 5000
 
 
@@ -83,11 +92,36 @@ def measure(make_encoder, crf, x, tags, mask, repeat):
     return [1e3 * statistics.median(part) for part in zip(*times)]
 
 
+def alone(layers, tags, repeat):
+    """Least milliseconds of a loss with gradients and of decoding, for each layer: {name: [loss, decode]}."""
+    times = {name: ([], []) for name in layers}
+    for _ in range(repeat):
+        for name, crf in layers.items():
+            emissions = torch.randn(*tags.shape, crf.num_tags, requires_grad=True)
+            begin = time.perf_counter()
+            (-crf(emissions, tags)).backward()
+            middle = time.perf_counter()
+            crf.decode(emissions)
+            times[name][0].append(middle - begin)
+            times[name][1].append(time.perf_counter() - middle)
+            crf.zero_grad()
+    return {name: [1e3 * min(part) for part in parts] for name, parts in times.items()}
+
+
+def print_alone(least):
+    theirs = least.get("pytorch-crf")
+    for name, milliseconds in least.items():
+        ratios = "" if theirs is None or name == "pytorch-crf" else "   pytorch-crf takes {:.1f} and {:.1f} times that".format(
+            *(x / y for x, y in zip(theirs, milliseconds)))
+        print(f"alone, 8 × 64  {name:24}loss and gradients {milliseconds[0]:7.3f} ms   decode {milliseconds[1]:7.3f} ms{ratios}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
@@ -110,14 +144,22 @@ def main():
             raise SystemExit("the two layers do not agree: nothing was timed")
         layers = {"pytorch-crf": theirs, **layers}
 
+    def legal(i, length):
+        return constraint.labels.ids(constraint.language().random(length, seed=i)[0])
+    least = alone(layers, torch.tensor([legal(i, 64) for i in range(8)]), 5 * options.repeat)
     rows = []
     for name, encoder in (("BiLSTM", BiLSTM), ("transformer", Transformer)):
         for layer, crf in layers.items():
             rest, share = measure(encoder, crf, x, tags, mask, options.repeat)
             rows.append({"encoder": name, "layer": layer, "encoder_ms": rest, "crf_ms": share, "crf_share": share / (rest + share)})
+    facts = {"date": datetime.date.today().isoformat(), "load": os.getloadavg()[0], "torch": torch.__version__, "threads": options.threads,
+             "alone_8x64_ms": least, "B": B, "T": T, "K": len(labels), "rows": rows}
+    if options.record:
+        (ROOT / "bench" / "record" / "torch-cpu.json").write_text(json.dumps(facts, indent=1) + "\n")
     if options.json:
-        print(json.dumps({"torch": torch.__version__, "threads": options.threads, "B": B, "T": T, "K": len(labels), "rows": rows}))
+        print(json.dumps(facts))
         return
+    print_alone(least)
     print(f"B = {B}, T = {T}, K = {len(labels)}, {options.threads} threads, PyTorch {torch.__version__}; medians of {options.repeat} steps")
     for row in rows:
         print(f"{row['encoder']:12}{row['layer']:24}encoder {row['encoder_ms']:8.2f} ms   "

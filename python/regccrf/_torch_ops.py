@@ -11,6 +11,7 @@ mask uint8 or bool [T, B] or empty, `handle` the number of a live constraint (or
 No `from __future__ import annotations` here: operator schemas are read from the annotations.
 """
 
+import math
 import warnings
 from typing import List, Optional, Sequence, Tuple
 
@@ -35,6 +36,7 @@ class Memory:
         self.h, self.g, self.s, self.e, self.mask = (on_cpu(x) for x in (h, g, s, e, mask))
         self.device, self.dtype = h.device, h.dtype
         self.B, T = h.shape[:2] if batch_first else (h.shape[1], h.shape[0])
+        self.T, self.batch_first = T, batch_first
         first = [i * T for i in range(self.B)] if batch_first else list(range(self.B))
         self.batch = _core.Batch(h.dtype == torch.float64, h.shape[2], h.shape[0] * h.shape[1], self.h.data_ptr(), self.g.data_ptr(),
                                  self.s.data_ptr(), self.e.data_ptr(), first, [T] * self.B, 1 if batch_first else max(self.B, 1),
@@ -48,6 +50,11 @@ class Memory:
     def gradients(self) -> List[Tensor]:
         """Memory for the gradients of h, g, s, e."""
         return [torch.empty_like(x) for x in (self.h, self.g, self.s, self.e)]
+
+    def divisor(self, left_out: Sequence[bool], reduction: int) -> float:
+        """What the sum of the batch's losses is divided by. left_out: none, or [B]."""
+        skipped = torch.tensor(left_out, dtype=torch.bool)
+        return _core.divisor(reduction, self.B, self.T, self.batch_first, skipped.data_ptr(), self.mask.data_ptr())
 
     def back(self, tensors: Sequence[Tensor]) -> List[Tensor]:
         return list(tensors) if self.h.device == self.device else [x.to(self.device) for x in tensors]
@@ -234,6 +241,38 @@ class Loss(Function):
         return (None, *loss_gradients(ctx.kind, weights, *gradients, h, g, s, e, mask, gold, *ctx.layout), *[None] * 6)
 
 
+class ReducedLoss(Function):
+    """Outside of graphs and transforms: (h, g, s, e, mask, gold, kind, batch_first, handle, outside, sign, reduction, differentiate) → `Loss`,
+    reduced, in one node. The first backward pass gives its gradients away; others compute them again."""
+
+    @staticmethod
+    def forward(ctx, h, g, s, e, mask, gold, kind, batch_first, handle, outside, sign, reduction, differentiate):  # type: ignore[no-untyped-def]
+        memory = Memory(h, g, s, e, mask, batch_first, handle, outside != "raise")
+        out = memory.gradients() if differentiate else []
+        values, left_out = _compute(kind, memory, gold, _core.Wanted(*map(Tensor.data_ptr, out)))
+        by = memory.divisor(left_out if outside == "skip" else [], reduction)
+        ctx.save_for_backward(h, g, s, e, mask, gold)
+        ctx.kind, ctx.layout, ctx.alive = kind, (batch_first, handle, outside != "raise"), alive(handle)
+        ctx.factor, ctx.left_out, ctx.gradients = sign / by, left_out, memory.back(out)
+        total = math.inf if outside == "inf" and any(left_out) else math.fsum(values)
+        return h.new_tensor(total * ctx.factor)
+
+    @staticmethod
+    def backward(ctx, weight):  # type: ignore[no-untyped-def]
+        h, g, s, e, mask, gold = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            weights = (weight * ctx.factor).expand(len(ctx.left_out)).masked_fill(torch.tensor(ctx.left_out, device=h.device), 0)
+            return (*_twice(ctx.kind, weights, h, g, s, e, mask, gold, *ctx.layout[:2]), *[None] * 9)
+        scale = weight.item() * ctx.factor
+        gradients = ctx.__dict__.pop("gradients", None)
+        if gradients is None:
+            _, _, *gradients = loss(ctx.kind, h, g, s, e, mask, gold, *ctx.layout, True)
+        if scale != 1:
+            torch._foreach_mul_(gradients, scale)
+        return (*gradients, *[None] * 9)
+
+
+reduced_loss = applied(ReducedLoss)
 ONCE = "{} can be differentiated once; log_prob and log_partition can twice"
 
 

@@ -39,7 +39,7 @@ from . import _torch_func as _func
 from ._core import Constraint, Labels, Language
 from ._torch_graph import (Part, Several, batch_size, compiling, exporting, gaps_of, gaps_tensor, keeps_rules, note_gaps, nothing, outside_of_graphs,
                            parts_of, send, share, share_certified, transformed)
-from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, gold_score, node_nll, viterbi
+from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, gold_score, node_nll, reduced_loss, viterbi
 from .inference import Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
@@ -635,7 +635,10 @@ class CRF(nn.Module):
         if constraint is not None:
             value = self._each_log_prob(constraint, emissions, tags, mask, reduction, forbidden, outside)
         elif not self._on_device(emissions):
-            values, left_out = self._log_prob(self._scores(emissions, mask, forbidden, tags), tags, outside)
+            scores, (kind, gold) = self._scores(emissions, mask, forbidden, tags), _gold(tags)
+            if reduction != "none" and not compiling() and not transformed(*scores, gold):
+                return self._reduced_loss(kind, scores, gold, outside, sign, reduction)
+            values, left_out = self._log_prob(kind, scores, gold, outside)
             value = self._reduce(values, left_out, mask, emissions, reduction)
         elif isinstance(tags, Tensor) and tags.dim() == 2:
             return self._checked(self._device_nll(sign, emissions, tags, mask, forbidden, outside, reduction))
@@ -664,9 +667,13 @@ class CRF(nn.Module):
         differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
         return Loss.apply(kind, *scores, gold, self.batch_first, self._handle, allow, differentiate)
 
-    def _log_prob(self, scores: _Scores, tags: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
+    def _reduced_loss(self, kind: str, scores: _Scores, gold: Tensor, outside: str, sign: int, reduction: str) -> Tensor:
+        differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
+        value: Tensor = reduced_loss(*scores, gold, kind, self.batch_first, self._handle, outside, sign, cuda.REDUCTIONS[reduction], differentiate)
+        return value
+
+    def _log_prob(self, kind: str, scores: _Scores, gold: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
         """log P(tags) [B], 0 or −inf where the gold is outside as the caller wants, and which count for nothing [B]."""
-        kind, gold = ("partial_nll", tags.to(torch.uint8)) if tags.dim() == 3 else ("nll", _ids(tags).to(torch.int32))
         values, left_out = self._loss(kind, scores, outside != "raise", gold)
         values = -values
         if outside == "inf":
@@ -792,6 +799,11 @@ def _ids(tags: Tensor) -> Tensor:
     if tags.dtype.is_floating_point or tags.dtype.is_complex or tags.dtype == torch.bool:
         raise TypeError(f"tags are {tags.dtype}, expected label ids, whole numbers")
     return tags
+
+
+def _gold(tags: Tensor) -> Tuple[str, Tensor]:
+    """The kind of loss, and tags as it takes them."""
+    return ("partial_nll", tags.to(torch.uint8)) if tags.dim() == 3 else ("nll", _ids(tags).to(torch.int32))
 
 
 def _labels(labels: LabelsLike) -> Labels:

@@ -188,18 +188,35 @@ std::optional<std::vector<Label>> shortest_sequence(const Automaton& automaton) 
 }
 
 Tracer::Tracer(const Automaton& automaton)
-    : automaton_(automaton), begin_(arcs_by_state(automaton)), mark_(automaton.accepting.size(), 0) {}
+    : automaton_(automaton), begin_(arcs_by_state(automaton)), mark_(automaton.accepting.size(), 0) {
+  constexpr std::size_t most = 4096;
+  Label labels = 0;
+  for (const Arc& arc : automaton.arcs) labels = std::max(labels, arc.label + 1);
+  if (automaton.accepting.size() * static_cast<std::size_t>(labels) > most) return;
+  labels_ = labels;
+  first_.assign(automaton.accepting.size() * static_cast<std::size_t>(labels) + 1, 0);
+  for (const Arc& arc : automaton.arcs) ++first_[arc.from * labels + arc.label + 1];
+  for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
+}
+
+std::pair<const Arc*, const Arc*> Tracer::arcs_of(State q, Label label) const {
+  const Arc* arcs = automaton_.arcs.data();
+  if (labels_ > 0) {
+    if (label < 0 || label >= labels_) return {arcs, arcs};
+    return {arcs + first_[q * labels_ + label], arcs + first_[q * labels_ + label + 1]};
+  }
+  return std::equal_range(arcs + begin_[q], arcs + begin_[q + 1], Arc{q, label, 0},
+                          [](const Arc& x, const Arc& y) { return x.label < y.label; });
+}
 
 std::size_t Tracer::follow(const Label* sequence, std::size_t length) {
-  const std::vector<Arc>& arcs = automaton_.arcs;
   now_.assign(1, automaton_.start);
   for (std::size_t t = 0; t < length; ++t) {
     next_.clear();
     ++round_;
     for (State q : now_) {
-      auto arc = std::lower_bound(arcs.begin() + begin_[q], arcs.begin() + begin_[q + 1], sequence[t],
-                                  [](const Arc& x, Label label) { return x.label < label; });
-      for (; arc != arcs.begin() + begin_[q + 1] && arc->label == sequence[t]; ++arc) {
+      const auto [first, last] = arcs_of(q, sequence[t]);
+      for (const Arc* arc = first; arc != last; ++arc) {
         if (mark_[arc->to] == round_) continue;
         mark_[arc->to] = round_;
         next_.push_back(arc->to);

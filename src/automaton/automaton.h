@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "regccrf/automaton.h"
@@ -34,9 +35,12 @@ class Tracer {
  private:
   std::size_t follow(const Label* sequence, std::size_t length);  // how far it gets; the states reached are in now_
   std::vector<Label> labels_out_of(const std::vector<State>& states) const;
+  std::pair<const Arc*, const Arc*> arcs_of(State q, Label label) const;
 
   const Automaton& automaton_;
   std::vector<std::int64_t> begin_;
+  Label labels_ = 0;  // of a small automaton, in which arcs are looked up: one more than the largest; else 0
+  std::vector<std::int32_t> first_;  // [Q · labels + 1] where the arcs of (state, label) begin
   std::vector<std::uint64_t> mark_;  // [Q] the last round that put the state into `next_`
   std::uint64_t round_ = 0;
   std::vector<State> now_, next_;

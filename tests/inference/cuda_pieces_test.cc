@@ -1,8 +1,8 @@
-// Long sequences that a device cuts into pieces (inference/cuda/pieces.h), against the CPU and the oracle; skipped where there is
-// no device.
+// Long sequences that a device cuts into pieces (inference/cuda/pieces.h), against the CPU and the oracle; skipped
+// where there is no device.
 #include "tests/inference/cuda_fixture.h"
-#include "tests/oracle/dense.h"
 #include "tests/inference/triples.h"
+#include "tests/oracle/dense.h"
 
 namespace regccrf {
 namespace {

@@ -6,15 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "regccrf/constraint.h"
+#include "regccrf/inference.h"
+#include "regccrf/loss.h"
 #include "tests/inference/inference_fixture.h"
 #include "tests/oracle/algorithm1.h"
 #include "tests/oracle/automata.h"
 #include "tests/oracle/dense.h"
 #include "tests/oracle/random.h"
 #include "tests/oracle/tags.h"
-#include "regccrf/constraint.h"
-#include "regccrf/inference.h"
-#include "regccrf/loss.h"
 
 namespace regccrf {
 namespace {

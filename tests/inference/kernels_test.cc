@@ -7,6 +7,7 @@
 #include "regccrf/inference.h"
 #include "regccrf/loss.h"
 #include "tests/oracle/algorithm1.h"
+#include "tests/oracle/automata.h"
 
 namespace regccrf {
 namespace {
@@ -93,6 +94,16 @@ TEST(Kernels, AgreeOnEveryInstructionSetInRows) {
   for (int K : {1, 7, 8, 9, 15, 16, 17, 24, 33, 47, 70}) {
     expect_same_everywhere<float>(Constraint::unconstrained(numbered(K)), 1e-5);
     expect_same_everywhere<double>(Constraint::unconstrained(numbered(K)), 1e-11);
+  }
+}
+
+TEST(Kernels, AgreeOnEveryInstructionSetWhereStatesAreMany) {
+  for (int states : {2, 3, 9}) {
+    for (int K : {8, 9, 33, 70}) {
+      const Constraint ring = Constraint::from_automaton(oracle::ring(states, K), numbered(K));
+      expect_same_everywhere<float>(ring, 1e-5);
+      expect_same_everywhere<double>(ring, 1e-11);
+    }
   }
 }
 

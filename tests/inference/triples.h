@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "regccrf/constraint.h"
 #include "tests/inference/inference_fixture.h"
 #include "tests/oracle/automata.h"
 #include "tests/oracle/enumerate.h"
 #include "tests/oracle/random.h"
-#include "regccrf/constraint.h"
 
 namespace regccrf {
 
@@ -54,7 +54,10 @@ inline Triple triple(int index) {
   const int length = random_length(random, automaton, labels);
   const oracle::ScoreKind kind = oracle::score_kinds[random.below(5)];
   oracle::Scores scores = oracle::random_scores(random, kind, length, labels, random.chance(0.5));
-  Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(labels));
+  // Half of the constraints have more nodes than they need: few nodes have passes of their own.
+  const Automaton larger = oracle::trim(oracle::product(automaton, oracle::ring(2 + 64 / automaton.states(), labels)));
+  const bool enlarged = index / 3 % 2 == 1 && !larger.arcs.empty();
+  Constraint constraint = Constraint::from_automaton(enlarged ? larger : automaton, numbered_labels(labels));
   std::string name = "triple " + std::to_string(index) + ": K = " + std::to_string(labels) +
                      ", T = " + std::to_string(length) + ", scores of kind " + std::to_string(static_cast<int>(kind));
   return {std::move(automaton), std::move(scores), std::move(constraint), std::move(name)};

@@ -30,6 +30,15 @@ Automaton everything(int labels) {
   return automaton;
 }
 
+Automaton ring(int states, int labels) {
+  Automaton automaton;
+  automaton.accepting.assign(static_cast<std::size_t>(states), 1);
+  for (State q = 0; q < states; ++q) {
+    for (Label a = 0; a < labels; ++a) automaton.arcs.push_back({q, a, (q + 1) % states});
+  }
+  return automaton;
+}
+
 Automaton trim(const Automaton& automaton) {
   if (automaton.states() == 0) return {};
   std::vector<bool> start(automaton.accepting.size(), false);

@@ -12,6 +12,10 @@ namespace regccrf::oracle {
 // One state, every label: all sequences over K labels.
 Automaton everything(int labels);
 
+// All sequences again, by a ring of so many states: a language's product with it is the same language, and has that
+// many times the states.
+Automaton ring(int states, int labels);
+
 // Only states on a path from the start to an accepting state, in their old order, arcs sorted. Empty (no states) when
 // nothing is accepted.
 Automaton trim(const Automaton& automaton);

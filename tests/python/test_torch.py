@@ -81,6 +81,39 @@ def test_second_derivatives_are_exact(pattern):
     assert gradgradcheck(functional(crf, lambda m, h: m.log_prob(h, tags, mask)), inputs(crf, emissions))
 
 
+@pytest.mark.parametrize("outside", ["skip", "inf"])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "token_mean"])
+def test_a_reduced_loss_is_the_reduction_of_losses(reduction, outside):
+    """Values, gradients and second derivatives, and of a second backward pass through the same graph too."""
+    crf = module("O O O O | O O O B | O B")
+    emissions, mask = ragged([4, 2, 4])
+    emissions.requires_grad_()
+    tags = torch.tensor([[0, 0, 2], [0, 1, 2], [0, 0, 2], [1, 0, 2]])  # the third is outside
+    kept = torch.tensor([True, True, False])
+    by = {"sum": 1, "mean": 2 if outside == "skip" else 3, "token_mean": 6 if outside == "skip" else 10}[reduction]
+    inputs = [emissions, *crf.parameters()]
+    value = crf.nll(emissions, tags, mask, reduction, outside=outside)
+    parts = -crf.log_prob(emissions, tags, mask, outside="skip")[kept].sum() / by
+    assert value.isinf() if outside == "inf" else torch.allclose(value, parts)
+    expected = torch.autograd.grad(parts, inputs, create_graph=True)
+    for factor in (1, -3):
+        found = torch.autograd.grad(value, inputs, torch.full_like(value, factor), retain_graph=True)
+        assert all(torch.allclose(x, factor * y) for x, y in zip(found, expected))
+    found = torch.autograd.grad(value, inputs, create_graph=True)
+    assert all(torch.allclose(x, y) for x, y in zip(found, expected))
+    second, again = (torch.autograd.grad(sum(x.pow(2).sum() for x in first), inputs) for first in (found, expected))
+    assert all(torch.allclose(x, y) for x, y in zip(second, again))
+
+
+def test_gradients_add_up_over_backward_passes():
+    crf, emissions = module(), torch.randn(3, 2, 3, dtype=torch.double, requires_grad=True)
+    loss = crf.nll(emissions, torch.zeros(3, 2).long())
+    loss.backward(retain_graph=True)
+    once = [x.grad.clone() for x in (emissions, *crf.parameters())]
+    loss.backward()
+    assert all(torch.allclose(x.grad, 2 * y) for x, y in zip((emissions, *crf.parameters()), once))
+
+
 def test_no_second_derivative_is_invented():
     crf = module()
     emissions = torch.randn(3, 1, 3, dtype=torch.double, requires_grad=True)

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "inference/cpu/forward_backward.h"
-#include "inference/cpu/one_state.h"
+#include "inference/cpu/small_pass.h"
 #include "inference/cpu/wide_pass.h"
 #include "inference/numerics/limits.h"
 
@@ -17,7 +17,6 @@ struct Expectations<Real>::Prepared {
   const Topology* topology;
   std::unique_ptr<Gains<float>> in_float;
   std::unique_ptr<Gains<double>> in_double;
-  std::unique_ptr<OneState> one_state;
 
   std::unique_ptr<Gains<float>>& slot(float) { return in_float; }
   std::unique_ptr<Gains<double>>& slot(double) { return in_double; }
@@ -46,16 +45,6 @@ typename Expectations<Real>::Prepared& Expectations<Real>::prepared(const Constr
 }
 
 template <class Real>
-const OneState& Expectations<Real>::one_state(const Constraint& constraint) {
-  const std::lock_guard lock(mutex_);
-  std::unique_ptr<OneState>& slot = prepared(constraint).one_state;
-  if constexpr (std::is_same_v<Real, double>) {
-    if (!slot) slot = std::make_unique<OneState>(batch_.scores());
-  }
-  return *slot;
-}
-
-template <class Real>
 template <class P>
 const Gains<P>& Expectations<Real>::gains(const Constraint& constraint) {
   const std::lock_guard lock(mutex_);
@@ -75,7 +64,11 @@ double empty_sequence(const Topology& topology) {
 template <class Real>
 double Expectations<Real>::log_z(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena) {
   if (sequence.T == 0) return empty_sequence(constraint.topology());
-  if constexpr (std::is_same_v<Real, float>) {
+  if (has_small_pass(constraint.topology())) {
+    const FastResult fast =
+        small_counts(gains<double>(constraint), sequence, arena, Counts<Real>{}, batch_.options().keep_bytes);
+    if (fast.trusted) return fast.log_z;
+  } else if constexpr (std::is_same_v<Real, float>) {
     if (sequence.T <= kLongestFloat) {
       const FastResult fast = fast_log_z(gains<float>(constraint), sequence, arena);
       if (fast.trusted) return fast.log_z;
@@ -99,7 +92,11 @@ double Expectations<Real>::operator()(const Constraint& constraint, const Sequen
   if (!counts.wanted()) return log_z(constraint, sequence, arena);
   if (sequence.T == 0) return empty_sequence(constraint.topology());
   bool checkpointed = false;
-  if constexpr (std::is_same_v<Real, float>) {
+  if (has_small_pass(constraint.topology())) {
+    const FastResult fast =
+        small_counts(gains<double>(constraint), sequence, arena, counts, batch_.options().keep_bytes);
+    if (fast.trusted) return fast.log_z;
+  } else if constexpr (std::is_same_v<Real, float>) {
     if (sequence.T <= kLongestFloat) {
       const FastResult fast =
           fast_counts(gains<float>(constraint), sequence, arena, counts, batch_.options().keep_bytes, checkpointed);
@@ -107,10 +104,6 @@ double Expectations<Real>::operator()(const Constraint& constraint, const Sequen
       if (fast.trusted) return fast.log_z;
     }
     ++batch_.workspace().doubled;
-  } else if (is_one_state(constraint.topology())) {
-    const FastResult fast =
-        one_state_counts(one_state(constraint), sequence, arena, counts, batch_.options().keep_bytes);
-    if (fast.trusted) return fast.log_z;
   }
   const FastResult fast =
       fast_counts(gains<double>(constraint), sequence, arena, counts, batch_.options().keep_bytes, checkpointed);

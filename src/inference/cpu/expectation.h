@@ -1,10 +1,10 @@
 // Expectations: log_z and expected counts of one sequence, by the fastest pass that can promise its answer.
 //
-// Where all sequences are legal and labels few, doubles go to the one-state pass (one_state.h). Otherwise
-// the fast pass (forward_backward.h) works in float or double with one scale per step, and knows afterwards whether
-// anything that it lost could matter; a sequence for which it cannot rule that out is done again with more range:
-// float, double, wide (wide_pass.h). One object serves a call: what depends on the transitions alone is prepared once,
-// when it is first needed, for every constraint and precision.
+// Where nodes are few, that is the small pass (small_pass.h). Otherwise the fast pass (forward_backward.h) works in
+// float or double with one scale per step. Both know afterwards whether anything that they lost could matter; a
+// sequence for which they cannot rule that out is done again with more range: float, double, wide (wide_pass.h). One
+// object serves a call: what depends on the transitions alone is prepared once, when it is first needed, for every
+// constraint and precision.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,6 @@ struct Counts {
 
 template <class P>
 struct Gains;
-struct OneState;
 
 template <class Real>
 class Expectations {
@@ -50,7 +49,6 @@ class Expectations {
   // A constraint's gains in precision P, made when they are first asked for.
   struct Prepared;
   Prepared& prepared(const Constraint& constraint);  // the mutex is held
-  const OneState& one_state(const Constraint& constraint);
   template <class P>
   const Gains<P>& gains(const Constraint& constraint);
 

@@ -59,14 +59,15 @@ class FastPass {
   void first(P* alpha) {
     const P* w = weigh_emissions(0);
     double largest = 0;
-    for_each_start([&](std::int32_t, int a) { largest = std::max(largest, first_weight(w[a], gains_.start[a])); });
+    for_each_start(
+        [&](std::int32_t cell, int a) { largest = std::max(largest, first_weight(w[a], gains_.start[cell])); });
     first_exponent_ = largest > 0 ? Bounds<P>::peak - std::ilogb(largest) : 0;
     exponents_ = -Bounds<P>::peak - first_exponent_;
     largest_ = 0;
     std::fill_n(alpha, plan_.nodes, P{0});
     for_each_start([&](std::int32_t cell, int a) {
-      if (w[a] == 0 || gains_.start[a] == 0) return;
-      const auto x = static_cast<P>(std::ldexp(first_weight(w[a], gains_.start[a]), first_exponent_));
+      if (w[a] == 0 || gains_.start[cell] == 0) return;
+      const auto x = static_cast<P>(std::ldexp(first_weight(w[a], gains_.start[cell]), first_exponent_));
       alpha[cell] = std::max(x, gains_.floor);
       note({alpha[cell], alpha[cell]});
     });
@@ -196,7 +197,7 @@ class FastPass {
   double z_of_beta(const P* w) const {
     double z = 0;
     for_each_start([&](std::int32_t cell, int a) {
-      const double x = first_weight(w[a], lower_weight(gains_.start[a]));
+      const double x = first_weight(w[a], lower_weight(gains_.start[cell]));
       if (x > 0) z += std::ldexp(x, first_exponent_) * static_cast<double>(beta_[cell]);
     });
     return z;
@@ -289,26 +290,21 @@ Gains<P>::Gains(const Topology& t, const Scores<Real>& scores)
   const P* g = weigh(scores.transitions, K * K, g_peak);
   const P* e = weigh(scores.end, K, end_peak);
   floor = floor_for<P>(lowest);
-  start = weigh(scores.start, K, start_peak);
+  const P* s = weigh(scores.start, K, start_peak);
 
   matrix = memory.zeros<P>(static_cast<std::size_t>(plan.matrix));
   transposed = memory.zeros<P>(static_cast<std::size_t>(plan.matrix));
-  for (const Group& group : plan.groups) {
-    const std::int32_t *in = plan.in_labels.data() + group.first_in, *out = plan.out_labels.data() + group.first_out;
-    for (std::int32_t i = 0; i < group.in; ++i) {
-      for (std::int32_t j = 0; j < group.out; ++j) {
-        if (in[i] == t.K || out[j] == t.K) continue;
-        const P value = g[in[i] * t.K + out[j]];
-        matrix[group.matrix + i * group.out + j] = value;
-        transposed[group.matrix + j * group.in + i] = lower_weight(value);
-      }
-    }
-  }
+  for_each_gain(plan, [&](std::int64_t entry, std::int64_t across, std::int32_t a, std::int32_t b) {
+    matrix[entry] = g[a * t.K + b];
+    transposed[across] = lower_weight(matrix[entry]);
+  });
   exists = memory.zeros<P>(static_cast<std::size_t>(plan.nodes));
+  start = memory.zeros<P>(static_cast<std::size_t>(plan.nodes));
   last = memory.zeros<P>(static_cast<std::size_t>(plan.nodes));
   for (std::int32_t n = 0; n < t.nodes; ++n) {
     const std::int32_t cell = plan.node_cell[n];
     exists[cell] = 1;
+    if (t.node_state[n] == t.start) start[cell] = s[t.node_label[n]];
     if (t.node_accepts[n]) last[cell] = e[t.node_label[n]];
   }
 }

@@ -30,7 +30,7 @@ struct Gains {
   P* matrix;      // the groups' [in, out], as alpha takes them
   P* transposed;  // the groups' [out, in], as beta does
   P* exists;      // [node cells] 1, or 0 for padding
-  P* start;       // [K], as alpha takes them
+  P* start;       // [node cells] exp(start), as alpha takes them, at nodes of the start state, else 0
   P* last;        // [node cells] exp(end), likewise, where the node accepts, else 0
 };
 

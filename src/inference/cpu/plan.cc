@@ -20,6 +20,10 @@ std::int64_t products_of(const StateGroup& group) {
   return static_cast<std::int64_t>(group.states.size() * group.in_labels.size() * group.out_labels.size());
 }
 
+// A dense plan has few nodes, or up to so many of which most pairs are legal: at most so many pairs for each product.
+constexpr std::int32_t kMostDense = 256;
+constexpr std::int64_t kMostPairs = 2;
+
 constexpr GroupCost kGroupCost{.overhead = 3, .most_padding = 0};  // of a matrix and some loops
 
 // Those that are not thin first, then by their products.
@@ -69,14 +73,21 @@ void add_slots(const std::vector<Label>& labels, std::int32_t slots, std::int32_
   all.resize(all.size() + static_cast<std::size_t>(slots) - labels.size(), K);
 }
 
-Group lay_out(const StateGroup& alike, Plan& plan) {
+// Whether columns have little enough padding.
+bool is_columnar(const StateGroup& group) {
+  const auto states = static_cast<std::int64_t>(group.states.size()),
+             out = static_cast<std::int64_t>(group.out_labels.size());
+  return is_thin(group) || 2 * padded(states, kLaneUnit) * out <= 3 * states * padded(out, kLaneUnit);
+}
+
+Group lay_out(const StateGroup& alike, bool in_columns, Plan& plan) {
   const auto in = static_cast<std::int64_t>(alike.in_labels.size()),
              out = static_cast<std::int64_t>(alike.out_labels.size()),
              states = static_cast<std::int64_t>(alike.states.size());
   Group group{};
   group.states = static_cast<std::int32_t>(states);
   group.lanes = padded(states, kLaneUnit);
-  group.columns = is_thin(alike) || 2 * group.lanes * in * out <= 3 * states * in * padded(out, kLaneUnit);
+  group.columns = in_columns;
   group.in = group.columns ? static_cast<std::int32_t>(in) : padded(in, kLaneUnit);
   group.out = group.columns ? static_cast<std::int32_t>(out) : padded(out, kLaneUnit);
   group.first_in = static_cast<std::int32_t>(plan.in_labels.size());
@@ -222,6 +233,11 @@ class Sources {
 
 }  // namespace
 
+static bool is_dense(const Topology& t) {
+  const std::int64_t pairs = std::int64_t{t.nodes} * t.nodes;
+  return t.nodes <= kFewNodes || (t.nodes <= kMostDense && pairs <= kMostPairs * t.products);
+}
+
 static void list_thin(const Group& group, Plan& plan) {
   for (std::int32_t u = 0; u < group.units; ++u) {
     Thin thin{};
@@ -238,17 +254,63 @@ static void list_thin(const Group& group, Plan& plan) {
   }
 }
 
-static Plan make_plan(const Topology& t) {
-  Plan plan;
+// By label, then by state.
+static std::vector<std::int32_t> nodes_by_label(const Topology& t) {
+  std::vector<std::int32_t> nodes(static_cast<std::size_t>(t.nodes));
+  std::iota(nodes.begin(), nodes.end(), 0);
+  std::stable_sort(nodes.begin(), nodes.end(),
+                   [&](std::int32_t x, std::int32_t y) { return t.node_label[x] < t.node_label[y]; });
+  return nodes;
+}
+
+// [slots, slots] 1 where an arc of the one node leads to the other's state.
+static std::vector<std::uint8_t> legal_pairs(const Topology& t, const std::vector<std::int32_t>& slot,
+                                             std::int32_t slots) {
+  std::vector<std::uint8_t> legal(static_cast<std::size_t>(slots) * static_cast<std::size_t>(slots), 0);
+  for (std::int32_t n = 0; n < t.nodes; ++n) {
+    for (std::int32_t i = t.from_begin[n]; i < t.from_begin[n + 1]; ++i) {
+      const std::int32_t r = t.arrival_state[t.from_arrival[i]];
+      for (std::int32_t to = t.node_begin[r]; to < t.node_begin[r + 1]; ++to) legal[slot[n] * slots + slot[to]] = 1;
+    }
+  }
+  return legal;
+}
+
+static Plan dense_plan(const Topology& t) {
+  Plan plan{};
   plan.K = t.K;
-  plan.nodes = plan.arrivals = 0;
-  plan.matrix = plan.bigrams = 0;
+  plan.thick = 1;
+  const std::vector<std::int32_t> nodes = nodes_by_label(t);
+  StateGroup all{{0}, {}, {}};
+  for (std::int32_t n : nodes) all.in_labels.push_back(t.node_label[n]);
+  all.out_labels = all.in_labels;
+  const Group group = lay_out(all, false, plan);
+  plan.groups.push_back(group);
+  plan.sources = {0};
+  plan.cells = plan.nodes;
+  plan.node_cell.resize(nodes.size());
+  plan.node_exists.assign(static_cast<std::size_t>(plan.nodes), 0);
+  std::vector<std::pair<std::int32_t, std::int32_t>> itself;
+  for (std::int32_t c = 0; c < t.nodes; ++c) {
+    plan.node_cell[nodes[c]] = c;
+    plan.node_exists[c] = 1;
+    itself.emplace_back(c, c);
+  }
+  add_runs(itself, true, plan.backward.copies);
+  plan.legal = legal_pairs(t, plan.node_cell, group.out);
+  return plan;
+}
+
+static Plan grouped_plan(const Topology& t) {
+  Plan plan{};
+  plan.K = t.K;
   plan.node_cell.resize(static_cast<std::size_t>(t.nodes));
   plan.arrival_cell.resize(static_cast<std::size_t>(t.arrivals));
   std::vector<StateGroup> groups = ordered_groups(t);
   order_states(t, groups);
   for (const StateGroup& alike : groups) {
-    const Group group = lay_out(alike, plan);  // its sources are found below, when all cells are known
+    const Group group =
+        lay_out(alike, is_columnar(alike), plan);  // its sources are found below, when all cells are known
     for (std::size_t s = 0; s < alike.states.size(); ++s) {
       const auto state = static_cast<std::int32_t>(s);
       place(group, group.node, group.out, plan.out_labels.data() + group.first_out, state, t.node_begin, t.node_label,
@@ -278,7 +340,7 @@ static Plan make_plan(const Topology& t) {
 }
 
 const Plan& plan_of(const Topology& topology) {
-  return topology.plan->get<Plan>([&] { return make_plan(topology); });
+  return topology.plan->get<Plan>([&] { return is_dense(topology) ? dense_plan(topology) : grouped_plan(topology); });
 }
 
 }  // namespace regccrf

@@ -10,6 +10,11 @@
 // has no such source gets cells of its own behind the nodes, and the move forward fills these. A move is a list of
 // runs: cells to … to+length-1 take (or add) cells from … from+length-1, in pieces of vectors' sizes. States are
 // ordered within their groups so that runs are long; what is left over is moved cell by cell.
+//
+// Where nodes are few, or most pairs of them are legal, none of this is needed. The plan is then dense: the nodes, in
+// the order of their labels, are the slots of one group in one row, in-slot i is node i itself, and the group's
+// [nodes, nodes] matrix is g where an arc leads from the one node to the other's state, else zero. These are more
+// products than groups would do, in fewer instructions.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +24,9 @@
 
 namespace regccrf {
 
-constexpr std::int32_t kLaneUnit = 8;  // columns and rows are padded to this many numbers
-constexpr std::int32_t kUnit = 16;     // lanes of a column that are read from one place
+constexpr std::int32_t kLaneUnit = 8;   // columns and rows are padded to this many numbers
+constexpr std::int32_t kUnit = 16;      // lanes of a column that are read from one place
+constexpr std::int32_t kFewNodes = 64;  // up to so many a step is hardly more than its overhead, dense or not
 
 struct Group {
   bool columns;
@@ -71,7 +77,23 @@ struct Plan {
   std::vector<std::int32_t> sources;                // first cell, in a forward step, of each unit of arrivals
   Move forward;                                     // a forward step's node cells → its own cells of arrivals
   Move backward;                                    // arrival cells → node cells
+  std::vector<std::uint8_t> legal;                  // [nodes, nodes] of a dense plan: where its matrix has entries
+  bool dense() const { return !legal.empty(); }
 };
+
+// visit(entry of the matrices, entry of their transposes, a, b) for each bigram (a, b) of each group.
+template <class Visit>
+void for_each_gain(const Plan& plan, const Visit& visit) {
+  for (const Group& group : plan.groups) {
+    const std::int32_t *in = plan.in_labels.data() + group.first_in, *out = plan.out_labels.data() + group.first_out;
+    for (std::int32_t i = 0; i < group.in; ++i) {
+      for (std::int32_t j = 0; j < group.out; ++j) {
+        if (in[i] == plan.K || out[j] == plan.K || (plan.dense() && !plan.legal[i * group.out + j])) continue;
+        visit(group.matrix + i * group.out + j, group.matrix + j * group.in + i, in[i], out[j]);
+      }
+    }
+  }
+}
 
 const Plan& plan_of(const Topology& topology);  // made when it is first asked for, kept with the constraint
 

@@ -36,14 +36,8 @@ struct MaxGains {
     const Plan& plan = plan_of(t);
     matrix = memory.take<P>(static_cast<std::size_t>(plan.matrix));
     std::fill_n(matrix, plan.matrix, none);
-    for (const Group& group : plan.groups) {
-      const std::int32_t *in = plan.in_labels.data() + group.first_in, *out = plan.out_labels.data() + group.first_out;
-      for (std::int32_t i = 0; i < group.in; ++i) {
-        for (std::int32_t j = 0; j < group.out; ++j) {
-          if (in[i] < K && out[j] < K) matrix[group.matrix + i * group.out + j] = g[in[i] * K + out[j]];
-        }
-      }
-    }
+    for_each_gain(
+        plan, [&](std::int64_t entry, std::int64_t, std::int32_t a, std::int32_t b) { matrix[entry] = g[a * K + b]; });
     exists = memory.take<P>(static_cast<std::size_t>(plan.nodes));
     for (std::int32_t c = 0; c < plan.nodes; ++c) exists[c] = plan.node_exists[c] ? P{0} : none;
     for (P x : g) largest_g = std::max(largest_g, x == none ? 0.0 : std::abs(static_cast<double>(x)));
@@ -237,9 +231,11 @@ double BestPaths<Real>::score(const Constraint& constraint, const Sequence<Real>
   const Topology& topology = constraint.topology();
   if (sequence.T == 0) return topology.accepting[topology.start] ? 0 : kNone;
   if constexpr (std::is_same_v<Real, float>) {
-    const auto [score, trusted] = run(gains<float>(constraint), sequence, batch_, arena, nullptr);
-    if (trusted) return score;
-    ++batch_.workspace().doubled;
+    if (topology.nodes > kFewNodes) {
+      const auto [score, trusted] = run(gains<float>(constraint), sequence, batch_, arena, nullptr);
+      if (trusted) return score;
+      ++batch_.workspace().doubled;
+    }
   }
   return run(gains<double>(constraint), sequence, batch_, arena, nullptr).first;
 }
@@ -249,9 +245,11 @@ bool BestPaths<Real>::path(const Constraint& constraint, const Sequence<Real>& s
   const Topology& topology = constraint.topology();
   if (sequence.T == 0) return topology.accepting[topology.start];
   if constexpr (std::is_same_v<Real, float>) {
-    const auto [score, trusted] = run(gains<float>(constraint), sequence, batch_, arena, y);
-    if (trusted) return score > kNone;
-    ++batch_.workspace().doubled;
+    if (topology.nodes > kFewNodes) {
+      const auto [score, trusted] = run(gains<float>(constraint), sequence, batch_, arena, y);
+      if (trusted) return score > kNone;
+      ++batch_.workspace().doubled;
+    }
   }
   return run(gains<double>(constraint), sequence, batch_, arena, y).first > kNone;
 }
