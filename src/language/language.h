@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "language/budget.h"
+#include "base/budget.h"
 #include "language/expand.h"
 #include "language/expr.h"
 #include "language/unambiguous.h"
