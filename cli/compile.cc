@@ -118,7 +118,10 @@ Run add_compile(CLI::App& app) {
   CLI::App* command = app.add_subcommand("compile", "Compile a language and say how large it is.");
   command->footer(
       "  regccrf compile languages/srl.lang\n"
-      "  regccrf compile -e '(O | B I*)*' --svg spans.svg -o spans.constraint");
+      "  regccrf compile -e '(O | B I*)*' --svg spans.svg -o spans.constraint\n"
+      "\n"
+      "A pattern that grows past --max-memory, --max-seconds, --max-states or --max-arcs is an error that names the\n"
+      "construction and the limit. What to do then: docs/language.md, \"How a pattern compiles, and what it costs\".");
   auto options = std::make_shared<Options>();
   options->language.add_to(*command, false);
   command->add_flag("--json", options->json, "print the facts as one JSON object");

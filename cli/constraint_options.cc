@@ -19,6 +19,9 @@ void add_limits(CLI::App& command, Limits& limits) {
   command.add_option("--max-seconds", limits.seconds, "… or takes longer than this")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command.add_option("--max-memory", limits.memory, "… or holds more megabytes than this")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command
       .add_option("--max-products", limits.products,
                   "with --rules auto, multiply a conjunction out where a time step takes at most this many products")
@@ -91,7 +94,8 @@ Constraint ConstraintOptions::constraint(const Labels& of_data) const {
   if (!file.empty() && !std::filesystem::exists(file, code))
     throw Error("there is no file '" + file + "'; a pattern is given with -e");
   const auto language = [&](const std::optional<Labels>& labels) {
-    return file.empty() ? Language::parse(pattern, labels) : Language::load(file, labels, "", limits);
+    return file.empty() ? Language::parse(pattern, labels, "pattern", limits)
+                        : Language::load(file, labels, "", limits);
   };
   std::vector<std::string> names = language({}).labels().names();
   const Labels own(names);

@@ -63,7 +63,8 @@ Language LanguageOptions::language() {
   settle();
   std::optional<Labels> given;
   if (!labels.empty()) given = Labels(labels);
-  return pattern.empty() ? Language::load(file, given, symbols, limits) : Language::parse(pattern, given);
+  return pattern.empty() ? Language::load(file, given, symbols, limits)
+                         : Language::parse(pattern, given, "pattern", limits);
 }
 
 Constraint LanguageOptions::constraint() {

@@ -82,9 +82,8 @@ int main(int argc, char** argv) {
     return run(argc, argv);
   } catch (const std::bad_alloc&) {
     return fail(
-        "out of memory; for training, fewer labels, --min-count and --threads 1 take less, for languages --max-states "
-        "and "
-        "--max-arcs keep constructions smaller");
+        "out of memory; for training, fewer labels, --min-count and --threads 1 take less, for languages --max-memory "
+        "stops a construction in time");
   } catch (const std::exception& error) {
     return fail(error.what());
   }

@@ -29,7 +29,8 @@ namespace regccrf {
 struct Limits {
   std::int64_t states = 200'000;   // of any automaton under construction
   std::int64_t arcs = 10'000'000;  // likewise
-  double seconds = 60;             // for all that one call does
+  double seconds = 60;             // for all that one call does, with the reading of the text that it is about
+  std::int64_t memory = 1'000;     // megabytes (10^6 bytes) that one call holds at a time
   // Of a time step. A conjunction with more is not multiplied out: its rules are kept beside a base (Rules).
   std::int64_t products = 1'000'000;
 };
@@ -50,7 +51,7 @@ class Language {
   // `labels = …`, or else the labels that it mentions. `origin` names the text in errors; includes are read relative
   // to it.
   static Language parse(std::string_view text, const std::optional<Labels>& labels = {},
-                        const std::string& origin = "pattern");
+                        const std::string& origin = "pattern", const Limits& limits = {});
   // A .lang file, an OpenFst binary acceptor or a compiled constraint, told apart by content, or AT&T text, told by its
   // name (*.att). `symbols` is an OpenFst symbol table for automata that carry none.
   static Language load(const std::string& path, const std::optional<Labels>& labels = {},

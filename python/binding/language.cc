@@ -125,16 +125,18 @@ void bind_limits(py::module_& module) {
     >>> regccrf.Limits(states=1000).states
     1000
     )doc")
-      .def(py::init([](std::int64_t states, std::int64_t arcs, double seconds, std::int64_t products) {
-             return Limits{.states = states, .arcs = arcs, .seconds = seconds, .products = products};
+      .def(py::init([](std::int64_t states, std::int64_t arcs, double seconds, std::int64_t products,
+                       std::int64_t memory) {
+             return Limits{.states = states, .arcs = arcs, .seconds = seconds, .memory = memory, .products = products};
            }),
            py::arg("states") = Limits{}.states, py::arg("arcs") = Limits{}.arcs, py::arg("seconds") = Limits{}.seconds,
-           py::arg("products") = Limits{}.products)
+           py::arg("products") = Limits{}.products, py::arg("memory") = Limits{}.memory)
       .def_readonly("states", &Limits::states)
       .def_readonly("arcs", &Limits::arcs)
       .def_readonly("seconds", &Limits::seconds)
       .def_readonly("products", &Limits::products,
-                    "Of a time step; a conjunction with more keeps its rules beside a base.");
+                    "Of a time step; a conjunction with more keeps its rules beside a base.")
+      .def_readonly("memory", &Limits::memory, "Megabytes that a call holds at a time.");
 }
 
 }  // namespace

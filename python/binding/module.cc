@@ -33,6 +33,7 @@ std::string for_python(std::string message) {
       {"--max-states (Limits::states)", "limits=regccrf.Limits(states=…), which regccrf.compile takes"},
       {"--max-arcs (Limits::arcs)", "limits=regccrf.Limits(arcs=…), which regccrf.compile takes"},
       {"--max-seconds (Limits::seconds)", "limits=regccrf.Limits(seconds=…), which regccrf.compile takes"},
+      {"--max-memory (Limits::memory)", "limits=regccrf.Limits(memory=…), which regccrf.compile takes"},
       {"--max-products (Limits::products)", "limits=regccrf.Limits(products=…)"},
       {"(Rules::none, --rules none)", "(regccrf.compile(…, rules=\"none\"))"},
       {"raise Options::rules, or state", "state"},

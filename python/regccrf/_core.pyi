@@ -30,7 +30,8 @@ class Limits:
     arcs: int
     seconds: float
     products: int
-    def __init__(self, states: int = ..., arcs: int = ..., seconds: float = ..., products: int = ...) -> None: ...
+    memory: int
+    def __init__(self, states: int = ..., arcs: int = ..., seconds: float = ..., products: int = ..., memory: int = ...) -> None: ...
 
 class Membership:
     accepted: bool

@@ -7,30 +7,64 @@
 #include "automaton.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
+#include "automaton/tuple_table.h"
 #include "regccrf/error.h"
 
 namespace regccrf {
+namespace {
+
+// The clock alone: what a construction does in the end is none of its steps.
+Budget untallied(Budget budget) {
+  budget.steps = Budget::kUnlimited;
+  return budget;
+}
+
+// What arcs carry, grouped by a state of theirs, in the arcs' order: one array, without a vector for each state.
+class Grouped {
+ public:
+  template <class Key, class Value>
+  Grouped(const Automaton& automaton, Key key, Value value)
+      : end_(automaton.accepting.size() + 1, 0), values_(automaton.arcs.size()) {
+    for (const Arc& arc : automaton.arcs) ++end_[static_cast<std::size_t>(key(arc)) + 1];
+    for (std::size_t q = 1; q < end_.size(); ++q) end_[q] += end_[q - 1];
+    for (const Arc& arc : automaton.arcs) values_[end_[key(arc)]++] = value(arc);
+  }
+  std::span<const std::int32_t> of(State q) const {
+    const std::int64_t begin = q == 0 ? 0 : end_[q - 1];
+    return {values_.data() + begin, static_cast<std::size_t>(end_[q] - begin)};
+  }
+
+ private:
+  std::vector<std::int64_t> end_;  // [Q+1] where a state's values end; the last is not used
+  std::vector<std::int32_t> values_;
+};
+
+}  // namespace
 
 Size measure(const Automaton& automaton) {
   Size size;
   size.states = automaton.states();
   size.arcs = static_cast<std::int64_t>(automaton.arcs.size());
   std::vector<std::int64_t> out(automaton.accepting.size()), in(automaton.accepting.size());
-  std::vector<std::pair<State, Label>> arrivals;
-  arrivals.reserve(automaton.arcs.size());
   for (std::size_t i = 0; i < automaton.arcs.size(); ++i) {
     const Arc& arc = automaton.arcs[i];
     const bool same_node = i > 0 && automaton.arcs[i - 1].from == arc.from && automaton.arcs[i - 1].label == arc.label;
     if (!same_node) ++out[arc.from];
-    arrivals.emplace_back(arc.to, arc.label);
   }
-  std::sort(arrivals.begin(), arrivals.end());
-  arrivals.erase(std::unique(arrivals.begin(), arrivals.end()), arrivals.end());
-  for (const auto& arrival : arrivals) ++in[arrival.first];
+  const Grouped arrivals(
+      automaton, [](const Arc& arc) { return arc.to; }, [](const Arc& arc) { return arc.label; });
+  std::vector<State> last;  // [K] the last state that was seen to be entered by a label
+  for (State q = 0; q < automaton.states(); ++q) {
+    for (const Label label : arrivals.of(q)) {
+      if (static_cast<std::size_t>(label) >= last.size()) last.resize(static_cast<std::size_t>(label) + 1, -1);
+      in[q] += std::exchange(last[label], q) != q;
+    }
+  }
   for (std::size_t q = 0; q < out.size(); ++q) {
     size.nodes += out[q];
     size.products += in[q] * out[q];
@@ -55,8 +89,30 @@ void normalize(Automaton& automaton, int labels) {
           " labels");
     }
   }
-  std::sort(automaton.arcs.begin(), automaton.arcs.end());
-  automaton.arcs.erase(std::unique(automaton.arcs.begin(), automaton.arcs.end()), automaton.arcs.end());
+  sort_arcs(automaton);
+}
+
+// By source state first, in linear time; then each state's arcs, which are few.
+void sort_arcs(Automaton& automaton, const Budget& budget) {
+  Meter meter(untallied(budget), "sort");
+  std::vector<Arc>& arcs = automaton.arcs;
+  if (!std::is_sorted(arcs.begin(), arcs.end())) {
+    std::vector<std::int64_t> end(automaton.accepting.size() + 1, 0);
+    for (const Arc& arc : arcs) ++end[static_cast<std::size_t>(arc.from) + 1];
+    for (std::size_t q = 1; q < end.size(); ++q) end[q] += end[q - 1];
+    std::vector<Arc> sorted(arcs.size());
+    for (const Arc& arc : arcs) {
+      sorted[end[arc.from]++] = arc;
+      meter.step();
+    }
+    for (std::size_t q = 0; q + 1 < end.size(); ++q) {
+      const std::int64_t begin = q == 0 ? 0 : end[q - 1];
+      std::sort(sorted.begin() + begin, sorted.begin() + end[q]);
+      meter.step(4 * (end[q] - begin) + 1);
+    }
+    arcs = std::move(sorted);
+  }
+  arcs.erase(std::unique(arcs.begin(), arcs.end()), arcs.end());
 }
 
 bool is_deterministic(const Automaton& automaton) {
@@ -74,14 +130,13 @@ std::vector<std::int64_t> arcs_by_state(const Automaton& automaton) {
   return begin;
 }
 
-std::optional<bool> test_unambiguous(const Automaton& automaton, std::int64_t most_pairs) {
+std::optional<bool> test_unambiguous(const Automaton& automaton, std::int64_t most_pairs, const Budget& budget) {
+  Meter meter(budget, "is_unambiguous");
   const std::vector<std::int64_t> begin = arcs_by_state(automaton);
-  std::unordered_set<std::uint64_t> seen;
-  std::vector<std::pair<State, State>> open;
+  TupleTable pairs;
   const auto visit = [&](State x, State y) {
-    if (x > y) std::swap(x, y);
-    if (seen.insert((static_cast<std::uint64_t>(x) << 32) | static_cast<std::uint32_t>(y)).second)
-      open.emplace_back(x, y);
+    meter.hold(bytes_of(begin) + pairs.bytes_with(2));
+    pairs.find(std::array{std::min(x, y), std::max(x, y)});
   };
 
   for (std::size_t i = 0; i < automaton.arcs.size(); ++i) {  // partings
@@ -89,62 +144,65 @@ std::optional<bool> test_unambiguous(const Automaton& automaton, std::int64_t mo
     for (std::size_t j = i + 1; j < automaton.arcs.size(); ++j) {
       const Arc& other = automaton.arcs[j];
       if (other.from != arc.from || other.label != arc.label) break;
+      meter.step();
       visit(arc.to, other.to);
-      if (static_cast<std::int64_t>(seen.size()) > most_pairs) return std::nullopt;
+      if (pairs.size() > most_pairs) return std::nullopt;
     }
   }
-  while (!open.empty()) {
-    const auto [x, y] = open.back();
-    open.pop_back();
+  for (std::int32_t next = 0; next < pairs.size(); ++next) {
+    const State x = pairs[next][0], y = pairs[next][1];
     if (automaton.accepting[x] && automaton.accepting[y]) return false;
     std::int64_t j = begin[y];
     for (std::int64_t i = begin[x]; i < begin[x + 1]; ++i) {
       const Arc& arc = automaton.arcs[i];
+      meter.step();
       while (j < begin[y + 1] && automaton.arcs[j].label < arc.label) ++j;
       for (std::int64_t k = j; k < begin[y + 1] && automaton.arcs[k].label == arc.label; ++k) {
         if (automaton.arcs[k].to == arc.to) return false;
+        meter.step();
         visit(arc.to, automaton.arcs[k].to);
       }
     }
-    if (static_cast<std::int64_t>(seen.size()) > most_pairs) return std::nullopt;
+    if (pairs.size() > most_pairs) return std::nullopt;
   }
   return true;
 }
 
-std::vector<std::uint8_t> useful_states(const Automaton& automaton) {
-  const State states = automaton.states();
-  std::vector<std::vector<State>> next(states), previous(states);
-  for (const Arc& arc : automaton.arcs) {
-    next[arc.from].push_back(arc.to);
-    previous[arc.to].push_back(arc.from);
-  }
-  const auto reach = [states](std::vector<State> open, const std::vector<std::vector<State>>& edges) {
-    std::vector<std::uint8_t> seen(states, 0);
-    for (State q : open) seen[q] = 1;
-    while (!open.empty()) {
-      const State q = open.back();
-      open.pop_back();
-      for (State r : edges[q]) {
-        if (!seen[r]) {
-          seen[r] = 1;
-          open.push_back(r);
-        }
-      }
+namespace {
+
+std::vector<std::uint8_t> reached(std::vector<State> open, const Grouped& next, std::size_t states, Meter& meter) {
+  std::vector<std::uint8_t> seen(states, 0);
+  for (const State q : open) seen[q] = 1;
+  while (!open.empty()) {
+    const State q = open.back();
+    open.pop_back();
+    meter.step(static_cast<std::int64_t>(next.of(q).size()) + 1);
+    for (const State r : next.of(q)) {
+      if (!std::exchange(seen[r], 1)) open.push_back(r);
     }
-    return seen;
-  };
+  }
+  return seen;
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> useful_states(const Automaton& automaton, const Budget& budget) {
+  Meter meter(untallied(budget), "trim");
+  const auto from = [](const Arc& arc) { return arc.from; };
+  const auto to = [](const Arc& arc) { return arc.to; };
+  const std::size_t states = automaton.accepting.size();
   std::vector<State> ends;
-  for (State q = 0; q < states; ++q) {
+  for (State q = 0; q < automaton.states(); ++q) {
     if (automaton.accepting[q]) ends.push_back(q);
   }
-  std::vector<std::uint8_t> useful = reach({automaton.start}, next);
-  const std::vector<std::uint8_t> finishing = reach(ends, previous);
-  for (State q = 0; q < states; ++q) useful[q] = useful[q] && finishing[q];
+  std::vector<std::uint8_t> useful = reached({automaton.start}, Grouped(automaton, from, to), states, meter);
+  const std::vector<std::uint8_t> finishing = reached(std::move(ends), Grouped(automaton, to, from), states, meter);
+  for (std::size_t q = 0; q < states; ++q) useful[q] = useful[q] && finishing[q];
   return useful;
 }
 
-Automaton without_useless_states(const Automaton& automaton) {
-  const std::vector<std::uint8_t> useful = useful_states(automaton);
+Automaton without_useless_states(const Automaton& automaton, const Budget& budget) {
+  const std::vector<std::uint8_t> useful = useful_states(automaton, budget);
   Automaton result;
   if (!useful[static_cast<std::size_t>(automaton.start)]) {
     result.accepting = {0};
@@ -156,6 +214,7 @@ Automaton without_useless_states(const Automaton& automaton) {
     if (useful[q]) result.accepting.push_back(automaton.accepting[q]);
   }
   result.start = place[static_cast<std::size_t>(automaton.start)];
+  result.arcs.reserve(automaton.arcs.size());
   for (const Arc& arc : automaton.arcs) {
     const auto from = static_cast<std::size_t>(arc.from), to = static_cast<std::size_t>(arc.to);
     if (useful[from] && useful[to]) result.arcs.push_back({place[from], arc.label, place[to]});

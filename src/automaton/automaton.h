@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/budget.h"
 #include "regccrf/automaton.h"
 
 namespace regccrf {
@@ -13,14 +14,22 @@ namespace regccrf {
 // begin[q] … begin[q+1]-1 are the arcs that leave q. [Q+1]
 std::vector<std::int64_t> arcs_by_state(const Automaton& automaton);
 
+// Sorts the arcs and drops duplicates.
+void sort_arcs(Automaton& automaton, const Budget& budget = {});
+
+inline std::int64_t bytes_of(const Automaton& automaton) {
+  return bytes_of(automaton.arcs) + bytes_of(automaton.accepting);
+}
+
 // Whether a trimmed automaton is unambiguous; nothing when the answer needs more than `most_pairs` pairs of states.
-std::optional<bool> test_unambiguous(const Automaton& automaton, std::int64_t most_pairs);
+// LimitError at the budget's end.
+std::optional<bool> test_unambiguous(const Automaton& automaton, std::int64_t most_pairs, const Budget& budget = {});
 
 // [Q] 1 for states on some path from the start to an accepting state.
-std::vector<std::uint8_t> useful_states(const Automaton& automaton);
+std::vector<std::uint8_t> useful_states(const Automaton& automaton, const Budget& budget = {});
 
 // The same without its other states. One state and no arcs where no sequence is accepted.
-Automaton without_useless_states(const Automaton& automaton);
+Automaton without_useless_states(const Automaton& automaton, const Budget& budget = {});
 
 // Nothing where no sequence is accepted. Of several the first by label ids.
 std::optional<std::vector<Label>> shortest_sequence(const Automaton& automaton);

@@ -6,14 +6,15 @@
 #include <optional>
 #include <span>
 
+#include "base/budget.h"
 #include "constraint/rule.h"
 #include "regccrf/automaton.h"
 
 namespace regccrf {
 
 // Trimmed; one state and no arcs where no sequence obeys them all. Nothing where a step would take more than
-// `most_products` products, counted before trimming: the walk stops there.
+// `most_products` products, counted before trimming: the walk stops there. LimitError at the budget's end.
 std::optional<Automaton> multiply(const Automaton& base, const RuleTables& rules, std::span<const int> which,
-                                  std::int64_t most_products);
+                                  std::int64_t most_products, const Budget& budget = {});
 
 }  // namespace regccrf

@@ -6,6 +6,8 @@
 #include <tuple>
 #include <utility>
 
+#include "automaton/automaton.h"
+
 namespace regccrf {
 
 namespace {
@@ -60,9 +62,9 @@ void number_states(Automaton& automaton) {
     accepting[i] = automaton.accepting[order[i]];
   }
   for (Arc& arc : automaton.arcs) arc = {place[arc.from], arc.label, place[arc.to]};
-  std::sort(automaton.arcs.begin(), automaton.arcs.end());
   automaton.start = place[automaton.start];
   automaton.accepting = std::move(accepting);
+  sort_arcs(automaton);
 }
 
 TopologyMemory::TopologyMemory(const Automaton& automaton, int labels) : automaton_(automaton), labels_(labels) {

@@ -1,259 +1,344 @@
-// The algebra of automata, by OpenFst.
+// The algebra of automata: subsets, tuples and reversal.
 //
-// OpenFst's eager constructions cannot be stopped, so those that explode are used in their delayed form and copied out
-// state by state, asking the budget on the way (expand). Its Disambiguate has no delayed form: its one explosive stage,
-// a determinisation that keeps apart states without a common future, is run delayed first, to see whether it stays
-// small.
+// Each construction numbers what it meets (automaton/tuple_table.h) and goes on with the next number until none is
+// left: subsets of states to determinise, tuples of states to intersect. Nothing here can be pruned or stopped half-way
+// by an engine: OpenFst's own constructions count neither time nor memory, and take several times as much of both.
 #include "language/algebra.h"
 
-#include <fst/determinize.h>
-#include <fst/difference.h>
-#include <fst/disambiguate.h>
-#include <fst/equivalent.h>
-#include <fst/intersect.h>
-#include <fst/minimize.h>
-#include <fst/reverse.h>
-#include <fst/rmepsilon.h>
-
 #include <algorithm>
-#include <memory>
-#include <string>
-#include <unordered_map>
+#include <array>
 #include <utility>
 
 #include "automaton/automaton.h"
-#include "language/openfst.h"
+#include "automaton/tuple_table.h"
 
 namespace regccrf {
-
-void make_errors_survivable() { FLAGS_fst_error_fatal = false; }
-
-void check_fst(const fst::Fst<fst::StdArc>& fst, const char* operation) {
-  if (fst.Properties(fst::kError, false))
-    throw Error("[" + std::string(operation) + "] the automata engine reports an error");
-}
-
-Fst to_fst(const Automaton& automaton) {
-  make_errors_survivable();
-  Fst fst;
-  fst.AddStates(automaton.accepting.size());
-  fst.SetStart(automaton.start);
-  for (State q = 0; q < automaton.states(); ++q) {
-    if (automaton.accepting[q]) fst.SetFinal(q, Weight::One());
-  }
-  for (const Arc& arc : automaton.arcs) {
-    fst.AddArc(arc.from, fst::StdArc(arc.label + 1, arc.label + 1, Weight::One(), arc.to));
-  }
-  return fst;
-}
-
-Automaton from_fst(Fst fst) {
-  fst::Connect(&fst);
-  Automaton automaton;
-  if (fst.Start() == fst::kNoStateId) {
-    automaton.accepting = {0};
-    return automaton;
-  }
-  automaton.start = fst.Start();
-  automaton.accepting.resize(fst.NumStates());
-  for (State q = 0; q < fst.NumStates(); ++q) {
-    automaton.accepting[q] = fst.Final(q) != Weight::Zero();
-    for (fst::ArcIterator<Fst> arcs(fst, q); !arcs.Done(); arcs.Next()) {
-      automaton.arcs.push_back({q, arcs.Value().ilabel - 1, arcs.Value().nextstate});
-    }
-  }
-  std::sort(automaton.arcs.begin(), automaton.arcs.end());
-  automaton.arcs.erase(std::unique(automaton.arcs.begin(), automaton.arcs.end()), automaton.arcs.end());
-  return automaton;
-}
-
 namespace {
 
-Fst reversed(const Fst& fst) {
-  Fst out;
-  fst::Reverse(fst, &out, /*require_superinitial=*/false);
-  fst::RmEpsilon(&out);
-  check_fst(out, "reverse");
-  return out;
+constexpr std::int64_t kTrimmingArc = 24, kTrimmingState = 32;  // bytes that sorting and trimming take, at most
+
+std::int64_t trimming_bytes(const Automaton& automaton) {
+  return kTrimmingArc * static_cast<std::int64_t>(automaton.arcs.size()) + kTrimmingState * automaton.states();
 }
 
-// Lets every arc pass, and counts: where subsets are large, a few states may take many steps.
-class CountingFilter : public fst::DefaultDeterminizeFilter<fst::StdArc> {
+// An automaton whose states are the numbers of a table, made in that order.
+class Growing {
  public:
-  using Base = fst::DefaultDeterminizeFilter<fst::StdArc>;
-  explicit CountingFilter(const fst::Fst<fst::StdArc>& fst) : Base(fst), steps_(std::make_shared<std::int64_t>(0)) {}
-  CountingFilter(const CountingFilter& other, const fst::Fst<fst::StdArc>* fst = nullptr)
-      : Base(other, fst), steps_(other.steps_) {}
-  bool FilterArc(const fst::StdArc& arc, const Element& source, Element&& target, LabelMap* arcs) const {
-    ++*steps_;
-    return Base::FilterArc(arc, source, std::move(target), arcs);
+  Growing(const Budget& of_call, const char* operation) : budget(of_call), meter(of_call, operation) {}
+
+  State find(TupleTable::Tuple tuple) {
+    check(tuple.size());
+    return table.find(tuple).first;
   }
-  std::shared_ptr<const std::int64_t> steps() const { return steps_; }
+  void add_arc(State from, Label label, State to) { result.arcs.push_back({from, label, to}); }
+
+  // The next state's arcs are all there.
+  void finish(bool accepting) {
+    result.accepting.push_back(accepting);
+    check(0);
+  }
+
+  Automaton trimmed() {
+    table = {};
+    meter.hold(fixed_bytes + trimming_bytes(result) + bytes_of(result));
+    sort_arcs(result, budget);
+    return without_useless_states(result, budget);
+  }
+
+  const Budget& budget;
+  Meter meter;
+  TupleTable table;
+  Automaton result;
+  std::int64_t fixed_bytes = 0;  // of what else the construction holds
 
  private:
-  std::shared_ptr<std::int64_t> steps_;
+  // Before a tuple of this length is looked for, and an arc or a state is added.
+  void check(std::size_t length) {
+    meter.size(table.size(), static_cast<std::int64_t>(result.arcs.size()));
+    meter.hold(fixed_bytes + table.bytes_with(length) + bytes_with(result.arcs) + bytes_with(result.accepting));
+  }
 };
 
-Fst determinized(const Fst& fst, const Budget& budget) {
-  fst::DeterminizeFstOptions<fst::StdArc, fst::DefaultCommonDivisor<Weight>, CountingFilter> options;
-  options.gc_limit = 0;
-  options.filter = new CountingFilter(fst);  // owned by DeterminizeFst
-  const auto steps = options.filter->steps();
-  return expand(fst::DeterminizeFst<fst::StdArc>(fst, options), "determinise", budget, steps.get());
-}
-
-Fst minimized(const Fst& fst, const Budget& budget) {
-  Fst dfa = determinized(fst, budget);
-  fst::Minimize(&dfa);
-  check_fst(dfa, "minimise");
-  return dfa;
-}
-
-Fst label_sorted(const Automaton& automaton) {
-  Fst fst = to_fst(automaton);
-  fst::ArcSort(&fst, fst::ILabelCompare<fst::StdArc>());
-  return fst;
-}
-
-fst::CacheOptions visit_once() {
-  fst::CacheOptions options;
-  options.gc = true;
-  options.gc_limit = 0;
-  return options;
-}
-
-// Which pairs of states have a common future: some sequence leads both to acceptance. [Q, Q]
-class CommonFuture {
+class Subsets {
  public:
-  CommonFuture() = default;  // OpenFst's filter wants one; never used
-  explicit CommonFuture(const Automaton& automaton)
-      : states_(automaton.states()), related_(std::make_shared<std::vector<bool>>(std::size_t(states_) * states_)) {
-    std::vector<std::vector<std::pair<Label, State>>> back(states_);  // sorted by label, as arcs are visited
-    std::vector<Arc> arcs = automaton.arcs;
-    std::sort(arcs.begin(), arcs.end(), [](const Arc& x, const Arc& y) { return x.label < y.label; });
-    for (const Arc& arc : arcs) back[arc.to].emplace_back(arc.label, arc.from);
-    std::vector<std::pair<State, State>> open;
-    const auto relate = [&](State x, State y) {
-      if ((*related_)[at(x, y)]) return;
-      (*related_)[at(x, y)] = true;
-      open.emplace_back(x, y);
-    };
-    for (State x = 0; x < states_; ++x) {
-      for (State y = 0; y < states_; ++y) {
-        if (automaton.accepting[x] && automaton.accepting[y]) relate(x, y);
-      }
-    }
-    while (!open.empty()) {
-      const auto [x, y] = open.back();
-      open.pop_back();
-      auto from_y = back[y].begin();
-      for (const auto& [label, p] : back[x]) {
-        while (from_y != back[y].end() && from_y->first < label) ++from_y;
-        for (auto it = from_y; it != back[y].end() && it->first == label; ++it) relate(p, it->second);
-      }
-    }
+  Subsets(const Automaton& automaton, const Budget& budget)
+      : automaton_(automaton), growing_(budget, "determinise"), begin_(arcs_by_state(automaton)) {
+    Label most = -1;
+    for (const Arc& arc : automaton.arcs) most = std::max(most, arc.label);
+    growing_.fixed_bytes = static_cast<std::int64_t>(automaton.arcs.size() * sizeof(State)) + 12 * automaton.states() +
+                           16 * (std::int64_t{most} + 1);
+    growing_.meter.hold(growing_.fixed_bytes);
+    targets_.resize(automaton.arcs.size());
+    end_.assign(static_cast<std::size_t>(most) + 1, 0);
+    mark_.assign(automaton.accepting.size(), 0);
   }
-  bool operator()(State x, State y) const { return (*related_)[at(x, y)]; }
+
+  // The subsets of a trimmed automaton have a future each, so nothing is to be trimmed.
+  Automaton run() {
+    growing_.find({&automaton_.start, 1});
+    for (State q = 0; q < growing_.table.size(); ++q) {
+      gather(q);
+      std::int64_t at = 0;
+      for (const Label label : labels_) {
+        const std::int64_t end = std::exchange(end_[label], 0);
+        growing_.add_arc(q, label, growing_.find(distinct(at, end)));
+        at = end;
+      }
+      growing_.finish(accepting(q));
+    }
+    return std::move(growing_.result);
+  }
 
  private:
-  std::size_t at(State x, State y) const { return std::size_t(x) * states_ + y; }
-  State states_ = 0;
-  std::shared_ptr<std::vector<bool>> related_;
+  // Where the arcs out of subset q lead, label by label: those of a label end at end_[label] in targets_.
+  void gather(State q) {
+    labels_.clear();
+    for (const State s : growing_.table[q]) {
+      growing_.meter.step(1 + begin_[s + 1] - begin_[s]);
+      for (std::int64_t i = begin_[s]; i < begin_[s + 1]; ++i) {
+        if (end_[automaton_.arcs[i].label]++ == 0) labels_.push_back(automaton_.arcs[i].label);
+      }
+    }
+    std::sort(labels_.begin(), labels_.end());
+    std::int64_t begin = 0;
+    for (const Label label : labels_) begin += std::exchange(end_[label], begin);
+    for (const State s : growing_.table[q]) {
+      for (std::int64_t i = begin_[s]; i < begin_[s + 1]; ++i)
+        targets_[end_[automaton_.arcs[i].label]++] = automaton_.arcs[i].to;
+    }
+  }
+
+  // The states of targets_[begin … end), sorted, each once.
+  TupleTable::Tuple distinct(std::int64_t begin, std::int64_t end) {
+    ++round_;
+    std::int64_t kept = begin;
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (std::exchange(mark_[targets_[i]], round_) != round_) targets_[kept++] = targets_[i];
+    }
+    std::sort(targets_.begin() + begin, targets_.begin() + kept);
+    return {targets_.data() + begin, static_cast<std::size_t>(kept - begin)};
+  }
+
+  bool accepting(State q) const {
+    const TupleTable::Tuple subset = growing_.table[q];
+    return std::any_of(subset.begin(), subset.end(), [&](State s) { return automaton_.accepting[s] != 0; });
+  }
+
+  const Automaton& automaton_;
+  Growing growing_;
+  std::vector<std::int64_t> begin_;  // [Q+1]
+  std::vector<State> targets_;       // [A]
+  std::vector<std::int64_t> end_;    // [K] 0 between gatherings
+  std::vector<Label> labels_;        // out of the subset at hand, sorted
+  std::vector<std::uint32_t> mark_;  // [Q] the last round that met a state
+  std::uint32_t round_ = 0;
+};
+
+// Tuples of states, one of each operand, walked under equal labels.
+class Product {
+ public:
+  Product(const std::vector<const Automaton*>& operands, const Budget& budget)
+      : operands_(operands),
+        growing_(budget, "intersect"),
+        from_(operands.size()),
+        runs_(operands.size()),
+        to_(operands.size()) {
+    for (const Automaton* operand : operands) {
+      growing_.fixed_bytes += 8 * (operand->states() + 1);
+      growing_.meter.hold(growing_.fixed_bytes);
+      begin_.push_back(arcs_by_state(*operand));
+    }
+  }
+
+  Automaton run() {
+    for (std::size_t i = 0; i < operands_.size(); ++i) from_[i] = operands_[i]->start;
+    growing_.find(from_);
+    for (State q = 0; q < growing_.table.size(); ++q) {
+      const TupleTable::Tuple tuple = growing_.table[q];
+      std::copy(tuple.begin(), tuple.end(), from_.begin());
+      leave(q);
+      growing_.finish(accepting());
+    }
+    return growing_.trimmed();
+  }
+
+ private:
+  struct Run {
+    std::int64_t begin, end;  // arcs of an operand with the label at hand
+    std::int64_t at;          // the one that is taken now
+  };
+
+  const Arc& arc(std::size_t i, std::int64_t at) const { return operands_[i]->arcs[at]; }
+  std::int64_t arcs_out(std::size_t i) const { return begin_[i][from_[i] + 1] - begin_[i][from_[i]]; }
+
+  // The labels of the operand that has the fewest arcs here are looked for in the others.
+  void leave(State q) {
+    std::size_t fewest = 0;
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      if (arcs_out(i) < arcs_out(fewest)) fewest = i;
+      runs_[i] = {begin_[i][from_[i]], begin_[i][from_[i]], 0};
+    }
+    const std::int64_t last = begin_[fewest][from_[fewest] + 1];
+    while (runs_[fewest].end < last) {
+      const Label label = arc(fewest, runs_[fewest].end).label;
+      if (find_runs(label)) add_arcs(q, label);
+      find_run(fewest, label);
+    }
+  }
+
+  bool find_runs(Label label) {
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      if (!find_run(i, label)) return false;
+    }
+    return true;
+  }
+
+  // Labels are asked for in rising order, so each search starts where the last one ended.
+  bool find_run(std::size_t i, Label label) {
+    Run& run = runs_[i];
+    growing_.meter.step();
+    if (run.begin < run.end && arc(i, run.begin).label == label) return true;
+    const std::vector<Arc>& arcs = operands_[i]->arcs;
+    const auto first = arcs.begin() + run.end, last = arcs.begin() + begin_[i][from_[i] + 1];
+    const auto less = [](const Arc& x, Label y) { return x.label < y; };
+    run.begin = run.end = std::lower_bound(first, last, label, less) - arcs.begin();
+    while (run.end < begin_[i][from_[i] + 1] && arc(i, run.end).label == label) ++run.end;
+    return run.begin < run.end;
+  }
+
+  // One arc for each choice of an arc of every operand.
+  void add_arcs(State q, Label label) {
+    for (Run& run : runs_) run.at = run.begin;
+    while (true) {
+      for (std::size_t i = 0; i < operands_.size(); ++i) to_[i] = arc(i, runs_[i].at).to;
+      growing_.meter.step(static_cast<std::int64_t>(operands_.size()));
+      growing_.add_arc(q, label, growing_.find(to_));
+      std::size_t i = 0;
+      while (i < operands_.size() && ++runs_[i].at == runs_[i].end) {
+        runs_[i].at = runs_[i].begin;
+        ++i;
+      }
+      if (i == operands_.size()) return;
+    }
+  }
+
+  bool accepting() const {
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      if (!operands_[i]->accepting[from_[i]]) return false;
+    }
+    return true;
+  }
+
+  const std::vector<const Automaton*>& operands_;
+  Growing growing_;
+  std::vector<std::vector<std::int64_t>> begin_;  // of each operand [Q+1]
+  std::vector<State> from_;
+  std::vector<Run> runs_;
+  std::vector<State> to_;
+};
+
+// Pairs of a state of x and one of the deterministic y, or kNone where y has no such continuation.
+class Difference {
+ public:
+  Difference(const Automaton& x, const Automaton& y, const Budget& budget)
+      : x_(x), y_(y), growing_(budget, "difference"), begin_x_(arcs_by_state(x)), begin_y_(arcs_by_state(y)) {
+    growing_.fixed_bytes = bytes_of(begin_x_) + bytes_of(begin_y_);
+  }
+
+  Automaton run() {
+    growing_.find(std::array{x_.start, y_.start});
+    for (State q = 0; q < growing_.table.size(); ++q) {
+      const State p = growing_.table[q][0], s = growing_.table[q][1];
+      leave(q, p, s);
+      growing_.finish(x_.accepting[p] && (s == kNone || !y_.accepting[s]));
+    }
+    return growing_.trimmed();
+  }
+
+ private:
+  static constexpr State kNone = -1;
+
+  void leave(State q, State p, State s) {
+    std::int64_t j = s == kNone ? 0 : begin_y_[s];
+    const std::int64_t last = s == kNone ? 0 : begin_y_[s + 1];
+    for (std::int64_t i = begin_x_[p]; i < begin_x_[p + 1]; ++i) {
+      const Arc& arc = x_.arcs[i];
+      while (j < last && y_.arcs[j].label < arc.label) ++j;
+      const bool both = j < last && y_.arcs[j].label == arc.label;
+      growing_.add_arc(q, arc.label, growing_.find(std::array{arc.to, both ? y_.arcs[j].to : kNone}));
+    }
+    growing_.meter.step(begin_x_[p + 1] - begin_x_[p] + last - j + 1);
+  }
+
+  const Automaton &x_, &y_;
+  Growing growing_;
+  std::vector<std::int64_t> begin_x_, begin_y_;
 };
 
 }  // namespace
 
-Fst without_epsilon(const Fst& fst, const Budget& budget) {
-  if (!fst.Properties(fst::kEpsilons, true)) return fst;
-  return expand(fst::RmEpsilonFst<fst::StdArc>(fst), "remove epsilon", budget);
+Automaton reverse(const Automaton& automaton, const Budget& budget) {
+  Meter meter(budget, "reverse");
+  meter.hold(trimming_bytes(automaton) + 24 * static_cast<std::int64_t>(automaton.arcs.size()));
+  const auto ends = std::count(automaton.accepting.begin(), automaton.accepting.end(), 1);
+  Automaton result;
+  result.accepting.assign(automaton.accepting.size() + 1, 0);
+  result.start = automaton.states();  // a new state that has the arcs of all that accept
+  result.accepting[result.start] = automaton.accepting[automaton.start];
+  result.accepting[automaton.start] = 1;
+  result.arcs.reserve(automaton.arcs.size() * (ends > 0 ? 2 : 1));
+  for (const Arc& arc : automaton.arcs) {
+    result.arcs.push_back({arc.to, arc.label, arc.from});
+    if (automaton.accepting[arc.to]) result.arcs.push_back({result.start, arc.label, arc.from});
+  }
+  if (ends == 1) {  // … which is not needed where one accepts: it has the same arcs
+    result.start = static_cast<State>(std::find(automaton.accepting.begin(), automaton.accepting.end(), 1) -
+                                      automaton.accepting.begin());
+  }
+  sort_arcs(result, budget);
+  return without_useless_states(result, budget);
 }
 
-Automaton remove_epsilon(const Automaton& automaton, const Budget& budget) {
-  return from_fst(without_epsilon(to_fst(automaton), budget));
-}
-
-Automaton trim(const Automaton& automaton) { return from_fst(to_fst(automaton)); }
-
-Automaton reverse(const Automaton& automaton) { return from_fst(reversed(to_fst(automaton))); }
+Automaton determinise(const Automaton& automaton, const Budget& budget) { return Subsets(automaton, budget).run(); }
 
 Automaton minimal_dfa(const Automaton& automaton, const Budget& budget) {
-  return from_fst(minimized(to_fst(automaton), budget));
+  if (accepts_nothing(automaton)) return automaton;
+  const Automaton dfa = determinise(automaton, budget);
+  Meter meter(budget, "minimise");
+  meter.hold(bytes_of(dfa));
+  return merge_forward(dfa, budget);
 }
 
 Automaton codeterministic(const Automaton& automaton, const Budget& budget) {
-  return from_fst(reversed(minimized(reversed(to_fst(automaton)), budget)));
+  Automaton result = reverse(automaton, budget);
+  Meter meter(budget, "reverse");
+  meter.hold(bytes_of(result));
+  result = minimal_dfa(result, budget);
+  meter.hold(bytes_of(result));
+  return reverse(result, budget);
 }
 
 Automaton intersect(const Automaton& x, const Automaton& y, const Budget& budget) {
-  const Fst fx = label_sorted(x), fy = label_sorted(y);
-  return from_fst(expand(fst::IntersectFst<fst::StdArc>(fx, fy, visit_once()), "intersect", budget));
+  return intersect_all({&x, &y}, budget);
 }
 
 Automaton intersect_all(const std::vector<const Automaton*>& operands, const Budget& budget) {
-  if (operands.size() == 1) return *operands[0];
-  using Product = fst::IntersectFst<fst::StdArc>;  // of delayed products: a state of theirs is made when ours needs it
-  auto product = std::make_unique<Product>(label_sorted(*operands[0]), label_sorted(*operands[1]));
-  for (std::size_t i = 2; i < operands.size(); ++i) {
-    budget.check_time("intersect");
-    product = std::make_unique<Product>(*product, label_sorted(*operands[i]));
-  }
-  return from_fst(expand(*product, "intersect", budget));
+  return operands.size() == 1 ? *operands[0] : Product(operands, budget).run();
 }
 
 Automaton difference(const Automaton& x, const Automaton& y, const Budget& budget) {
-  const Fst fx = label_sorted(x);
-  Fst fy = determinized(to_fst(y), budget);
-  fst::ArcSort(&fy, fst::ILabelCompare<fst::StdArc>());
-  return from_fst(expand(fst::DifferenceFst<fst::StdArc>(fx, fy, visit_once()), "difference", budget));
-}
-
-namespace {
-
-// Pairs of arcs with equal labels: what relating every two states costs, in ours and in OpenFst's own relation.
-std::int64_t pairs_of_arcs(const Automaton& automaton) {
-  std::unordered_map<Label, std::int64_t> arcs;
-  for (const Arc& arc : automaton.arcs) ++arcs[arc.label];
-  std::int64_t pairs = 0;
-  for (const auto& [label, count] : arcs) pairs += count * count;
-  return pairs;
-}
-
-void check_can_be_disambiguated(const Automaton& automaton) {
-  const State most_states = 1'000;  // the common-future relation is a square of this
-  const std::int64_t most_pairs = 10'000'000;
-  if (automaton.states() > most_states) {
-    throw LimitError("[disambiguate] works on at most 1000 states, and there are " +
-                     std::to_string(automaton.states()));
-  }
-  if (const std::int64_t pairs = pairs_of_arcs(automaton); pairs > most_pairs) {
-    throw LimitError("[disambiguate] works on at most 10,000,000 pairs of arcs with equal labels, and there are " +
-                     std::to_string(pairs));
-  }
-}
-
-}  // namespace
-
-Automaton disambiguate(const Automaton& automaton, const Budget& budget) {
-  check_can_be_disambiguated(automaton);
-  Fst fst = label_sorted(automaton);
-  using Filter = fst::internal::RelationDeterminizeFilter<fst::StdArc, CommonFuture>;
-  fst::DeterminizeFstOptions<fst::StdArc, fst::DefaultCommonDivisor<Weight>, Filter> options;
-  options.gc_limit = 0;
-  options.filter = new Filter(fst, new CommonFuture(automaton));  // both owned by DeterminizeFst
-  expand(fst::DeterminizeFst<fst::StdArc>(fst, options), "disambiguate", budget);
-
-  Fst out;
-  fst::Disambiguate(fst, &out);
-  check_fst(out, "disambiguate");
-  return from_fst(std::move(out));
+  const Automaton dfa = determinise(y, budget);
+  Meter meter(budget, "difference");
+  meter.hold(bytes_of(dfa));
+  return Difference(x, dfa, budget).run();
 }
 
 bool equivalent(const Automaton& x, const Automaton& y, const Budget& budget) {
-  const Fst fx = minimized(to_fst(x), budget), fy = minimized(to_fst(y), budget);
-  bool error = false;
-  const bool same = fst::Equivalent(fx, fy, fst::kDelta, &error);
-  if (error) throw Error("[equals] the automata engine reports an error");
-  return same;
+  const Automaton dfa_x = minimal_dfa(x, budget);
+  Meter meter(budget, "equals");
+  meter.hold(bytes_of(dfa_x));
+  const Automaton dfa_y = minimal_dfa(y, budget);
+  return dfa_x.start == dfa_y.start && dfa_x.accepting == dfa_y.accepting && dfa_x.arcs == dfa_y.arcs;
 }
 
 }  // namespace regccrf

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "automaton/automaton.h"
 #include "language/algebra.h"
 
 namespace regccrf {
@@ -29,10 +30,10 @@ struct Piece {
 
 class Builder {
  public:
-  explicit Builder(const Budget& budget) : budget_(budget) {}
+  explicit Builder(const Budget& budget) : budget_(budget), meter_(budget, "build") {}
 
   Automaton automaton(const Expr& expr) {
-    if (expr.kind == Kind::kAutomaton) return trim(*expr.automaton);
+    if (expr.kind == Kind::kAutomaton) return *expr.automaton;
     if (expr.kind == Kind::kIntersect || expr.kind == Kind::kMinus) return by_algebra(expr);
     const Piece whole = piece(expr);
     const State start = new_state();
@@ -43,18 +44,21 @@ class Builder {
     for (State q : whole.last) result.accepting[q] = 1;
     result.accepting[start] = whole.nullable;
     result.arcs = std::move(arcs_);
-    std::sort(result.arcs.begin(), result.arcs.end());
-    result.arcs.erase(std::unique(result.arcs.begin(), result.arcs.end()), result.arcs.end());
-    return trim(result);
+    meter_.hold(bytes_of(result) + 24 * static_cast<std::int64_t>(result.arcs.size()) + 32 * states_);
+    sort_arcs(result, budget_);
+    return without_useless_states(result, budget_);
   }
 
  private:
   State new_state() {
-    budget_.check_size("build", ++states_, 0);
+    meter_.size(++states_, 0);
+    meter_.step();
     return states_ - 1;
   }
 
   void connect(State from, const Piece::Entry& entry) {
+    if (arcs_.size() + entry.labels->size() > arcs_.capacity())
+      meter_.hold(bytes_with(arcs_, entry.labels->size()) + kBytesOfPlace * states_);
     for (Label a : *entry.labels) arcs_.push_back({from, a, entry.state});
     if (arcs_.size() < next_check_) return;
     budget_.check_time("build");
@@ -62,8 +66,8 @@ class Builder {
       std::sort(arcs_.begin(), arcs_.end());
       arcs_.erase(std::unique(arcs_.begin(), arcs_.end()), arcs_.end());
     }
-    budget_.check_size("build", states_, static_cast<std::int64_t>(arcs_.size()));
-    next_check_ = arcs_.size() + 100'000;
+    meter_.size(states_, static_cast<std::int64_t>(arcs_.size()));
+    next_check_ = arcs_.size() + kArcsBetweenChecks;
   }
 
   Piece piece(const Expr& expr) {
@@ -201,13 +205,16 @@ class Builder {
   }
 
   Automaton by_algebra(const Expr& expr) {
+    Meter kept(budget_, "build");
     std::vector<Automaton> operands;
     for (const ExprPtr& part : expr.parts) {
-      budget_.check_time("build");  // a pattern may have any number of small operands
       operands.push_back(build(*part, budget_));
+      kept.hold_more(bytes_of(operands.back()) + 2 * static_cast<std::int64_t>(sizeof(Automaton)));
     }
-    if (expr.kind == Kind::kMinus) return reduce(difference(operands[0], operands[1], budget_), budget_);
-    return intersection(operands);
+    if (expr.kind != Kind::kMinus) return intersection(operands);
+    const Automaton rest = difference(operands[0], operands[1], budget_);
+    kept.hold_more(bytes_of(rest));
+    return reduce(rest, budget_);
   }
 
   // Operand by operand, reduced on the way; all at once where the first few of them explode without the rest.
@@ -221,22 +228,34 @@ class Builder {
     try {
       std::vector<const Automaton*> all;
       for (const Automaton& operand : operands) all.push_back(&operand);
-      return reduce(intersect_all(all, budget_.at_most_states(2 * few_states)), budget_);
+      const Automaton product = intersect_all(all, budget_.at_most_states(2 * few_states));
+      Meter kept(budget_, "intersect");
+      kept.hold(bytes_of(product));
+      return reduce(product, budget_);
     } catch (const LimitError&) {
       return one_by_one(operands, budget_);
     }
   }
 
   static Automaton one_by_one(const std::vector<Automaton>& operands, const Budget& budget) {
+    Meter kept(budget, "intersect");
     Automaton result = operands[0];
-    for (std::size_t i = 1; i < operands.size(); ++i) result = reduce(intersect(result, operands[i], budget), budget);
+    for (std::size_t i = 1; i < operands.size(); ++i) {
+      result = intersect(result, operands[i], budget);
+      kept.hold(bytes_of(result));
+      result = reduce(result, budget);
+      kept.hold(bytes_of(result));
+    }
     return reduce(result, budget);
   }
 
+  static constexpr std::size_t kArcsBetweenChecks = 10'000;
+  static constexpr std::int64_t kBytesOfPlace = 64;  // entries and ends of pieces
   const Budget& budget_;
+  Meter meter_;
   State states_ = 0;
   std::vector<Arc> arcs_;
-  std::size_t next_check_ = 100'000;
+  std::size_t next_check_ = kArcsBetweenChecks;
   std::vector<std::unique_ptr<std::vector<Label>>> singles_;
 };
 

@@ -1,7 +1,7 @@
 // Expression → automaton (not yet unambiguous).
 #pragma once
 
-#include "language/budget.h"
+#include "base/budget.h"
 #include "language/expr.h"
 
 namespace regccrf {

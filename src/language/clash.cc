@@ -13,7 +13,7 @@ namespace {
 
 using Chosen = std::vector<std::size_t>;
 
-constexpr std::int64_t kStates = 100'000, kArcs = 1'000'000;
+constexpr std::int64_t kStates = 100'000;
 constexpr double kSeconds = 2;
 constexpr std::size_t kTriples = 3;
 
@@ -57,11 +57,11 @@ Chosen find_clash(const std::vector<Conjunct>& conjuncts, const Budget& budget) 
 
 }  // namespace
 
-std::string describe_clash(const std::vector<Conjunct>& conjuncts) {
+std::string describe_clash(const std::vector<Conjunct>& conjuncts, const Budget& budget) {
   if (conjuncts.empty()) return "";
   Chosen clash;
   try {
-    clash = find_clash(conjuncts, Budget(kStates, kArcs, kSeconds));
+    clash = find_clash(conjuncts, budget.at_most_states(kStates).at_most_seconds(kSeconds));
   } catch (const LimitError&) {
     return "";  // it would be good to know, but the language is empty all the same
   }

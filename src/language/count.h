@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "language/budget.h"
+#include "base/budget.h"
 #include "regccrf/automaton.h"
 
 namespace regccrf {

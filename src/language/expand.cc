@@ -45,7 +45,8 @@ const Scope* find(const Scope* scope, const std::string& name) {
 class Expander {
  public:
   // Without `labels`, labels are collected as they are met.
-  Expander(const Module& module, const std::optional<Labels>& labels) : module_(module), labels_(labels) {}
+  Expander(const Module& module, const std::optional<Labels>& labels, const Budget& budget)
+      : module_(module), labels_(labels), budget_(budget), meter_(budget, "expand") {}
 
   ExprPtr language(const Definition& definition) {
     whole_ = definition.pattern.get();
@@ -54,6 +55,7 @@ class Expander {
   std::vector<Conjunct> conjuncts() const { return conjuncts_; }
   std::vector<Conjunct> nested() const { return nested_; }
   Labels collected() const { return Labels(collected_); }
+  std::int64_t bytes() const { return meter_.held(); }
   std::vector<std::string> declared_labels(const Definition& definition) { return elements(definition.set, nullptr); }
 
  private:
@@ -62,6 +64,7 @@ class Expander {
   // Every part that is written out is paid for here, at the price of the memory that it takes.
   void step(const Place& place, std::int64_t parts = 1) {
     steps_ += parts;
+    meter_.step(parts);
     if (steps_ > kMostSteps)
       fail_at(place, "the pattern is too large: more than 4,000,000 parts once it is written out");
   }
@@ -73,6 +76,26 @@ class Expander {
     step(place, 1 + static_cast<std::int64_t>(text.size() / 16));
   }
 
+  static std::int64_t bytes_of_name(const std::string& name) {
+    return 2 * static_cast<std::int64_t>(name.size()) + 150;
+  }
+
+  // Counts an expression that is new, that is, held by nobody else.
+  void count(const ExprPtr& expr) {
+    if (expr.use_count() == 1) meter_.hold_more(bytes_of_node(*expr));
+  }
+
+  // … and its parts, other than those that are known.
+  void count_all(const Expr& expr, std::set<const Expr*>& known) {
+    if (!known.insert(&expr).second) return;
+    meter_.hold_more(bytes_of_node(expr));
+    for (const ExprPtr& part : expr.parts) count_all(*part, known);
+  }
+
+  static std::int64_t bytes_of_node(const Expr& expr) {
+    return static_cast<std::int64_t>(sizeof(Expr)) + 32 + bytes_of(expr.labels) + 2 * bytes_of(expr.parts);
+  }
+
   // --- words and sets -----------------------------------------------------------------------------------------------
   ExprPtr label(const std::string& name, const Word& word) {
     if (labels_) {
@@ -81,7 +104,10 @@ class Expander {
       return one_of({*id});
     }
     const auto [it, added] = collected_ids_.emplace(name, static_cast<Label>(collected_.size()));
-    if (added) collected_.push_back(name);
+    if (added) {
+      meter_.hold_more(bytes_of_name(name));
+      collected_.push_back(name);
+    }
     return one_of({it->second});
   }
 
@@ -177,10 +203,12 @@ class Expander {
   std::vector<std::string> elements(const SetSyntax& set, const Scope* scope) {
     const Nested nested(nesting_);
     if (nesting_ > kDeepestNesting) fail_at(set.place, "sets are nested too deeply", "write the elements out");
+    Meter taken(budget_, "expand");
     std::vector<std::string> result;
     std::set<std::string> seen;
     const auto add = [&](const std::string& element) {
       step_for_text(set.place, element);
+      taken.hold_more(bytes_of_name(element));
       if (seen.insert(element).second) result.push_back(element);
     };
     for (const SetSyntax::Item& item : set.items) {
@@ -195,6 +223,7 @@ class Expander {
 
   // A set's element: {name} may be a bound name, or a set, whose elements are taken in turn.
   std::vector<std::string> spellings(const Word& word, const Scope* scope) {
+    Meter taken(budget_, "expand");
     std::vector<std::string> result = {""};
     for (const Piece& piece : word.pieces) {
       std::vector<std::string> choices = {piece.text};
@@ -207,6 +236,7 @@ class Expander {
       for (const std::string& start : result) {
         for (const std::string& choice : choices) {
           longer.push_back(start + choice);
+          taken.hold_more(bytes_of_name(longer.back()));
           step_for_text(word.place, longer.back());
         }
       }
@@ -231,6 +261,7 @@ class Expander {
     if (!open_sets_.insert(name).second) fail_at(definition->place, "the set " + name + " contains itself");
     std::vector<std::string> result = elements(definition->set, nullptr);
     open_sets_.erase(name);
+    for (const std::string& element : result) meter_.hold_more(bytes_of_name(element));
     return named_sets_[name] = std::move(result);
   }
 
@@ -261,6 +292,12 @@ class Expander {
 
   // --- patterns -----------------------------------------------------------------------------------------------------
   ExprPtr pattern(const Syntax& syntax, const Scope* scope) {
+    ExprPtr result = uncounted(syntax, scope);
+    count(result);
+    return result;
+  }
+
+  ExprPtr uncounted(const Syntax& syntax, const Scope* scope) {
     using Kind = Syntax::Kind;
     step(syntax.place);
     const Nested nested(nesting_);
@@ -300,8 +337,10 @@ class Expander {
   ExprPtr intersection(const Syntax& syntax, const Scope* scope) {
     std::vector<ExprPtr> operands = parts(syntax, scope);
     std::vector<Conjunct>& list = &syntax == whole_ ? conjuncts_ : nested_;
-    for (std::size_t i = 0; i < operands.size() && list.size() < kMostConjuncts; ++i)
+    for (std::size_t i = 0; i < operands.size() && list.size() < kMostConjuncts; ++i) {
       list.push_back({operands[i], written(*syntax.place.source, syntax.spans[i]), scope != nullptr});
+      meter_.hold_more(bytes_of_name(list.back().text));
+    }
     return intersect(std::move(operands));
   }
 
@@ -322,7 +361,10 @@ class Expander {
   ExprPtr negated(const Syntax& syntax, const Scope* scope) {
     const ExprPtr part = pattern(*syntax.parts[0], scope);
     step_for_labels(syntax.place);
-    return complement(part, label_count());
+    const ExprPtr result = complement(part, label_count());
+    std::set<const Expr*> known = {part.get()};
+    if (result.use_count() == 1) count_all(*result, known);  // else it is what `part` negates
+    return result;
   }
 
   ExprPtr repeated(const Syntax& syntax, const Scope* scope) {
@@ -498,7 +540,11 @@ class Expander {
     const auto patterns = static_cast<std::int64_t>(in.patterns.size());
     for (std::int64_t i = 0; i < patterns; ++i)
       step_for_labels(syntax.place, patterns);  // ordered() takes them two by two
-    return builtin.apply(in);
+    ExprPtr result = builtin.apply(in);
+    std::set<const Expr*> known;
+    for (const ExprPtr& argument : in.patterns) known.insert(argument.get());
+    count_all(*result, known);
+    return result;
   }
 
   std::uint32_t number(const Syntax& syntax, const Scope* scope, const Builtin& builtin) {
@@ -541,6 +587,8 @@ class Expander {
 
   const Module& module_;
   std::optional<Labels> labels_;
+  const Budget& budget_;
+  Meter meter_;
   std::vector<std::string> collected_;
   std::unordered_map<std::string, Label> collected_ids_;
   std::map<std::string, ExprPtr> named_;
@@ -575,18 +623,18 @@ const Definition& language_of(const Module& module) {
   fail_at(first.place, "the file has no definition `language = …`", "it says which of the patterns is the language");
 }
 
-std::optional<Labels> declared(const Module& module) {
+std::optional<Labels> declared(const Module& module, const Budget& budget) {
   const auto it = module.definitions.find("labels");
   if (it == module.definitions.end()) return std::nullopt;
-  return Labels(Expander(module, Labels()).declared_labels(it->second));
+  return Labels(Expander(module, Labels(), budget).declared_labels(it->second));
 }
 
 }  // namespace
 
-Expanded expand(const Module& module, const std::optional<Labels>& given) {
+Expanded expand(const Module& module, const std::optional<Labels>& given, const Budget& budget) {
   check_names(module);
   const Definition& language = language_of(module);
-  std::optional<Labels> labels = declared(module);
+  std::optional<Labels> labels = declared(module, budget);
   if (labels && given) {
     for (const std::string& name : labels->names()) {
       if (!given->find(name)) {
@@ -597,13 +645,14 @@ Expanded expand(const Module& module, const std::optional<Labels>& given) {
   }
   if (given) labels = given;
   if (!labels) {
-    Expander collector(module, std::nullopt);
+    Expander collector(module, std::nullopt, budget);
     collector.language(language);
+    budget.check_time("expand");
     labels = collector.collected();
   }
-  Expander expander(module, labels);
+  Expander expander(module, labels, budget);
   ExprPtr expr = expander.language(language);
-  return {std::move(expr), *labels, expander.conjuncts(), expander.nested()};
+  return {std::move(expr), *labels, expander.conjuncts(), expander.nested(), expander.bytes()};
 }
 
 }  // namespace regccrf

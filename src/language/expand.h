@@ -23,9 +23,10 @@ struct Expanded {
   Labels labels;
   std::vector<Conjunct> conjuncts;  // empty where the language is no conjunction
   std::vector<Conjunct> nested;     // operands of other conjunctions in it
+  std::int64_t bytes = 0;           // that all of it holds
 };
 
 // The alphabet is `given`, or what `labels = …` declares, or what the definition `language` mentions.
-Expanded expand(const Module& module, const std::optional<Labels>& given);
+Expanded expand(const Module& module, const std::optional<Labels>& given, const Budget& budget);
 
 }  // namespace regccrf

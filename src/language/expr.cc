@@ -253,7 +253,7 @@ ExprPtr reversed(const ExprPtr& expr) {
   std::unordered_map<const Expr*, ExprPtr> done;
   const auto leaf = [](const ExprPtr& e) {
     if (e->kind != Kind::kAutomaton) return e;
-    return automaton_expr(std::make_shared<const Automaton>(reverse(*e->automaton)));
+    return automaton_expr(std::make_shared<const Automaton>(reverse(*e->automaton, Budget())));
   };
   const auto order = [](const Expr& e, std::vector<ExprPtr>& parts) {
     if (e.kind == Kind::kConcat) std::reverse(parts.begin(), parts.end());

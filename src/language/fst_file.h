@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "language/budget.h"
+#include "base/budget.h"
 #include "regccrf/automaton.h"
 
 namespace regccrf {

@@ -3,6 +3,7 @@
 #include "regccrf/language.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <utility>
@@ -21,6 +22,13 @@
 #include "regccrf/constraint.h"
 
 namespace regccrf {
+
+Budget budget_of(const Limits& limits) {
+  constexpr double megabyte = 1e6, most = 9e18;
+  const double bytes = std::min(static_cast<double>(limits.memory) * megabyte, most);
+  return {limits.states, limits.arcs, static_cast<std::int64_t>(bytes), limits.seconds};
+}
+
 namespace {
 
 std::shared_ptr<Language::Impl> make_impl(Labels labels, ExprPtr expr, std::string text = "") {
@@ -72,6 +80,14 @@ std::string with_ending(std::size_t n, const char* word) {
 
 }  // namespace
 
+Budget Language::Impl::budget(const Limits& limits) const {
+  Budget result = budget_of(limits);
+  *result.held += bytes;
+  if (result.deadline != Budget::Clock::time_point::max())
+    result.deadline -= std::chrono::duration_cast<Budget::Clock::duration>(std::chrono::duration<double>(seconds));
+  return result;
+}
+
 const Automaton& Language::Impl::built(const Budget& budget) const {
   const std::lock_guard<std::mutex> lock(mutex);
   if (!automaton) automaton = std::make_unique<const Automaton>(build(*expr, budget));
@@ -83,23 +99,29 @@ const Unambiguous& Language::Impl::cheapest(const Budget& budget) const {
   try {
     if (!unambiguous) unambiguous = std::make_unique<const Unambiguous>(cheapest_unambiguous(*expr, budget));
   } catch (const EmptyLanguage&) {
-    throw Error("[compile] " + why_empty());
+    throw Error("[compile] " + why_empty(budget));
   }
   return *unambiguous;
 }
 
-std::string Language::Impl::why_empty() const {
-  return "the language is empty: no label sequence is legal" + describe_clash(conjuncts);
+std::string Language::Impl::why_empty(const Budget& budget) const {
+  return "the language is empty: no label sequence is legal" + describe_clash(conjuncts, budget);
 }
 
 Language::Language() : Language(make_impl(Labels(), empty_sequence())) {}
 Language::Language(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-Language Language::parse(std::string_view text, const std::optional<Labels>& labels, const std::string& origin) {
-  Expanded expanded = expand(parse_module(text, origin), labels);
+Language Language::parse(std::string_view text, const std::optional<Labels>& labels, const std::string& origin,
+                         const Limits& limits) {
+  const auto start = Budget::Clock::now();
+  const Budget budget = budget_of(limits);
+  Meter meter(budget, "parse");
+  Expanded expanded = expand(parse_module(text, origin, meter), labels, budget);
   auto impl = make_impl(std::move(expanded.labels), std::move(expanded.expr), std::string(text));
   impl->conjuncts = std::move(expanded.conjuncts);
   impl->nested = std::move(expanded.nested);
+  impl->bytes = expanded.bytes;
+  impl->seconds = std::chrono::duration<double>(Budget::Clock::now() - start).count();
   return Language(std::move(impl));
 }
 
@@ -112,14 +134,15 @@ Language Language::load(const std::string& path, const std::optional<Labels>& la
   }
   const std::string ending = std::filesystem::path(path).extension().string();
   const bool is_text = ending == ".att";
-  if (!looks_like_fst(bytes) && !is_text && ending != ".fst") return parse(bytes, labels, path);
+  if (!looks_like_fst(bytes) && !is_text && ending != ".fst") return parse(bytes, labels, path, limits);
   const LabelledAutomaton file = is_text ? read_att(path, symbols, limits) : read_fst(path, symbols, limits);
   return over_labels(from_automaton(file.automaton, file.labels));
 }
 
 Language Language::from_automaton(Automaton automaton, const Labels& labels, const std::string& text) {
   normalize(automaton, labels.size());
-  return Language(make_impl(labels, automaton_expr(std::make_shared<const Automaton>(trim(automaton))), text));
+  return Language(
+      make_impl(labels, automaton_expr(std::make_shared<const Automaton>(without_useless_states(automaton))), text));
 }
 
 Language Language::from_constraint(const Constraint& constraint) {
@@ -188,7 +211,7 @@ Language Language::repeat(std::uint32_t least, std::optional<std::uint32_t> most
   return Language(make_impl(labels(), regccrf::repeat(impl_->expr, least, most.value_or(Expr::kUnbounded))));
 }
 
-const Automaton& Language::automaton(const Limits& limits) const { return impl_->built(budget_of(limits)); }
+const Automaton& Language::automaton(const Limits& limits) const { return impl_->built(impl_->budget(limits)); }
 
 Membership Language::accepts(std::span<const Label> sequence, const Limits& limits) const {
   if (const Constraint* constraint = impl_->with_rules(limits)) return constraint->accepts(sequence);
@@ -203,7 +226,7 @@ bool Language::empty(const Limits& limits) const { return accepts_nothing(automa
 bool Language::equals(const Language& other, const Limits& limits) const {
   const Labels labels = joined(this->labels(), other.labels());
   return equivalent(with_labels(labels).automaton(limits), other.with_labels(labels).automaton(limits),
-                    budget_of(limits));
+                    impl_->budget(limits));
 }
 
 bool Language::includes(const Language& other, const Limits& limits) const { return (other - *this).empty(limits); }
@@ -214,7 +237,7 @@ std::optional<std::vector<Label>> Language::shortest(const Limits& limits) const
 
 std::string Language::count(std::size_t length, const Limits& limits) const {
   impl_->refuse_rules("count", limits);
-  const Budget budget = budget_of(limits);
+  const Budget budget = impl_->budget(limits);
   if (accepts_nothing(impl_->built(budget))) return "0";
   return count_sequences(impl_->cheapest(budget).automaton, length, budget);
 }
@@ -222,9 +245,9 @@ std::string Language::count(std::size_t length, const Limits& limits) const {
 std::vector<std::vector<Label>> Language::random(std::size_t length, std::size_t many, std::uint64_t seed,
                                                  const Limits& limits) const {
   impl_->refuse_rules("random", limits);
-  const Budget budget = budget_of(limits);
+  const Budget budget = impl_->budget(limits);
   const std::optional<std::vector<Label>> shortest_one = shortest(limits);
-  if (!shortest_one) throw Error("[random] " + impl_->why_empty());
+  if (!shortest_one) throw Error("[random] " + impl_->why_empty(budget));
   auto sequences = random_sequences(impl_->cheapest(budget).automaton, length, many, seed, budget);
   if (sequences.empty() && many > 0) {
     throw Error("[random] the language has no sequence of length " + std::to_string(length) + " (its shortest has " +
@@ -235,7 +258,7 @@ std::vector<std::vector<Label>> Language::random(std::size_t length, std::size_t
 
 std::vector<std::vector<Label>> Language::enumerate(std::size_t most, const Limits& limits) const {
   const Automaton& a = automaton(limits);
-  const Budget budget = budget_of(limits);
+  const Budget budget = impl_->budget(limits);
   std::vector<std::vector<Label>> result;
   if (accepts_nothing(a)) return result;
   for (std::size_t length = 0; result.size() < most; ++length) {
@@ -248,12 +271,12 @@ std::vector<std::vector<Label>> Language::enumerate(std::size_t most, const Limi
 
 std::vector<std::vector<Label>> Language::enumerate_length(std::size_t length, std::size_t most,
                                                            const Limits& limits) const {
-  return list_sequences(automaton(limits), length, most, budget_of(limits));
+  return list_sequences(automaton(limits), length, most, impl_->budget(limits));
 }
 
 bool is_unambiguous(const Automaton& automaton, const Limits& limits) {
   const std::int64_t most_pairs = limits.states * 100;
-  const std::optional<bool> answer = test_unambiguous(trim(automaton), most_pairs);
+  const std::optional<bool> answer = test_unambiguous(without_useless_states(automaton), most_pairs, budget_of(limits));
   if (!answer) {
     throw LimitError("[is_unambiguous] needs more than " + std::to_string(most_pairs) +
                      " pairs of states; raise Limits::states");

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "language/budget.h"
+#include "base/budget.h"
 #include "language/expand.h"
 #include "language/expr.h"
 #include "language/unambiguous.h"
@@ -15,7 +15,7 @@
 
 namespace regccrf {
 
-inline Budget budget_of(const Limits& limits) { return {limits.states, limits.arcs, limits.seconds}; }
+Budget budget_of(const Limits& limits);
 
 struct Language::Impl {
   Labels labels;
@@ -24,7 +24,11 @@ struct Language::Impl {
   std::vector<Conjunct> conjuncts;  // where the text is a conjunction
   std::vector<Conjunct> nested;     // operands of conjunctions within it
 
-  std::string why_empty() const;  // for errors
+  std::int64_t bytes = 0;  // of the expression …
+  double seconds = 0;      // … and what reading it took: both count for every limit
+
+  Budget budget(const Limits& limits) const;
+  std::string why_empty(const Budget& budget) const;  // for errors
   const Automaton& built(const Budget& budget) const;
   const Unambiguous& cheapest(const Budget& budget) const;
 

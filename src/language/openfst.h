@@ -6,7 +6,7 @@
 #include <fst/connect.h>
 #include <fst/vector-fst.h>
 
-#include "language/budget.h"
+#include "base/budget.h"
 #include "regccrf/automaton.h"
 
 namespace regccrf {
@@ -23,14 +23,16 @@ void make_errors_survivable();
 // Throws Error if the last operation left the FST in OpenFst's error state.
 void check_fst(const fst::Fst<fst::StdArc>& fst, const char* operation);
 
-// Copies a delayed FST, stopping at the budget. `steps` is where the FST counts its steps, if it does.
+// Copies a delayed FST, stopping at the budget.
 template <class Delayed>
-Fst expand(const Delayed& delayed, const char* operation, const Budget& budget, const std::int64_t* steps = nullptr) {
+Fst expand(const Delayed& delayed, const char* operation, const Budget& budget) {
+  constexpr std::int64_t bytes_of_arc = 32, bytes_of_state = 160;  // of a vector of arcs for each state
+  Meter meter(budget, operation);
   Fst out;
   std::int64_t arcs = 0;
   for (fst::StateIterator<Delayed> states(delayed); !states.Done(); states.Next()) {
     const auto q = states.Value();
-    budget.check_time(operation);  // a single state may take long: a subset of thousands, each with thousands of arcs
+    budget.check_time(operation);
     while (out.NumStates() <= q) out.AddState();
     out.SetFinal(q, delayed.Final(q));
     for (fst::ArcIterator<Delayed> iterator(delayed, q); !iterator.Done(); iterator.Next()) {
@@ -39,8 +41,8 @@ Fst expand(const Delayed& delayed, const char* operation, const Budget& budget, 
       out.AddArc(q, arc);
       ++arcs;
     }
-    budget.check_size(operation, out.NumStates(), arcs);
-    if (steps) budget.check_steps(operation, *steps);
+    meter.size(out.NumStates(), arcs);
+    meter.hold(bytes_of_arc * arcs + bytes_of_state * out.NumStates());
   }
   if (out.NumStates() > 0) out.SetStart(delayed.Start());
   check_fst(delayed, operation);

@@ -46,8 +46,10 @@ struct Includes {
 
 class Parser {
  public:
-  Parser(std::shared_ptr<const Source> source, Module& module, Includes& includes)
-      : source_(std::move(source)), text_(source_->text), module_(module), includes_(includes) {}
+  Parser(std::shared_ptr<const Source> source, Module& module, Includes& includes, Meter& meter)
+      : source_(std::move(source)), text_(source_->text), module_(module), includes_(includes), meter_(meter) {
+    meter_.hold_more(2 * static_cast<std::int64_t>(text_.size()));
+  }
 
   void file() {
     skip_space();
@@ -246,7 +248,7 @@ class Parser {
     check_text(source);
     Module included;
     includes_.open.push_back(name);
-    Parser(source, included, includes_).file();
+    Parser(source, included, includes_, meter_).file();
     includes_.open.pop_back();
     for (auto& [key, definition] : included.definitions) {
       if (key == "labels" && module_.definitions.count(key)) continue;  // the including file's stand
@@ -256,7 +258,9 @@ class Parser {
   }
 
   // --- patterns -----------------------------------------------------------------------------------------------------
-  std::unique_ptr<Syntax> node(Syntax::Kind kind) const {
+  std::unique_ptr<Syntax> node(Syntax::Kind kind) {
+    meter_.hold_more(sizeof(Syntax) + 2 * sizeof(SyntaxPtr) + 16);
+    meter_.step();
     auto syntax = std::make_unique<Syntax>();
     syntax->kind = kind;
     syntax->place = here();
@@ -463,7 +467,14 @@ class Parser {
     if (result.pieces.empty())
       fail("unexpected {", "{name} substitutes a bound name; a label with { in it is written in quotes");
     result.end = pos_;
-    return result;
+    return counted(std::move(result));
+  }
+
+  Word counted(Word word) {
+    std::size_t bytes = 2 * sizeof(Word) + 16;
+    for (const Piece& piece : word.pieces) bytes += 2 * sizeof(Piece) + piece.text.size() + 16;
+    meter_.hold_more(static_cast<std::int64_t>(bytes));
+    return word;
   }
 
   Piece substitution() {
@@ -498,7 +509,7 @@ class Parser {
     if (text.empty()) fail_at(result.place, "a label cannot be empty", "() is the empty sequence");
     result.pieces.push_back({false, text});
     result.end = pos_;
-    return result;
+    return counted(std::move(result));
   }
 
   // `any x in` or `all x in`; alone, any and all are labels.
@@ -606,6 +617,7 @@ class Parser {
   std::string_view text_;
   Module& module_;
   Includes& includes_;
+  Meter& meter_;
   std::size_t pos_ = 0;
   std::size_t depth_ = 0;
   bool starts_definition_here_ = false;  // the definition at pos_ is being read, and does not end what came before
@@ -655,14 +667,14 @@ class UnionsOfSets {
 
 }  // namespace
 
-Module parse_module(std::string_view text, const std::string& origin) {
+Module parse_module(std::string_view text, const std::string& origin, Meter& meter) {
   auto source = std::make_shared<Source>();
   source->name = origin;
   source->text = without_mark(text);
   check_text(source);
   Module module;
   Includes includes{{origin}};
-  Parser(source, module, includes).file();
+  Parser(source, module, includes, meter).file();
   UnionsOfSets(module).settle();
   return module;
 }

@@ -5,12 +5,14 @@
 // again. Each of those has an arc into a new class; the rest of its class has none, and so stays together unseen. A
 // state is renumbered at most log2(Q) times, which is what keeps long chains cheap.
 //
-// OpenFst's Minimize is for deterministic automata; on others it merges states that differ.
+// Looking forward along a trimmed DFA this is its minimisation. OpenFst's Minimize cannot be stopped; and on automata
+// that are not deterministic it merges states that differ.
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "automaton/automaton.h"
+#include "automaton/tuple_table.h"
 #include "language/algebra.h"
 
 namespace regccrf {
@@ -22,33 +24,52 @@ class Refinement {
  public:
   // Looks forward along the arcs, or backward. `kinds` tells apart the states that differ from the start. [Q]
   Refinement(const Automaton& automaton, bool forward, const std::vector<std::uint8_t>& kinds, const Budget& budget)
-      : budget_(budget), order_(kinds.size()), place_(kinds.size()), class_(kinds.size()) {
-    sources_.resize(kinds.size());
-    for (const Arc& arc : automaton.arcs) arcs_.push_back(forward ? arc : Arc{arc.to, arc.label, arc.from});
-    std::sort(arcs_.begin(), arcs_.end());
-    first_.assign(kinds.size() + 1, 0);
-    for (const Arc& arc : arcs_) {
-      ++first_[arc.from + 1];
-      sources_[arc.to].push_back(arc.from);
+      : meter_(budget, "reduce") {
+    const auto arcs = static_cast<std::int64_t>(automaton.arcs.size()), states = std::int64_t{automaton.states()};
+    fixed_bytes_ = kBytesOfArc * arcs + kBytesOfState * states;
+    meter_.hold(fixed_bytes_);
+    order_.resize(kinds.size());
+    place_.resize(kinds.size());
+    class_.resize(kinds.size());
+    sources_.resize(automaton.arcs.size());
+    looks_at_.resize(automaton.arcs.size());
+    first_look_.assign(kinds.size() + 1, 0);
+    first_source_.assign(kinds.size() + 1, 0);
+    for (const Arc& arc : automaton.arcs) {
+      ++first_look_[(forward ? arc.from : arc.to) + 1];
+      ++first_source_[(forward ? arc.to : arc.from) + 1];
     }
-    for (std::size_t q = 1; q < first_.size(); ++q) first_[q] += first_[q - 1];
+    for (std::size_t q = 1; q < first_look_.size(); ++q) {
+      first_look_[q] += first_look_[q - 1];
+      first_source_[q] += first_source_[q - 1];
+    }
+    std::vector<std::int64_t> next_look = first_look_, next_source = first_source_;
+    for (const Arc& arc : automaton.arcs) {
+      const State from = forward ? arc.from : arc.to, to = forward ? arc.to : arc.from;
+      looks_at_[next_look[from]++] = {arc.label, to};
+      sources_[next_source[to]++] = from;
+    }
     begin_with(kinds);
   }
 
-  // The class of each state, numbered by the first state of each; nothing where that takes too many steps.
-  std::vector<State> run() {
+  // The class of each state, numbered by the first state of each; nothing where that takes more than `most_steps`.
+  std::vector<State> run(std::int64_t most_steps) {
     std::vector<State> open = order_;
-    while (!open.empty() && steps_ <= kMostSteps) {
-      budget_.check_time("reduce");
+    while (!open.empty() && meter_.steps() <= most_steps) {
       renumbered_.clear();
       for (const State c : mark(open)) split(c);
       open = sources_of(renumbered_);
     }
-    return steps_ > kMostSteps ? std::vector<State>() : numbered_by_first_state();
+    return open.empty() ? numbered_by_first_state() : std::vector<State>();
   }
 
  private:
-  using Signature = std::vector<std::pair<Label, State>>;
+  // Arrays below, and what a round takes in passing: lists of states, each with some arc that leads to the next list.
+  static constexpr std::int64_t kBytesOfArc = 12, kBytesOfState = 168;
+  struct Look {
+    Label label;
+    State to;
+  };
   struct Class {
     std::size_t begin, end, marked;  // order_[begin … end), of which the first `marked` are to be looked at
   };
@@ -99,7 +120,7 @@ class Refinement {
 
   void split(State c) {
     const Class whole = classes_[c];
-    std::vector<Group> groups = sorted_by_signature({whole.begin, whole.begin + whole.marked});
+    std::vector<Group> groups = grouped_by_look({whole.begin, whole.begin + whole.marked});
     if (groups.back().end < whole.end) groups.push_back({groups.back().end, whole.end});
     const auto largest = std::max_element(
         groups.begin(), groups.end(), [](const Group& x, const Group& y) { return x.end - x.begin < y.end - y.begin; });
@@ -109,33 +130,48 @@ class Refinement {
     }
   }
 
-  std::vector<Group> sorted_by_signature(const Group& range) {
-    std::vector<std::pair<Signature, State>> looks;
-    for (std::size_t i = range.begin; i < range.end; ++i) looks.emplace_back(signature(order_[i]), order_[i]);
-    std::sort(looks.begin(), looks.end());
+  // States that look alike, that is, whose arcs carry the same labels into the same classes, side by side.
+  std::vector<Group> grouped_by_look(const Group& range) {
+    looks_.clear();
+    members_.clear();
+    members_.reserve(range.end - range.begin);
     std::vector<Group> groups;
-    for (std::size_t i = 0; i < looks.size(); ++i) {
-      put(looks[i].second, range.begin + i);
-      if (i == 0 || looks[i].first != looks[i - 1].first) groups.push_back({range.begin + i, range.begin + i});
-      ++groups.back().end;
+    for (std::size_t i = range.begin; i < range.end; ++i) {
+      const TupleTable::Tuple tuple = look_of(order_[i]);
+      meter_.hold(fixed_bytes_ + looks_.bytes_with(tuple.size()) + bytes_of(members_) + bytes_of(look_));
+      const auto [look, is_new] = looks_.find(tuple);
+      if (is_new) groups.push_back({0, 0});
+      ++groups[look].end;
+      members_.push_back({look, order_[i]});
     }
+    std::size_t at = range.begin;
+    for (Group& group : groups) at += std::exchange(group, {at, at}).end;
+    for (const auto& [look, q] : members_) put(q, groups[look].end++);
     return groups;
   }
 
-  Signature signature(State q) {
-    Signature result;
-    for (std::int64_t i = first_[q]; i < first_[q + 1]; ++i) result.emplace_back(arcs_[i].label, class_[arcs_[i].to]);
-    steps_ += first_[q + 1] - first_[q] + 1;
-    std::sort(result.begin(), result.end());
-    result.erase(std::unique(result.begin(), result.end()), result.end());
-    return result;
+  // (label, class) of its arcs, sorted, each once.
+  TupleTable::Tuple look_of(State q) {
+    look_.clear();
+    for (std::int64_t i = first_look_[q]; i < first_look_[q + 1]; ++i)
+      look_.push_back({looks_at_[i].label, class_[looks_at_[i].to]});
+    meter_.step(first_look_[q + 1] - first_look_[q] + 1);
+    std::sort(look_.begin(), look_.end());
+    look_.erase(std::unique(look_.begin(), look_.end()), look_.end());
+    static_assert(sizeof(look_[0]) == 2 * sizeof(std::int32_t));
+    return {reinterpret_cast<const std::int32_t*>(look_.data()), 2 * look_.size()};
   }
 
-  std::vector<State> sources_of(const std::vector<State>& targets) const {
+  std::vector<State> sources_of(const std::vector<State>& targets) {
     std::vector<State> states;
-    for (const State q : targets) states.insert(states.end(), sources_[q].begin(), sources_[q].end());
-    std::sort(states.begin(), states.end());
-    states.erase(std::unique(states.begin(), states.end()), states.end());
+    ++round_;
+    seen_.resize(class_.size(), 0);
+    for (const State q : targets) {
+      meter_.step(first_source_[q + 1] - first_source_[q] + 1);
+      for (std::int64_t i = first_source_[q]; i < first_source_[q + 1]; ++i) {
+        if (std::exchange(seen_[sources_[i]], round_) != round_) states.push_back(sources_[i]);
+      }
+    }
     return states;
   }
 
@@ -149,41 +185,61 @@ class Refinement {
     return result;
   }
 
-  const Budget& budget_;
-  std::vector<Arc> arcs_;                    // sorted; `from` is the state that looks
-  std::vector<std::int64_t> first_;          // [Q+1] where a state's arcs begin
-  std::vector<std::vector<State>> sources_;  // [Q] the states that look at this one
-  std::vector<State> order_;                 // [Q] states, class by class
-  std::vector<std::size_t> place_;           // [Q] where a state is in order_
-  std::vector<State> class_;                 // [Q]
+  Meter meter_;
+  std::int64_t fixed_bytes_ = 0;
+  std::vector<Look> looks_at_;              // [A] by the state that looks
+  std::vector<State> sources_;              // [A] the states that look at a state, by that state
+  std::vector<std::int64_t> first_look_;    // [Q+1] where a state's begin in looks_at_
+  std::vector<std::int64_t> first_source_;  // [Q+1] likewise in sources_
+  std::vector<State> order_;                // [Q] states, class by class
+  std::vector<std::size_t> place_;          // [Q] where a state is in order_
+  std::vector<State> class_;                // [Q]
   std::vector<Class> classes_;
   std::vector<State> renumbered_;
-  std::int64_t steps_ = 0;
+  std::vector<std::uint32_t> seen_;  // [Q] the last round that met a state
+  std::uint32_t round_ = 0;
+  TupleTable looks_;                              // of the class that is being split
+  std::vector<std::pair<Label, State>> look_;     // of one state
+  std::vector<std::pair<State, State>> members_;  // (number of its look, state)
 };
 
-Automaton quotient(const Automaton& automaton, const std::vector<State>& classes) {
+Automaton quotient(const Automaton& automaton, const std::vector<State>& classes, const Budget& budget) {
   Automaton result;
   result.start = classes[automaton.start];
   result.accepting.assign(static_cast<std::size_t>(*std::max_element(classes.begin(), classes.end())) + 1, 0);
   for (std::size_t q = 0; q < classes.size(); ++q) result.accepting[classes[q]] |= automaton.accepting[q];
+  result.arcs.reserve(automaton.arcs.size());
   for (const Arc& arc : automaton.arcs) result.arcs.push_back({classes[arc.from], arc.label, classes[arc.to]});
-  std::sort(result.arcs.begin(), result.arcs.end());
-  result.arcs.erase(std::unique(result.arcs.begin(), result.arcs.end()), result.arcs.end());
+  sort_arcs(result, budget);
+  result.arcs.shrink_to_fit();
   return result;
 }
 
-Automaton merged(const Automaton& automaton, bool forward, const Budget& budget) {
+Automaton merged(const Automaton& automaton, bool forward, const Budget& budget, std::int64_t most_steps) {
   std::vector<std::uint8_t> kinds(automaton.accepting.begin(), automaton.accepting.end());
   if (!forward) kinds.assign(kinds.size(), 0);
   if (!forward) kinds[automaton.start] = 1;
-  const std::vector<State> classes = Refinement(automaton, forward, kinds, budget).run();
-  return classes.empty() ? automaton : quotient(automaton, classes);
+  const std::vector<State> classes = Refinement(automaton, forward, kinds, budget).run(most_steps);
+  Meter meter(budget, "reduce");
+  meter.hold(2 * static_cast<std::int64_t>(automaton.arcs.size() * sizeof(Arc)) + 16 * automaton.states());
+  return classes.empty() ? automaton : quotient(automaton, classes, budget);
 }
 
 }  // namespace
 
+Automaton merge_forward(const Automaton& automaton, const Budget& budget) {
+  Budget any_steps = budget;
+  any_steps.steps = Budget::kUnlimited;
+  return merged(automaton, /*forward=*/true, any_steps, Budget::kUnlimited);
+}
+
 Automaton reduce(const Automaton& automaton, const Budget& budget) {
-  return merged(merged(automaton, /*forward=*/true, budget), /*forward=*/false, budget);
+  Budget any_steps = budget;
+  any_steps.steps = Budget::kUnlimited;
+  const Automaton half = merged(automaton, /*forward=*/true, any_steps, kMostSteps);
+  Meter meter(budget, "reduce");
+  meter.hold(bytes_of(half));
+  return merged(half, /*forward=*/false, any_steps, kMostSteps);
 }
 
 }  // namespace regccrf

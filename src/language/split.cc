@@ -28,13 +28,18 @@ struct Operand {
 class Splitter {
  public:
   Splitter(const std::vector<Conjunct>& conjuncts, const Labels& labels, const Budget& budget)
-      : conjuncts_(conjuncts), labels_(labels), budget_(budget), small_(budget.at_most_states(kBaseStates)) {}
+      : conjuncts_(conjuncts),
+        labels_(labels),
+        budget_(budget),
+        small_(budget.at_most_states(kBaseStates)),
+        kept_(budget, "compile") {}
 
   Split run(const Expr& expr) {
     std::vector<Operand> candidates;
     for (const ExprPtr& part : expr.parts) {
       std::optional<Automaton> dfa = small_dfa(*part);
       if (dfa) {
+        kept_.hold_more(2 * bytes_of(*dfa) + table_bytes(*dfa));
         candidates.push_back({part, "", std::move(*dfa)});
       } else {
         base_.push_back(part);
@@ -42,6 +47,7 @@ class Splitter {
     }
     take_into_base(candidates);
     for (Operand& operand : candidates) {
+      budget_.check_time("compile");
       operand.text = text_of(operand);
       join(std::move(operand));
     }
@@ -52,6 +58,11 @@ class Splitter {
   }
 
  private:
+  // Of a rule: the constraint keeps its moves as a table too.
+  std::int64_t table_bytes(const Automaton& dfa) const {
+    return dfa.states() * std::int64_t{labels_.size()} * static_cast<std::int64_t>(sizeof(State));
+  }
+
   std::optional<Automaton> small_dfa(const Expr& part) const {
     try {
       const Budget few = budget_.at_most_states(kRuleStates);
@@ -145,13 +156,29 @@ class Splitter {
   const Labels& labels_;
   const Budget& budget_;
   Budget small_;
+  Meter kept_;
   std::vector<ExprPtr> base_;
   std::vector<Rule> rules_;
   std::vector<std::vector<Label>> subjects_;  // of rules_
 };
 
-bool clash(const Constraint& base, const RuleTables& tables, const std::vector<int>& which, std::int64_t most) {
-  const std::optional<Automaton> product = multiply(base.automaton(), tables, which, most);
+}  // namespace
+
+std::optional<Automaton> multiply_within(const Automaton& base, const RuleTables& tables, std::span<const int> which,
+                                         std::int64_t most_products, const Budget& budget) {
+  try {
+    return multiply(base, tables, which, most_products, budget);
+  } catch (const LimitError&) {
+    budget.check_time("compile");
+    return std::nullopt;
+  }
+}
+
+namespace {
+
+bool clash(const Constraint& base, const RuleTables& tables, const std::vector<int>& which, std::int64_t most,
+           const Budget& budget) {
+  const std::optional<Automaton> product = multiply_within(base.automaton(), tables, which, most, budget);
   return product && accepts_nothing(*product);
 }
 
@@ -162,12 +189,13 @@ Split split(const Expr& expr, const std::vector<Conjunct>& conjuncts, const Labe
 }
 
 // The rules that a shortest sequence breaks are added until none is broken, or no sequence is left.
-std::vector<std::string> clashing_rules(const Constraint& constraint, std::int64_t most_products) {
+std::vector<std::string> clashing_rules(const Constraint& constraint, std::int64_t most_products,
+                                        const Budget& budget) {
   const RuleTables& tables = constraint.rule_tables();
   const Constraint base = constraint.base();
   std::vector<int> which;
   while (true) {
-    const std::optional<Automaton> product = multiply(base.automaton(), tables, which, most_products);
+    const std::optional<Automaton> product = multiply_within(base.automaton(), tables, which, most_products, budget);
     if (!product) return {};
     const std::optional<std::vector<Label>> shortest = shortest_sequence(*product);
     if (!shortest) break;
@@ -179,7 +207,7 @@ std::vector<std::string> clashing_rules(const Constraint& constraint, std::int64
   for (std::size_t i = which.size(); i-- > 0;) {
     std::vector<int> fewer = which;
     std::erase(fewer, which[i]);
-    if (clash(base, tables, fewer, most_products)) which = fewer;
+    if (clash(base, tables, fewer, most_products, budget)) which = fewer;
   }
   std::vector<std::string> texts;
   for (const int rule : which) {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/budget.h"
+
 namespace regccrf {
 
 // A text and its name in errors.
@@ -109,7 +111,7 @@ struct Module {
   std::map<std::string, Definition> definitions;
 };
 
-// Reads `text`, and the files that it includes relative to `origin`.
-Module parse_module(std::string_view text, const std::string& origin);
+// Reads `text`, and the files that it includes relative to `origin`. What the module holds is counted by `meter`.
+Module parse_module(std::string_view text, const std::string& origin, Meter& meter);
 
 }  // namespace regccrf

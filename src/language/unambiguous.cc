@@ -5,10 +5,9 @@
 //   minimal DFA        deterministic, hence unambiguous
 //   co-deterministic   the reverse of the minimal DFA of the reverse
 //   product            of an intersection's operands, each taken in its cheapest form: a product of unambiguous
-//   automata
-//                      is unambiguous, and may be far smaller than either of the above (BIO spans are cheap backwards,
-//                      counters are cheap forwards)
-//   disambiguation     OpenFst's, where the automaton is small and nothing else worked
+//                      automata is unambiguous, and may be far smaller than either of the above (BIO spans are cheap
+//                      backwards, counters are cheap forwards)
+// OpenFst's Disambiguate is not among them: where these fail, it fails too (0 of 179 random patterns that met a limit).
 // Each may fail at its limit; that is reported only when all of them do. Once one is in hand, the others are tried with
 // smaller limits on states and steps, so that an explosion costs little. Steps, not seconds: the result is the same on
 // every machine.
@@ -41,19 +40,22 @@ struct Operand {
 
 class Search {
  public:
-  Search(const Expr& expr, const Budget& budget) : expr_(expr), budget_(budget) {}
+  Search(const Expr& expr, const Budget& budget)
+      : expr_(expr), budget_(budget), kept_(budget, "compile"), best_kept_(budget, "compile") {}
 
   Unambiguous run() {
     std::optional<Automaton> built = attempt([&] { return build(expr_, budget_); });
     if (built) {
+      kept_.hold_more(bytes_of(*built));
       if (accepts_nothing(*built)) throw EmptyLanguage();
       consider_if_unambiguous(*built, "positions");
     }
-    if (expr_.kind == Expr::Kind::kIntersect) products();
+    if (expr_.kind == Expr::Kind::kIntersect) attempt([&] { return products(); });
     if (built) {
-      if (auto dfa = attempt([&] { return minimal_dfa(*built, exploring()); })) consider(*dfa, "minimal DFA");
-      if (auto dfa = attempt([&] { return codeterministic(*built, exploring()); })) consider(*dfa, "co-deterministic");
-      if (!best_) disambiguation(*built);
+      if (auto dfa = attempt([&] { return minimal_dfa(*built, exploring()); }))
+        consider(std::move(*dfa), "minimal DFA");
+      if (auto dfa = attempt([&] { return codeterministic(*built, exploring()); }))
+        consider(std::move(*dfa), "co-deterministic");
     }
     if (best_) return std::move(*best_);
     std::string message = "[compile] no unambiguous automaton was found within the limits:";
@@ -80,37 +82,47 @@ class Search {
         .at_most_steps(std::max(kTrySteps, kStepsForEachArc * arcs));
   }
 
-  void consider(const Automaton& automaton, const std::string& method) {
-    if (accepts_nothing(automaton)) throw EmptyLanguage();
-    Automaton candidate = attempt([&] { return reduce(automaton, budget_); }).value_or(automaton);
-    if (measure(automaton).cost() < measure(candidate).cost()) candidate = automaton;
-    const std::int64_t cost = measure(candidate).cost();
+  void consider(Automaton candidate, const std::string& method) {
+    if (accepts_nothing(candidate)) throw EmptyLanguage();
+    std::int64_t cost = measure(candidate).cost();
+    if (auto fewer = attempt([&] { return reduced(candidate); }); fewer && measure(*fewer).cost() <= cost) {
+      candidate = std::move(*fewer);
+      cost = measure(candidate).cost();
+    }
     if (best_ && best_cost_ <= cost) return;
     best_cost_ = cost;
     best_ = Unambiguous{std::move(candidate), method};
+    attempt([&] { return best_kept_.hold(bytes_of(best_->automaton)), true; });
+  }
+
+  Automaton reduced(const Automaton& automaton) const {
+    Meter kept(budget_, "reduce");
+    kept.hold(bytes_of(automaton));
+    return reduce(automaton, budget_);
   }
 
   void consider_if_unambiguous(const Automaton& automaton, const std::string& method) {
-    if (test_unambiguous(automaton, kMostPairs).value_or(false)) consider(automaton, method);
+    if (is_unambiguous(automaton)) consider(automaton, method);
   }
 
-  void disambiguation(const Automaton& built) {
-    if (auto result = attempt([&] { return disambiguate(built, budget_); }))
-      consider_if_unambiguous(*result, "disambiguation");
+  bool is_unambiguous(const Automaton& automaton) {
+    const auto answer = attempt([&] { return test_unambiguous(automaton, kMostPairs, budget_); });
+    return answer && answer->value_or(false);
   }
 
-  void products() {
+  bool products() {
+    Meter kept(budget_, "compile");
     std::vector<Operand> operands;
     std::vector<Form> forms;
     for (const ExprPtr& part : expr_.parts) {
-      Operand operand = forms_of(*part);
+      Operand operand = forms_of(*part, kept);
       const std::optional<Form> form = cheapest(operand);
-      if (!form) return;
+      if (!form) return false;
       forms.push_back(*form);
       operands.push_back(std::move(operand));
     }
     product(operands, forms);
-    if (operands.size() > kMostFlips) return;
+    if (operands.size() > kMostFlips) return true;
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const Form other = forms[i] == Form::kForward ? Form::kBackward : Form::kForward;
       if (!operands[i][other]) continue;
@@ -118,9 +130,10 @@ class Search {
       flipped[i] = other;
       product(operands, flipped);
     }
+    return true;
   }
 
-  Operand forms_of(const Expr& part) {
+  Operand forms_of(const Expr& part, Meter& kept) {
     Operand operand;
     const std::optional<Automaton> built = attempt([&] { return build(part, budget_); });
     if (!built) return operand;
@@ -128,7 +141,8 @@ class Search {
     operand[Form::kForward] = attempt([&] { return minimal_dfa(*built, small); });
     operand[Form::kBackward] = attempt([&] { return codeterministic(*built, small); });
     const bool neither = !operand[Form::kForward] && !operand[Form::kBackward];
-    if (neither && test_unambiguous(*built, kMostPairs).value_or(false)) operand[Form::kPositions] = *built;
+    if (neither && is_unambiguous(*built)) operand[Form::kPositions] = *built;
+    for (const std::optional<Automaton>& form : operand.forms) kept.hold_more(form ? bytes_of(*form) : 0);
     return operand;
   }
 
@@ -145,6 +159,7 @@ class Search {
   // multiplied.
   void product(std::vector<Operand>& operands, const std::vector<Form>& forms) {
     const auto multiply = [&] {
+      Meter kept(budget_, "compile");
       std::optional<Automaton> result;
       for (Form form : {Form::kForward, Form::kBackward, Form::kPositions}) {
         std::vector<const Automaton*> same;
@@ -153,14 +168,17 @@ class Search {
         }
         if (same.empty()) continue;
         Automaton factor = minimized(intersect_all(same, exploring()), form);
+        kept.hold_more(bytes_of(factor));
         result = result ? intersect(*result, factor, exploring()) : std::move(factor);
       }
       return *result;
     };
-    if (auto result = attempt(multiply)) consider(*result, describe(forms));
+    if (auto result = attempt(multiply)) consider(std::move(*result), describe(forms));
   }
 
   Automaton minimized(const Automaton& automaton, Form form) const {
+    Meter kept(budget_, "compile");
+    kept.hold(bytes_of(automaton));
     if (form == Form::kForward) return minimal_dfa(automaton, exploring());
     return form == Form::kBackward ? codeterministic(automaton, exploring()) : automaton;
   }
@@ -180,6 +198,7 @@ class Search {
 
   const Expr& expr_;
   const Budget& budget_;
+  Meter kept_, best_kept_;
   std::optional<Unambiguous> best_;
   std::int64_t best_cost_ = 0;
   std::vector<std::string> failures_;

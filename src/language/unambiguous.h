@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "language/budget.h"
+#include "base/budget.h"
 #include "language/expr.h"
 
 namespace regccrf {

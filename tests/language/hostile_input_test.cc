@@ -247,7 +247,7 @@ void load_constraint(const std::string& bytes) {
   Constraint::from_automaton(std::move(file.automaton), file.labels);
 }
 
-void load_fst(const std::string& bytes) { decode_fst(bytes, {}, "file", Budget(1'000, 10'000, 1)); }
+void load_fst(const std::string& bytes) { decode_fst(bytes, {}, "file", Budget(1'000, 10'000, 100'000'000, 1)); }
 
 TEST(CutFile, EveryPrefixOfAConstraintIsAnError) {
   const std::string whole = encode_constraint_file(small_constraint());
