@@ -9,7 +9,6 @@
 
 #include "inference/rules/decode.h"
 #include "regccrf/bigram_fst.h"
-#include "regccrf/curvature.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 #include "regccrf/loss.h"
