@@ -81,7 +81,8 @@ def wnut17():
 VECTORS = ROOT / "build" / "experiments" / "glove.txt"
 WNUT_TYPES = "corporation creative-work group location person product"
 
-# `language`: a file of languages/, or a pattern. `all_rules`: one with rules that are kept beside a base. `train`, `evaluate`: options of `regccrf train` and `regccrf eval`.
+# `language`: a file of languages/, or a pattern. `all_rules`: one with rules that are kept beside a base.
+# `train`, `evaluate`: options of `regccrf train` and `regccrf eval`.
 # `measures`: what the table shows. `prepare`: makes files that training needs. `further`: a measure of its own, as a
 # name and a function (gold file, predicted file) → right or wrong for each sequence. The strength of membrane's l2
 # was chosen on a part of its training proteins.
