@@ -62,7 +62,7 @@ class Constraint {
   Membership accepts(std::span<const Label> sequence) const;
 
   void save(const std::string& path) const;         // whole or not at all
-  static Constraint load(const std::string& path);  // Error for a file that is damaged, foreign or of a newer version
+  static Constraint load(const std::string& path);  // Error for a file that is damaged, not ours or of a newer version
   std::string to_bytes() const;                     // what save() writes
   static Constraint from_bytes(std::string_view bytes);
 

@@ -1,7 +1,7 @@
 // Evaluation: predicted label sequences against gold ones. What is counted is counted for each sequence, so that a
 // sum over any selection of sequences is an evaluation too; intervals and tests are built on that.
 //
-//   std::vector<LabelNames> gold = {{"B-PER", "I-PER", "O"}, {"O", "B-PER"}};    // a list of labels a sequence
+//   std::vector<LabelNames> gold = {{"B-PER", "I-PER", "O"}, {"O", "B-PER"}};    // the correct labels of two sequences
 //   std::vector<LabelNames> ours = {{"B-PER", "I-PER", "O"}, {"O", "O"}};        // what one system says of them
 //   std::vector<LabelNames> theirs = {{"B-PER", "B-PER", "O"}, {"O", "B-PER"}};  // … and another
 //   Evaluation e = evaluate(gold, ours);

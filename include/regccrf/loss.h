@@ -79,7 +79,7 @@ inline double divisor(Reduction reduction, std::span<const std::uint8_t> skipped
   return divisor_of(static_cast<double>(parts));
 }
 
-// −log P(gold | x, L). `gold`: [rows]; entries of absent positions may be anything.
+// −log P(gold | x, L). `gold`: the correct labels, [rows]; entries of absent positions may be anything.
 // Gold outside L is an Error that names the first position at which it leaves L and the labels that were possible
 // there. An impossible sequence (inference.h) is gold outside L.
 template <class Real>

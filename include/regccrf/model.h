@@ -61,7 +61,7 @@ class Model {
   Model with_constraint(std::optional<Constraint> constraint, Constrain constrain) const;
 
   void save(const std::string& path) const;    // whole or not at all
-  static Model load(const std::string& path);  // Error for a file that is damaged, foreign or of a newer version
+  static Model load(const std::string& path);  // Error for a file that is damaged, not ours or of a newer version
   std::string to_bytes() const;                // what save() writes
   static Model from_bytes(std::string_view bytes);
 

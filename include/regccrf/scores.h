@@ -90,6 +90,7 @@ struct Scores {
   // h: emissions, g: transitions, from which K is taken. Error where g is not square.
   Scores(Numbers h, Numbers g, const Layout& where = Layout::single())
       : labels(side_of(g.size())), emissions(h), transitions(g), layout(where) {}
+  // With K given, everything at once.
   Scores(int K, Numbers h, Numbers g, Numbers first, Numbers last, const Layout& where)
       : labels(K), emissions(h), transitions(g), start(first), end(last), layout(where) {}
 

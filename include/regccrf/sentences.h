@@ -2,8 +2,8 @@
 // attributes. Plain or gzip (told by the first bytes), UTF-8 with or without its mark, \n or \r\n, last line ended or
 // not; the path "-" is standard input.
 //
-// Columns: a row a token. A row that has a tab is split at every tab, any other at its blanks; all rows of a file have
-// the same number of columns. A blank line ends a sentence; so does a line that begins with -DOCSTART-, which belongs
+// Columns: each row is a token. A row that has a tab is split at every tab, any other at its blanks; all rows have the
+// same number of columns. A blank line ends a sentence; so does a line that begins with -DOCSTART-, which belongs
 // to none.
 //
 // CRFsuite: `label TAB attribute[:value] TAB …`; \: and \\ stand for a colon and a backslash; other backslashes stand

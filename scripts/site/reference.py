@@ -110,15 +110,16 @@ def of_compiled(names):
 
 
 def python_page():
-    modules = [("regccrf.torch", "torch.py"), ("regccrf.onnx", "onnx.py"), ("regccrf.parserator", "parserator.py"), ("regccrf.sklearn", "sklearn.py")]
+    shown = {"__init__", "inference", "tagger", "node"}  # as part of regccrf, or no library
+    modules = sorted(path for path in PACKAGE.glob("*.py") if path.stem not in shown and not path.stem.startswith("_"))
     out = ["# Python reference", "", "Made from the docstrings. Their examples run in the tests.", "", "## regccrf", ""]
     out += markdown(ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))))
     out += of_source(PACKAGE / "__init__.py")
     out += of_compiled(["Language", "Constraint", "Labels", "Membership", "Limits", "Error", "LimitError", "Model"])
     out += of_source(PACKAGE / "inference.py") + of_source(PACKAGE / "tagger.py")
-    for name, path in modules:
-        doc = ast.get_docstring(ast.parse((PACKAGE / path).read_text(encoding="utf-8")))
-        out += [f"## {name}", "", *markdown(doc or ""), *of_source(PACKAGE / path)]
+    for path in modules:
+        doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        out += [f"## regccrf.{path.stem}", "", *markdown(doc or ""), *of_source(path)]
     return out
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from needs import PROGRAM, ROOT
 
-DOCUMENTS = ["docs/language.md", "README.md", "docs/tutorial.md", "docs/tagging.md"]
+DOCUMENTS = ["docs/language.md", "docs/rules.md", "README.md", "docs/tutorial.md", "docs/tagging.md"]
 SECONDS = 120
 
 pytestmark = pytest.mark.usefixtures("program")
