@@ -53,12 +53,8 @@ struct Input {
   }
 
   Scores<double> scores(std::size_t sentences) const {
-    return {model.labels().size(),
-            emissions,
-            transitions,
-            {},
-            {},
-            {std::span(first).first(sentences), std::span(length).first(sentences), 1, {}}};
+    return {emissions, transitions,
+            Layout::ragged(std::span(first).first(sentences), std::span(length).first(sentences))};
   }
   Scores<double> scores() const { return scores(first.size()); }
 };
