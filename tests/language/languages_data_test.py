@@ -18,7 +18,7 @@ from needs import PROGRAM
 
 LANGUAGES = sorted((ROOT / "languages").glob("*.lang"))
 
-WITH_RULES = {"address-parts": (29, 29), "citation": (27, 24), "srl-full": (37, 20)}  # rules and memories that are kept
+WITH_RULES = {"address-parts": (29, 29), "citation": (27, 24), "name-parts": (23, 23), "srl-full": (37, 20)}  # rules and memories that are kept
 
 pytestmark = pytest.mark.usefixtures("program")
 
