@@ -12,7 +12,7 @@ using Symbols = std::map<std::int64_t, std::string>;
 void read(const std::string& text, const Symbols& symbols) {
   AttFile file = decode_att(text, symbols, "file.att");
   const Limits limits = small_limits();
-  const Budget budget(limits.states, limits.arcs, limits.seconds);
+  const Budget budget(limits.states, limits.arcs, Budget::kUnlimited, limits.seconds);
   budget.check_size("load", file.automaton.states(), static_cast<std::int64_t>(file.automaton.arcs.size()));
   const Labels labels(file.names);
   const Language language = Language::from_automaton(remove_epsilon(file.automaton, budget), labels);

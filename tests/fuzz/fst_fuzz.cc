@@ -7,7 +7,7 @@ namespace {
 
 Budget small_budget() {
   const Limits limits = small_limits();
-  return {limits.states, limits.arcs, limits.seconds};
+  return {limits.states, limits.arcs, Budget::kUnlimited, limits.seconds};
 }
 
 }  // namespace
