@@ -286,7 +286,7 @@ Gains<P>::Gains(const Topology& t, const Scores<Real>& scores)
     }
     return weights;
   };
-  const P* g = weigh(scores.transitions, K * K, g_peak);
+  const P* g = scores.transitions.empty() ? nullptr : weigh(scores.transitions, K * K, g_peak);
   const P* e = weigh(scores.end, K, end_peak);
   floor = floor_for<P>(lowest);
   start = weigh(scores.start, K, start_peak);
@@ -298,7 +298,7 @@ Gains<P>::Gains(const Topology& t, const Scores<Real>& scores)
     for (std::int32_t i = 0; i < group.in; ++i) {
       for (std::int32_t j = 0; j < group.out; ++j) {
         if (in[i] == t.K || out[j] == t.K) continue;
-        const P value = g[in[i] * t.K + out[j]];
+        const P value = g ? g[in[i] * t.K + out[j]] : P{1};
         matrix[group.matrix + i * group.out + j] = value;
         transposed[group.matrix + j * group.in + i] = lower_weight(value);
       }

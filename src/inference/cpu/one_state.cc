@@ -331,8 +331,8 @@ OneState::OneState(const Scores<double>& scores)
   std::fill_n(start, labels, 1.0);
   std::fill_n(end, labels, 1.0);
   if (!scores.end.empty()) weigh(scores.end, end_peak, end);
-  std::vector<double> g(labels * labels);
-  weigh(scores.transitions, g_peak, g.data());
+  std::vector<double> g(labels * labels, 1.0);
+  if (!scores.transitions.empty()) weigh(scores.transitions, g_peak, g.data());
   floor = floor_for<double>(lowest);
   if (!scores.start.empty()) weigh(scores.start, start_peak, start);
   for (std::size_t a = 0; a < labels; ++a) {

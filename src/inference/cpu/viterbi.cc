@@ -40,7 +40,7 @@ struct MaxGains {
       const std::int32_t *in = plan.in_labels.data() + group.first_in, *out = plan.out_labels.data() + group.first_out;
       for (std::int32_t i = 0; i < group.in; ++i) {
         for (std::int32_t j = 0; j < group.out; ++j) {
-          if (in[i] < K && out[j] < K) matrix[group.matrix + i * group.out + j] = g[in[i] * K + out[j]];
+          if (in[i] < K && out[j] < K) matrix[group.matrix + i * group.out + j] = transition(in[i], out[j]);
         }
       }
     }
@@ -48,6 +48,8 @@ struct MaxGains {
     for (std::int32_t c = 0; c < plan.nodes; ++c) exists[c] = plan.node_exists[c] ? P{0} : none;
     for (P x : g) largest_g = std::max(largest_g, x == none ? 0.0 : std::abs(static_cast<double>(x)));
   }
+
+  P transition(std::int32_t a, std::int32_t b) const { return g.empty() ? P{0} : g[a * K + b]; }
 
   const Topology& topology;
   int K;
@@ -155,7 +157,7 @@ class ViterbiPass {
     P best = kLeast;
     std::int32_t from = -1;
     for (std::int32_t m = topology_.arrival_begin[r]; m < topology_.arrival_begin[r + 1]; ++m) {
-      const P g = gains_.g[topology_.arrival_label[m] * gains_.K + b];
+      const P g = gains_.transition(topology_.arrival_label[m], b);
       for (std::int32_t i = topology_.into_begin[m]; i < topology_.into_begin[m + 1]; ++i) {
         const std::int32_t n = topology_.into_node[i];
         const P x = delta[plan_.node_cell[n]] + g;
