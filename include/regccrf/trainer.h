@@ -34,6 +34,7 @@ namespace regccrf {
 struct Training {
   Labels labels = {};                         // what gold's numbers mean
   const Names* attributes = nullptr;          // what the data's attribute numbers mean
+  std::vector<Weighs> weighs = {};            // [attributes], or empty: labels (Extractor::weighs)
   const Dataset* data = nullptr;              // with gold; kUnknownLabel where it is not known
   std::optional<Constraint> constraint = {};  // over the same labels
   Constrain constrain = Constrain::none;
@@ -45,6 +46,7 @@ struct Training {
   // looked at here, so its numbers may go beyond `labels`.
   const Dataset* development = nullptr;
   std::function<double(std::span<const Label> predicted)> score = {};  // predicted: [positions]
+  std::string score_name = {};                                         // what it is called in the model's facts
 };
 
 enum class Optimizer { lbfgs, adagrad };                                    // lbfgs with l1 > 0 is OWL-QN

@@ -223,7 +223,7 @@ std::string name_of(Constrain constrain) {
 
 // Sequences outside the language: an error that train() words, or left out, or repaired.
 void settle_outside(const Constraint& constraint, const std::string& outside, Dataset& data, nlohmann::json& facts) {
-  if (outside == "error") return;
+  if (outside == "error" || outside == "raise") return;  // the layer's word (regccrf.torch) will do, too
   if (outside != "skip" && outside != "repair")
     throw Error("[train] outside is '" + outside + "'; it may be 'error', 'skip' or 'repair'");
   std::vector<std::int64_t> which;
@@ -317,13 +317,16 @@ py::tuple train_model(Data& data, Data* development, const std::optional<Constra
   if (training.constrain == Constrain::train) settle_outside(*constraint, outside, sequences, facts);
   training.facts = facts.dump();
   training.attributes = &data.attributes();
+  training.weighs = data.extractor().weighs(data.attributes());
   training.data = &sequences;
   training.extractor = data.extractor().text();
   if (development != nullptr) {
     const Labels labels = with_others(training.labels, development->label_names());
     held_out = development->take(labels);
     training.development = &*held_out;
-    training.score = DevelopmentScore(*held_out, labels);
+    const DevelopmentScore score(*held_out, labels);
+    training.score_name = score.name();
+    training.score = score;
   }
   TrainOptions with_transitions = options;
   with_transitions.transitions = data.extractor().transitions();
@@ -399,18 +402,45 @@ py::dict transitions_of(const Model& model) {
   return result;
 }
 
+py::str text_of_attribute(const Model& model, std::int32_t number) {
+  const std::string_view name = model.attribute(number);
+  return py::reinterpret_steal<py::str>(
+      PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "surrogateescape"));
+}
+
 py::dict features_of(const Model& model) {
   py::dict result;
   for (std::int32_t i = 0; i < model.attributes(); ++i) {
-    const std::string_view name = model.attribute(i);
-    const py::str text = py::reinterpret_steal<py::str>(
-        PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "surrogateescape"));
+    const py::str text = text_of_attribute(model, i);
     for (auto f = model.begin()[static_cast<std::size_t>(i)]; f < model.begin()[static_cast<std::size_t>(i) + 1]; ++f) {
       const auto at = static_cast<std::size_t>(f);
       result[py::make_tuple(text, model.labels().name(model.label()[at]))] = model.weight()[at];
     }
   }
   return result;
+}
+
+py::dict pairs_of(const Model& model) {
+  py::dict result;
+  const auto K = static_cast<std::int32_t>(model.labels().size());
+  for (std::int32_t i = 0; model.has_pairs() && i < model.attributes(); ++i) {
+    const py::str text = text_of_attribute(model, i);
+    const auto place = static_cast<std::size_t>(i);
+    for (auto f = model.pair_begin()[place]; f < model.pair_begin()[place + 1]; ++f) {
+      const auto at = static_cast<std::size_t>(f);
+      const std::int32_t pair = model.pair()[at];
+      result[py::make_tuple(text, model.labels().name(pair / K), model.labels().name(pair % K))] =
+          model.pair_weight()[at];
+    }
+  }
+  return result;
+}
+
+void warn_of_missing(const std::vector<std::string>& missing) {
+  std::string names;
+  for (const std::string& name : missing) names += (names.empty() ? "" : ", ") + name;
+  const std::string text = "the constraint's sequences with labels that the model lacks are left out: " + names;
+  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw py::error_already_set();
 }
 
 std::string repr(const Model& model) {
@@ -434,11 +464,14 @@ void bind_model(py::module_& module) {
       .def_property_readonly("decoding", &Model::decoding, "What output obeys: the constraint, or any sequence.")
       .def("transitions", &transitions_of, "{(label, label): weight}, without zeros.")
       .def("features", &features_of, "{(attribute, label): weight}")
+      .def("pairs", &pairs_of, "{(attribute, label before, label): weight}: transitions that depend on the input.")
       .def(
           "with_constraint",
           [](const Model& x, const std::optional<Constraint>& constraint, const std::string& constrain) {
-            return x.with_constraint(constraint ? std::optional(fit_constraint(*constraint, x.labels())) : std::nullopt,
-                                     constrain_of(constrain));
+            std::vector<std::string> missing;
+            auto fitted = constraint ? std::optional(fit_constraint(*constraint, x.labels(), &missing)) : std::nullopt;
+            if (!missing.empty()) warn_of_missing(missing);
+            return x.with_constraint(std::move(fitted), constrain_of(constrain));
           },
           py::arg("constraint"), py::arg("constrain") = "decode",
           "The same weights under another constraint (matched by the labels' names), or none.")
