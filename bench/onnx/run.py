@@ -29,7 +29,7 @@ LANGUAGES = {
     "none, 47 labels": lambda: regccrf.Constraint.unconstrained([f"L{i}" for i in range(47)]),
     "BIO, 23 types": lambda: regccrf.compile(f"bio({{{TYPES}}})"),
     "srl.lang": lambda: regccrf.compile(ROOT / "languages" / "srl.lang"),
-    "citation.lang": lambda: regccrf.compile(ROOT / "languages" / "citation.lang"),
+    "citation-frequent.lang": lambda: regccrf.compile(ROOT / "languages" / "citation-frequent.lang"),
     "membrane.lang": lambda: regccrf.compile(ROOT / "languages" / "membrane.lang"),
 }
 BATCHES = [(1, 32), (8, 64), (64, 64)]

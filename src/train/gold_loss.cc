@@ -96,6 +96,7 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
                  std::span<const double> g, std::span<double> dh, std::span<double> dg, int threads,
                  Workspace& workspace, RuleLosses* rules) {
   const std::span<const std::int64_t> first(sequences.first), length(sequences.length);
+  const int K = constraint.labels().size();
   const std::size_t known = sequences.known, unknown = first.size() - known;
   const std::array<Constraint, 2> both = {constraint, constraint.base()};
   Bounds bounds(rules, first.size());
@@ -110,7 +111,7 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
   double value = 0;
   std::fill(dg.begin(), dg.end(), 0.0);
   if (known > 0) {
-    const Scores scores(h, g, Layout::ragged(first.first(known), length.first(known)));
+    const Scores<double> scores(K, h, g, {}, {}, Layout::ragged(first.first(known), length.first(known)));
     if (!weights.empty()) gradients.weights = weights.first(known);
     options.gaps = bounds.gaps(0, known);
     const Constraints constraints(both, bounds.which(0, known));
@@ -119,7 +120,7 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
   if (unknown > 0) {
     std::vector<double> more(dg.size());
     gradients.transitions = more;
-    const Scores scores(h, g, Layout::ragged(first.subspan(known), length.subspan(known)));
+    const Scores<double> scores(K, h, g, {}, {}, Layout::ragged(first.subspan(known), length.subspan(known)));
     if (!weights.empty()) gradients.weights = weights.subspan(known);
     options.gaps = bounds.gaps(known, unknown);
     const Constraints constraints(both, bounds.which(known, unknown));

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from needs import PROGRAM
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "compile"))
+sys.path.append(str(Path(__file__).parents[2] / "bench" / "compile"))
 from patterns import HOSTILE  # noqa: E402
 from process import compiled, with_file  # noqa: E402
 
