@@ -104,7 +104,7 @@ struct Scores {
 
   int labels = 0;       // K
   Numbers emissions;    // [rows, K]
-  Numbers transitions;  // [K, K] from, to
+  Numbers transitions;  // [K, K] from, to, or empty for none
   Numbers start, end;   // [K], or empty for none
   Layout layout;
 

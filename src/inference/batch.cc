@@ -87,7 +87,8 @@ void Batch<Real>::check_shapes() {
     throw Error(at(operation_) + "emissions have " + std::to_string(scores_.emissions.size()) +
                 " entries, which is no multiple of " + std::to_string(K) + " labels (expected [rows, K])");
   }
-  check_size(operation_, "transitions", scores_.transitions.size(), K * K, "[K, K]");
+  if (!scores_.transitions.empty())
+    check_size(operation_, "transitions", scores_.transitions.size(), K * K, "[K, K]");
   if (!scores_.start.empty()) check_size(operation_, "start", scores_.start.size(), K, "[K]");
   if (!scores_.end.empty()) check_size(operation_, "end", scores_.end.size(), K, "[K]");
   rows_ = K == 0 ? 0 : static_cast<std::int64_t>(scores_.emissions.size() / K);
@@ -152,7 +153,7 @@ template <class Real>
 void Batch<Real>::check_model() {
   const Labels& labels = constraints_.all()[0].labels();
   const std::size_t K = static_cast<std::size_t>(labels.size());
-  for (std::size_t ab = 0; ab < K * K; ++ab) {
+  for (std::size_t ab = 0; ab < scores_.transitions.size(); ++ab) {
     if (acceptable(scores_.transitions[ab])) continue;
     throw Error(at(operation_) + "transition score from label " + labels.name(static_cast<Label>(ab / K)) + " to " +
                 labels.name(static_cast<Label>(ab % K)) + " is " + spell(scores_.transitions[ab]) +

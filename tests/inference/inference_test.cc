@@ -158,6 +158,47 @@ TEST(Edges, BadNumbersAreNamed) {
             "[log_z] end score of label I is NaN; scores must be finite or -inf");
 }
 
+// Without transitions every answer is that of transitions that are all 0: in the fast passes, and where scores are so
+// far apart that the wide ones have to do it.
+template <class Real>
+void expect_none_is_zeros(const Constraint& constraint, double spread) {
+  Random<Real> random(3, 12, spread, 5);
+  std::fill(random.transitions.begin(), random.transitions.end(), Real{0});
+  const Scores<Real> zeros = random.view();
+  Scores<Real> none = zeros;
+  none.transitions = {};
+  const auto path = [](const std::vector<Path>& paths) { return paths[0].labels; };
+  EXPECT_DOUBLE_EQ(log_z(constraint, none)[0], log_z(constraint, zeros)[0]);
+  EXPECT_EQ(path(viterbi(constraint, none)), path(viterbi(constraint, zeros)));
+  EXPECT_DOUBLE_EQ(viterbi(constraint, none)[0].score, viterbi(constraint, zeros)[0].score);
+  EXPECT_EQ(path(posterior_decode(constraint, none)), path(posterior_decode(constraint, zeros)));
+  EXPECT_NEAR(entropy(constraint, none)[0], entropy(constraint, zeros)[0], 1e-12);
+  EXPECT_DOUBLE_EQ(language_mass(constraint, none)[0], language_mass(constraint, zeros)[0]);
+  const auto some = k_best(constraint, none, 4)[0], same = k_best(constraint, zeros, 4)[0];
+  ASSERT_EQ(some.size(), same.size());
+  for (std::size_t k = 0; k < some.size(); ++k) EXPECT_EQ(some[k].labels, same[k].labels);
+  EXPECT_EQ(path(sample(constraint, none)[0]), path(sample(constraint, zeros)[0]));
+  std::vector<Real> with(36), without(36);
+  label_marginals<Real>(constraint, none, without);
+  label_marginals<Real>(constraint, zeros, with);
+  EXPECT_EQ(without, with);
+  const std::vector<Label> gold = viterbi(constraint, zeros)[0].labels;
+  std::vector<Real> dh(36), dg(9), dh_none(36), dg_none(9);
+  EXPECT_DOUBLE_EQ(nll<Real>(constraint, none, gold, Gradients<Real>{dh_none, dg_none, {}, {}}).values[0],
+                   nll<Real>(constraint, zeros, gold, Gradients<Real>{dh, dg, {}, {}}).values[0]);
+  EXPECT_EQ(dh_none, dh);
+  EXPECT_EQ(dg_none, dg);
+}
+
+TEST(Edges, NoTransitionsAreZeros) {
+  for (const double spread : {1.0, 100.0, 3000.0}) {
+    for (const Constraint& constraint : {spans(), remembers(), Constraint::unconstrained(names())}) {
+      expect_none_is_zeros<float>(constraint, spread);
+      expect_none_is_zeros<double>(constraint, spread);
+    }
+  }
+}
+
 TEST(Edges, ShapesThatDoNotFitAreNamed) {
   const Random<float> x(3, 4);
   const Random<float> four(4, 3);

@@ -64,7 +64,7 @@ class CovariancePass {
       Mixture<Quantity> mixture(node_[n]);
       for (std::int32_t m = topology_.arrival_begin[r]; m < topology_.arrival_begin[r + 1]; ++m) {
         const std::int32_t a = topology_.arrival_label[m];
-        mixture.add(loose_product(loose_product(arrival_[m], model_.g[a * K_ + b]), h_[b]),
+        mixture.add(loose_product(loose_product(arrival_[m], model_.transition(a, b)), h_[b]),
                     arrival_mean_[m] + quantity_.transition(a, b));
       }
       v[n].mean = mixture.value() + gain(t, n);
@@ -136,7 +136,7 @@ class CovariancePass {
       for (std::int32_t n = topology_.node_begin[r]; n < topology_.node_begin[r + 1]; ++n) {
         const std::int32_t b = label(n);
         counts_.transitions[a * K_ + b] +=
-            share(loose_product(loose_product(arrival_[m], model_.g[a * K_ + b]), after_[n]),
+            share(loose_product(loose_product(arrival_[m], model_.transition(a, b)), after_[n]),
                   arrival_mean_[m] + quantity_.transition(a, b) + after_mean_[n]);
       }
     }
@@ -149,7 +149,7 @@ class CovariancePass {
       Mixture<Quantity> mixture(arrival_back_[m]);
       for (std::int32_t n = topology_.node_begin[r]; n < topology_.node_begin[r + 1] && arrival_back_[m].m != 0; ++n) {
         const std::int32_t b = label(n);
-        mixture.add(loose_product(model_.g[a * K_ + b], after_[n]), quantity_.transition(a, b) + after_mean_[n]);
+        mixture.add(loose_product(model_.transition(a, b), after_[n]), quantity_.transition(a, b) + after_mean_[n]);
       }
       arrival_mean_[m] = mixture.value();
     }

@@ -287,7 +287,7 @@ Gains<P>::Gains(const Topology& t, const Scores<Real>& scores)
     }
     return weights;
   };
-  const P* g = weigh(scores.transitions, K * K, g_peak);
+  const P* g = scores.transitions.empty() ? nullptr : weigh(scores.transitions, K * K, g_peak);
   const P* e = weigh(scores.end, K, end_peak);
   floor = floor_for<P>(lowest);
   const P* s = weigh(scores.start, K, start_peak);
@@ -295,7 +295,7 @@ Gains<P>::Gains(const Topology& t, const Scores<Real>& scores)
   matrix = memory.zeros<P>(static_cast<std::size_t>(plan.matrix));
   transposed = memory.zeros<P>(static_cast<std::size_t>(plan.matrix));
   for_each_gain(plan, [&](std::int64_t entry, std::int64_t across, std::int32_t a, std::int32_t b) {
-    matrix[entry] = g[a * t.K + b];
+    matrix[entry] = g ? g[a * t.K + b] : P{1};
     transposed[across] = lower_weight(matrix[entry]);
   });
   exists = memory.zeros<P>(static_cast<std::size_t>(plan.nodes));

@@ -126,7 +126,7 @@ class Enumeration {
     const std::int32_t a = topology_.node_label[from];
     if (t == sequence_.T) return model_.end[a];
     const std::int32_t b = topology_.node_label[node];
-    return model_.g[a * model_.K + b] + sequence_.at(t)[b];
+    return model_.transition(a, b) + sequence_.at(t)[b];
   }
 
   Place& place(std::int64_t t, std::int32_t node) {

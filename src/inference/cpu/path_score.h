@@ -12,7 +12,9 @@ struct PathTerms {
   const Sequence<Real>& sequence;
 
   double emission(std::int64_t t, std::int64_t a) const { return sequence.at(t)[a]; }
-  double transition(std::int64_t a, std::int64_t b) const { return scores.transitions[a * sequence.K + b]; }
+  double transition(std::int64_t a, std::int64_t b) const {
+    return scores.transitions.empty() ? 0 : scores.transitions[a * sequence.K + b];
+  }
   double start(std::int64_t a) const { return scores.start.empty() ? 0 : scores.start[a]; }
   double end(std::int64_t a) const { return scores.end.empty() ? 0 : scores.end[a]; }
 };

@@ -36,12 +36,15 @@ struct MaxGains {
     const Plan& plan = plan_of(t);
     matrix = memory.take<P>(static_cast<std::size_t>(plan.matrix));
     std::fill_n(matrix, plan.matrix, none);
-    for_each_gain(
-        plan, [&](std::int64_t entry, std::int64_t, std::int32_t a, std::int32_t b) { matrix[entry] = g[a * K + b]; });
+    for_each_gain(plan, [&](std::int64_t entry, std::int64_t, std::int32_t a, std::int32_t b) {
+      matrix[entry] = transition(a, b);
+    });
     exists = memory.take<P>(static_cast<std::size_t>(plan.nodes));
     for (std::int32_t c = 0; c < plan.nodes; ++c) exists[c] = plan.node_exists[c] ? P{0} : none;
     for (P x : g) largest_g = std::max(largest_g, x == none ? 0.0 : std::abs(static_cast<double>(x)));
   }
+
+  P transition(std::int32_t a, std::int32_t b) const { return g.empty() ? P{0} : g[a * K + b]; }
 
   const Topology& topology;
   int K;
@@ -149,7 +152,7 @@ class ViterbiPass {
     P best = kLeast;
     std::int32_t from = -1;
     for (std::int32_t m = topology_.arrival_begin[r]; m < topology_.arrival_begin[r + 1]; ++m) {
-      const P g = gains_.g[topology_.arrival_label[m] * gains_.K + b];
+      const P g = gains_.transition(topology_.arrival_label[m], b);
       for (std::int32_t i = topology_.into_begin[m]; i < topology_.into_begin[m + 1]; ++i) {
         const std::int32_t n = topology_.into_node[i];
         const P x = delta[plan_.node_cell[n]] + g;

@@ -22,8 +22,12 @@ struct MaxModel {
     start.resize(static_cast<std::size_t>(K));
     end.resize(static_cast<std::size_t>(K));
   }
+  double transition(Label a, Label b) const {
+    return g.empty() ? 0 : g[static_cast<std::size_t>(a) * static_cast<std::size_t>(K) + static_cast<std::size_t>(b)];
+  }
+
   int K;
-  std::vector<double> g;           // [K, K]
+  std::vector<double> g;           // [K, K], or empty: zeros
   std::vector<double> start, end;  // [K]
 };
 

@@ -1,6 +1,8 @@
 // The factored step in wide arithmetic (see wide_steps.h).
 #include "inference/cpu/wide_steps.h"
 
+#include <numeric>
+
 namespace regccrf {
 
 namespace {
@@ -28,9 +30,10 @@ WideModel::WideModel(const Scores<Real>& scores, double s) : K(scores.labels), s
     return to;
   };
   const auto k = static_cast<std::size_t>(K);
-  g = wide(scores.transitions, k * k);
   start = wide(scores.start, k);
   end = wide(scores.end, k);
+  if (scores.transitions.empty()) return;
+  g = wide(scores.transitions, k * k);
   Spread spread;
   for (Wide x : g) spread.add(x);
   plain = !spread.empty() && spread.close();
@@ -71,17 +74,21 @@ void WideSteps::product(const Wide* x, const std::int32_t* x_labels, int nx, con
   if (model_.plain && spread.close()) {
     for (int i = 0; i < nx; ++i) plain_[i] = x[i].m == 0 ? 0 : x[i].m * exp2_down(spread.high - x[i].e);
     for (int j = 0; j < ny; ++j) {
-      const double* g = model_.plain_g.data() + y_labels[j] * y_step;
       double sum = 0;
-      for (int i = 0; i < nx; ++i) sum += plain_[i] * g[x_labels[i] * x_step];
+      if (model_.g.empty()) {
+        sum = std::accumulate(plain_.begin(), plain_.begin() + nx, 0.0);
+      } else {
+        const double* g = model_.plain_g.data() + y_labels[j] * y_step;
+        for (int i = 0; i < nx; ++i) sum += plain_[i] * g[x_labels[i] * x_step];
+      }
       y[j] = to_wide(sum, spread.high + model_.plain_exponent);
     }
     return;
   }
   for (int j = 0; j < ny; ++j) {
-    const Wide* g = model_.g.data() + y_labels[j] * y_step;
+    const Wide* g = model_.g.empty() ? nullptr : model_.g.data() + y_labels[j] * y_step;
     Wide sum = kWideZero;
-    for (int i = 0; i < nx; ++i) sum = sum + x[i] * g[x_labels[i] * x_step];
+    for (int i = 0; i < nx; ++i) sum = sum + (g ? x[i] * g[x_labels[i] * x_step] : x[i]);
     y[j] = sum;
   }
 }
@@ -139,7 +146,7 @@ void WideSteps::add_bigrams(const Wide* arrivals, const Wide* after, Wide z, dou
       if (model_.plain && arrivals[m].e + behind.high + model_.plain_exponent - z.e < -120) continue;
       for (std::int32_t n = topology_.node_begin[r]; n < topology_.node_begin[r + 1]; ++n) {
         const std::int32_t b = topology_.node_label[n];
-        E[a * K + b] += ratio(arrivals[m] * model_.g[a * K + b] * after[n], z);
+        E[a * K + b] += ratio(arrivals[m] * model_.transition(a, b) * after[n], z);
       }
     }
   }

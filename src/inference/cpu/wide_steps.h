@@ -19,12 +19,14 @@ struct WideModel {
   template <class Real>
   explicit WideModel(const Scores<Real>& scores, double scale = 1);
 
+  Wide transition(std::int32_t a, std::int32_t b) const { return g.empty() ? Wide{1, 0} : g[a * K + b]; }
+
   int K;
   double scale;
-  std::vector<Wide> g;           // [K, K]
+  std::vector<Wide> g;           // [K, K], or empty: ones
   std::vector<Wide> start, end;  // [K], ones where there are none
-  bool plain = false;            // all of g in double: plain_g · 2^plain_exponent
-  std::vector<double> plain_g;   // [K, K]
+  bool plain = true;             // all of g in double: plain_g · 2^plain_exponent
+  std::vector<double> plain_g;   // [K, K], or empty: ones
   std::int64_t plain_exponent = 0;
 };
 

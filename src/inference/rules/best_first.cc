@@ -177,7 +177,7 @@ class Search {
   // From label a at t to node n at t + 1.
   double step(std::int32_t t, Label a, std::int32_t n) const {
     const Label b = topology_.node_label[n];
-    return model_.g[static_cast<std::size_t>(a) * model_.K + b] + emission(t + 1, b);
+    return model_.transition(a, b) + emission(t + 1, b);
   }
 
   // visit(child) for everything that may follow a cell.

@@ -70,7 +70,7 @@ class SamplePass {
     const std::int32_t r = topology_.node_state[node], b = topology_.node_label[node];
     return draw_one(u, [&](const auto& take) {
       for (std::int32_t m = topology_.arrival_begin[r]; m < topology_.arrival_begin[r + 1]; ++m) {
-        const Wide g = steps_.model().g[topology_.arrival_label[m] * sequence_.K + b];
+        const Wide g = steps_.model().transition(topology_.arrival_label[m], b);
         for (std::int32_t i = topology_.into_begin[m]; i < topology_.into_begin[m + 1]; ++i) {
           take(topology_.into_node[i], alpha[topology_.into_node[i]] * g);
         }
