@@ -80,6 +80,19 @@ std::vector<std::vector<Feature>> heaviest_features(const Model& model, std::siz
   return result;
 }
 
+// body(attribute, label before, label, weight)
+template <class Body>
+void each_pair(const Model& model, const Body& body) {
+  const std::int32_t K = model.labels().size();
+  for (std::int32_t i = 0; model.has_pairs() && i < model.attributes(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    for (std::int64_t f = model.pair_begin()[at]; f < model.pair_begin()[at + 1]; ++f) {
+      const std::int32_t pair = model.pair()[static_cast<std::size_t>(f)];
+      body(i, pair / K, pair % K, model.pair_weight()[static_cast<std::size_t>(f)]);
+    }
+  }
+}
+
 std::vector<Feature> heaviest_transitions(const Model& model, std::size_t many) {
   std::vector<Feature> all;
   const Label K = model.labels().size();
@@ -90,6 +103,16 @@ std::vector<Feature> heaviest_transitions(const Model& model, std::size_t many) 
       if (weight != 0) all.push_back({weight, model.labels().name(a) + " → " + model.labels().name(b)});
     }
   }
+  keep_heaviest(all, many);
+  return all;
+}
+
+std::vector<Feature> heaviest_pairs(const Model& model, std::size_t many) {
+  std::vector<Feature> all;
+  each_pair(model, [&](std::int32_t attribute, Label a, Label b, double weight) {
+    all.push_back(
+        {weight, shown(model.attribute(attribute)) + "  " + model.labels().name(a) + " → " + model.labels().name(b)});
+  });
   keep_heaviest(all, many);
   return all;
 }
@@ -125,7 +148,9 @@ void print_json(const Model& model, std::size_t top) {
   }
   json["facts"] = Json::parse(model.facts(), nullptr, false);
   if (json["facts"].is_discarded()) json["facts"] = model.facts();
+  if (model.has_pairs()) json["pairs"] = model.pair_weight().size();
   json["heaviest_transitions"] = list(heaviest_transitions(model, top));
+  if (model.has_pairs()) json["heaviest_pairs"] = list(heaviest_pairs(model, top));
   const auto features = heaviest_features(model, top);
   for (Label a = 0; a < model.labels().size(); ++a)
     json["heaviest_features"][model.labels().name(a)] = list(features[static_cast<std::size_t>(a)]);
@@ -179,11 +204,13 @@ void print_summary(const Model& model, std::size_t top) {
   for (Label a = 0; a < model.labels().size(); ++a) std::cout << (a ? " " : "") << model.labels().name(a);
   std::cout << ")\nattributes   " << model.attributes() << "   (" << extractor_summary(model) << ")\n"
             << "features     " << model.weight().size() << "\n";
+  if (model.has_pairs()) std::cout << "pairs        " << model.pair_weight().size() << "\n";
   print_constraint(model);
   print_facts(model);
   if (top == 0) return;
   std::cout << "\n";
   print_features("heaviest transitions", heaviest_transitions(model, top));
+  if (model.has_pairs()) print_features("heaviest transitions that depend on the input", heaviest_pairs(model, top));
   const auto features = heaviest_features(model, top);
   for (Label a = 0; a < model.labels().size(); ++a)
     print_features(model.labels().name(a), features[static_cast<std::size_t>(a)]);
@@ -210,6 +237,10 @@ void print_dump(const Model& model) {
                 << spell(model.weight()[static_cast<std::size_t>(f)]) << "\n";
     }
   }
+  each_pair(model, [&](std::int32_t attribute, Label a, Label b, double weight) {
+    std::cout << "pair\t" << model.attribute(attribute) << "\t" << model.labels().name(a) << "\t"
+              << model.labels().name(b) << "\t" << spell(weight) << "\n";
+  });
 }
 
 int inspect_command(const Options& options) {
@@ -243,7 +274,7 @@ Run add_inspect(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--json", options->json, "the same as one JSON object");
   command->add_flag("--dump", options->dump,
-                    "every label, transition and feature with its weight, one a line, separated by tabs");
+                    "every label, transition, feature and pair with its weight, one a line, separated by tabs");
   return [options] { return inspect_command(*options); };
 }
 

@@ -392,6 +392,7 @@ Training make_training(const Options& options, bool speak, Input& input) {
     settle_outside(options, *training.constraint, speak, input.data, facts);
   }
   training.attributes = &input.attributes;
+  training.weighs = input.extractor->weighs(input.attributes);
   training.data = &input.data;
   training.extractor = input.extractor->text();
   if (input.initial) facts["continued_from"] = options.continue_from;
@@ -556,7 +557,7 @@ void add_input_options(CLI::App& command, Options& options) {
       ->capture_default_str();
   command
       .add_option("--template", options.pattern_file,
-                  "features in CRF++'s syntax, instead of the built-in ones for words")
+                  "features in CRF++'s syntax (U, B, B with %x; Wapiti's *), instead of the built-in ones for words")
       ->type_name("FILE");
   command.add_option("--word-column", options.word_column, "of the built-in features, from 1")
       ->type_name("N")

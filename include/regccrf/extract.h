@@ -1,5 +1,5 @@
 // Extractor: how a sentence becomes attributes. Three kinds:
-//   from_template  CRF++ feature templates over columns: `U01:%x[-1,0]/%x[0,0]`, `B`
+//   from_template  CRF++ feature templates over columns: `U01:%x[-1,0]/%x[0,0]`, `B`, `B01:%x[0,0]`
 //   words          built-in features: the word, its lower case, shape, affixes and neighbours; if asked for, other
 //                  columns, word lists and word vectors (docs/tagging.md has them all)
 //   attributes     what CRFsuite's format gives, as it is
@@ -13,9 +13,14 @@
 #include <string_view>
 #include <vector>
 
+#include "regccrf/names.h"
 #include "regccrf/sentences.h"
 
 namespace regccrf {
+
+// What an attribute's weights are for: a label, a label together with the one before it, or both. At a sequence's first
+// position, where there is no label before, weights for pairs do not count.
+enum class Weighs : std::uint8_t { label, pair, both };
 
 // Takes a sentence's attributes, position after position.
 class AttributeSink {
@@ -56,7 +61,9 @@ class Extractor {
   int columns() const;          // the least number of columns that it needs
   bool uses(int column) const;  // that column, from 0, is looked at
   bool transitions() const;     // whether labels see their neighbours; false for a template without `B`
-  std::string summary() const;  // one line for people
+  Weighs weighs(std::string_view attribute) const;            // what the weights of such an attribute are for
+  std::vector<Weighs> weighs(const Names& attributes) const;  // the same for all of them
+  std::string summary() const;                                // one line for people
 
   // `sentence` has been split. Error where it is in the wrong format, a row has fewer columns than needed, or a
   // CRFsuite value is not a number.

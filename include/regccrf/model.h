@@ -2,6 +2,7 @@
 // its output obeys. Immutable, cheap to copy, safe to share between threads; a file is read by memory map.
 //
 //   score(y) = Σ_t Σ_{attributes i at t} value_i · weight[i, y_t] + Σ_t transitions[y_t, y_{t+1}]
+//            + Σ_{t > 0} Σ_{attributes i at t} value_i · pair_weight[i, y_{t-1}, y_t]
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,10 @@ struct ModelParts {
   std::vector<Label> label;         // [features]
   std::vector<double> weight;       // [features]
   std::vector<double> transitions;  // [K, K] from, to
+  // Weights of attributes for a label together with the one before it. All three are empty where there are none.
+  std::vector<std::int64_t> pair_begin = {};  // [attributes + 1] into pair and pair_weight; a run's pairs ascend
+  std::vector<std::int32_t> pair = {};        // [pairs] from · K + to
+  std::vector<double> pair_weight = {};       // [pairs]
   std::optional<Constraint> constraint;
   Constrain constrain = Constrain::none;
   std::string facts;  // how it was trained, a JSON object
@@ -51,6 +56,10 @@ class Model {
   std::span<const Label> label() const;
   std::span<const double> weight() const;
   std::span<const double> transitions() const;
+  bool has_pairs() const;
+  std::span<const std::int64_t> pair_begin() const;
+  std::span<const std::int32_t> pair() const;
+  std::span<const double> pair_weight() const;
   const std::optional<Constraint>& constraint() const;
   Constrain constrain() const;
   const std::string& facts() const;
@@ -78,7 +87,8 @@ class Model {
 Constraint fit_constraint(const Constraint& constraint, const Labels& labels,
                           std::vector<std::string>* missing = nullptr);
 
-// h[t, a] of the positions `first` … `last` - 1 of `data`, whose attributes are numbered as the model's.
+// h[t, a] of the positions `first` … `last` - 1 of `data`, whose attributes are numbered as the model's. Error where
+// the model has weights for pairs, whose scores are more than emissions and transitions.
 // `out`: [last - first, K]
 template <class Real>
 void emissions(const Model& model, const Dataset& data, std::int64_t first, std::int64_t last, std::span<Real> out);

@@ -34,6 +34,7 @@ namespace regccrf {
 struct Training {
   Labels labels = {};                         // what gold's numbers mean
   const Names* attributes = nullptr;          // what the data's attribute numbers mean
+  std::vector<Weighs> weighs = {};            // [attributes], or empty: labels (Extractor::weighs)
   const Dataset* data = nullptr;              // with gold; kUnknownLabel where it is not known
   std::optional<Constraint> constraint = {};  // over the same labels
   Constrain constrain = Constrain::none;

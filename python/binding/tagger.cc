@@ -317,6 +317,7 @@ py::tuple train_model(Data& data, Data* development, const std::optional<Constra
   if (training.constrain == Constrain::train) settle_outside(*constraint, outside, sequences, facts);
   training.facts = facts.dump();
   training.attributes = &data.attributes();
+  training.weighs = data.extractor().weighs(data.attributes());
   training.data = &sequences;
   training.extractor = data.extractor().text();
   if (development != nullptr) {
@@ -399,15 +400,35 @@ py::dict transitions_of(const Model& model) {
   return result;
 }
 
+py::str text_of_attribute(const Model& model, std::int32_t number) {
+  const std::string_view name = model.attribute(number);
+  return py::reinterpret_steal<py::str>(
+      PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "surrogateescape"));
+}
+
 py::dict features_of(const Model& model) {
   py::dict result;
   for (std::int32_t i = 0; i < model.attributes(); ++i) {
-    const std::string_view name = model.attribute(i);
-    const py::str text = py::reinterpret_steal<py::str>(
-        PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "surrogateescape"));
+    const py::str text = text_of_attribute(model, i);
     for (auto f = model.begin()[static_cast<std::size_t>(i)]; f < model.begin()[static_cast<std::size_t>(i) + 1]; ++f) {
       const auto at = static_cast<std::size_t>(f);
       result[py::make_tuple(text, model.labels().name(model.label()[at]))] = model.weight()[at];
+    }
+  }
+  return result;
+}
+
+py::dict pairs_of(const Model& model) {
+  py::dict result;
+  const auto K = static_cast<std::int32_t>(model.labels().size());
+  for (std::int32_t i = 0; model.has_pairs() && i < model.attributes(); ++i) {
+    const py::str text = text_of_attribute(model, i);
+    const auto place = static_cast<std::size_t>(i);
+    for (auto f = model.pair_begin()[place]; f < model.pair_begin()[place + 1]; ++f) {
+      const auto at = static_cast<std::size_t>(f);
+      const std::int32_t pair = model.pair()[at];
+      result[py::make_tuple(text, model.labels().name(pair / K), model.labels().name(pair % K))] =
+          model.pair_weight()[at];
     }
   }
   return result;
@@ -434,6 +455,7 @@ void bind_model(py::module_& module) {
       .def_property_readonly("decoding", &Model::decoding, "What output obeys: the constraint, or any sequence.")
       .def("transitions", &transitions_of, "{(label, label): weight}, without zeros.")
       .def("features", &features_of, "{(attribute, label): weight}")
+      .def("pairs", &pairs_of, "{(attribute, label before, label): weight}: transitions that depend on the input.")
       .def(
           "with_constraint",
           [](const Model& x, const std::optional<Constraint>& constraint, const std::string& constrain) {

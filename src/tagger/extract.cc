@@ -86,6 +86,12 @@ Format Extractor::format() const { return impl_->format(); }
 int Extractor::columns() const { return impl_->columns(); }
 bool Extractor::uses(int column) const { return impl_->uses(column); }
 bool Extractor::transitions() const { return impl_->transitions(); }
+Weighs Extractor::weighs(std::string_view attribute) const { return impl_->weighs(attribute); }
+std::vector<Weighs> Extractor::weighs(const Names& attributes) const {
+  std::vector<Weighs> all;
+  for (std::int32_t i = 0; i < attributes.size(); ++i) all.push_back(weighs(attributes.name(i)));
+  return all;
+}
 std::string Extractor::summary() const { return impl_->summary(); }
 
 void Extractor::extract(const Sentence& sentence, AttributeSink& sink) const {

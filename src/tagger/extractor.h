@@ -16,6 +16,7 @@ struct Extractor::Impl {
   virtual int columns() const = 0;
   virtual bool uses(int column) const = 0;
   virtual bool transitions() const { return true; }
+  virtual Weighs weighs(std::string_view) const { return Weighs::label; }
   virtual std::string summary() const = 0;
   virtual void extract(const Sentence& sentence, AttributeSink& sink) const = 0;
 };

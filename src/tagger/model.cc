@@ -35,6 +35,9 @@ Model::Model(ModelParts given) {
                  .label = parts->label,
                  .weight = parts->weight,
                  .transitions = parts->transitions,
+                 .pair_begin = parts->pair_begin,
+                 .pair = parts->pair,
+                 .pair_weight = parts->pair_weight,
                  .constraint = parts->constraint,
                  .constrain = parts->constrain,
                  .facts = parts->facts};
@@ -55,6 +58,10 @@ std::span<const std::int64_t> Model::begin() const { return impl_->view.begin; }
 std::span<const Label> Model::label() const { return impl_->view.label; }
 std::span<const double> Model::weight() const { return impl_->view.weight; }
 std::span<const double> Model::transitions() const { return impl_->view.transitions; }
+bool Model::has_pairs() const { return !impl_->view.pair.empty(); }
+std::span<const std::int64_t> Model::pair_begin() const { return impl_->view.pair_begin; }
+std::span<const std::int32_t> Model::pair() const { return impl_->view.pair; }
+std::span<const double> Model::pair_weight() const { return impl_->view.pair_weight; }
 const std::optional<Constraint>& Model::constraint() const { return impl_->view.constraint; }
 Constrain Model::constrain() const { return impl_->view.constrain; }
 const std::string& Model::facts() const { return impl_->view.facts; }
@@ -153,6 +160,10 @@ void emissions(const Model& model, const Dataset& data, std::int64_t first, std:
                 std::to_string(data.positions()) + " into an array of " + std::to_string(out.size()) +
                 " numbers; [last - first, K] is needed");
   }
+  if (model.has_pairs())
+    throw Error(
+        "[emissions] the model has weights for pairs of labels, so its scores are not emissions and "
+        "transitions alone; Tagger knows them");
   const std::int64_t* const begin = model.begin().data();
   const Label* const label = model.label().data();
   const double* const weight = model.weight().data();

@@ -1,7 +1,8 @@
 // Tensors: attributes.{text, begin, table} (table: [places, 2], hash and number), features.{begin, label, weight},
-// transitions, and the compiled constraint's own file as bytes. Metadata: labels, extractor, how the constraint counts,
-// its pattern, facts, and a checksum over all of it. Loading builds nothing but checks everything: the checksum (a
-// flipped bit), and that every number is in range (a file that somebody made).
+// transitions, from version 2 on pairs.{begin, pair, weight}, and the compiled constraint's own file as bytes.
+// Metadata: labels, extractor, how the constraint counts, its pattern, facts, and a checksum over all of it. Loading
+// builds nothing but checks everything: the checksum (a flipped bit), and that every number is in range (a file that
+// somebody made).
 #include "tagger/model_file.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace {
 
 static_assert(sizeof(NameSlot) == 2 * sizeof(std::int32_t));
 const char kFormat[] = "regccrf model";
-const int kVersion = 1;
+const int kVersion = 2;  // a model without weights for pairs is written as version 1, which older programs read
 const std::pair<Constrain, const char*> kConstrain[] = {
     {Constrain::train, "train"}, {Constrain::decode, "decode"}, {Constrain::none, "none"}};
 
@@ -98,6 +99,26 @@ void check_names(const ModelView& model, const std::string& what) {
   if (!gap) throw Error(what + "the table of attributes is full");
 }
 
+// Each attribute's run of numbers, which ascend and are below `end`; one weight for each.
+void check_runs(std::span<const std::int64_t> begin, std::span<const std::int32_t> number, std::size_t weights,
+                std::size_t end, std::size_t places, const std::string& noun, const std::string& what) {
+  if (begin.size() != places || !is_partition(begin, weights))
+    throw Error(what + "the attributes' weights do not fit their places");
+  if (number.size() != weights) {
+    throw Error(what + std::to_string(number.size()) + " " + noun + " for " + std::to_string(weights) + " weights");
+  }
+  for (std::size_t i = 0; i + 1 < begin.size(); ++i) {
+    std::int64_t last = -1;
+    for (std::int64_t f = begin[i]; f < begin[i + 1]; ++f) {
+      const std::int64_t here = number[static_cast<std::size_t>(f)];
+      if (here <= last || here >= static_cast<std::int64_t>(end)) {
+        throw Error(what + noun + " of attribute " + std::to_string(i) + " are out of range or out of order");
+      }
+      last = here;
+    }
+  }
+}
+
 }  // namespace
 
 std::string model_checksum(const SafetensorsView& file) {
@@ -120,29 +141,15 @@ std::string model_checksum(const SafetensorsView& file) {
 void check_model(const ModelView& model, const std::string& what) {
   check_names(model, what);
   const auto K = static_cast<std::size_t>(model.labels.size());
-  const std::size_t features = model.weight.size();
   if (K == 0) throw Error(what + "there are no labels");
-  if (model.begin.size() != model.name_begin.size() || !is_partition(model.begin, features)) {
-    throw Error(what + "the attributes' weights do not fit their places");
-  }
-  if (model.label.size() != features) {
-    throw Error(what + std::to_string(model.label.size()) + " labels for " + std::to_string(features) + " weights");
-  }
-  for (std::size_t i = 0; i + 1 < model.begin.size(); ++i) {
-    Label last = -1;
-    for (std::int64_t f = model.begin[i]; f < model.begin[i + 1]; ++f) {
-      const Label label = model.label[static_cast<std::size_t>(f)];
-      if (label <= last || label >= static_cast<Label>(K)) {
-        throw Error(what + "labels of attribute " + std::to_string(i) + " are out of range or out of order");
-      }
-      last = label;
-    }
-  }
+  check_runs(model.begin, model.label, model.weight.size(), K, model.name_begin.size(), "labels", what);
+  if (!model.pair_begin.empty() || !model.pair.empty() || !model.pair_weight.empty())
+    check_runs(model.pair_begin, model.pair, model.pair_weight.size(), K * K, model.name_begin.size(), "pairs", what);
   if (model.transitions.size() != K * K) {
     throw Error(what + std::to_string(model.transitions.size()) + " transitions for " + std::to_string(K) +
                 " labels, which need " + std::to_string(K * K));
   }
-  for (std::span<const double> weights : {model.weight, model.transitions}) {
+  for (std::span<const double> weights : {model.weight, model.transitions, model.pair_weight}) {
     for (double weight : weights) {
       if (!std::isfinite(weight)) throw Error(what + "a weight is not a finite number");
     }
@@ -159,7 +166,7 @@ SafetensorsPieces encode_model(const ModelView& model, std::string& constraint_b
         ->second;
   };
   file.metadata = {{"format", kFormat},
-                   {"version", std::to_string(kVersion)},
+                   {"version", model.pair.empty() ? "1" : std::to_string(kVersion)},
                    {"labels", as_json(model.labels.names())},
                    {"extractor", model.extractor},
                    {"constrain", named(model.constrain)},
@@ -173,6 +180,11 @@ SafetensorsPieces encode_model(const ModelView& model, std::string& constraint_b
       {"features.label", tensor_of("I32", model.label)},
       {"features.weight", tensor_of("F64", model.weight)},
       {"transitions", tensor_of("F64", model.transitions, {K, K})}};
+  if (!model.pair.empty()) {
+    file.tensors["pairs.begin"] = tensor_of("I64", model.pair_begin);
+    file.tensors["pairs.pair"] = tensor_of("I32", model.pair);
+    file.tensors["pairs.weight"] = tensor_of("F64", model.pair_weight);
+  }
   if (model.constraint) {
     constraint_bytes = model.constraint->to_bytes();
     file.metadata["pattern"] = model.constraint->text();
@@ -216,6 +228,11 @@ ModelView decode_model(std::string_view bytes, const std::string& path) {
   model.label = span_of<Label>(file, "features.label", "I32", path);
   model.weight = span_of<double>(file, "features.weight", "F64", path);
   model.transitions = span_of<double>(file, "transitions", "F64", path);
+  if (file.tensors.contains("pairs.begin")) {
+    model.pair_begin = span_of<std::int64_t>(file, "pairs.begin", "I64", path);
+    model.pair = span_of<std::int32_t>(file, "pairs.pair", "I32", path);
+    model.pair_weight = span_of<double>(file, "pairs.weight", "F64", path);
+  }
   if (file.tensors.contains("constraint")) {
     const auto nested = span_of<char>(file, "constraint", "U8", path);
     try {

@@ -25,6 +25,9 @@ struct ModelView {
   std::span<const Label> label;              // [features]
   std::span<const double> weight;            // [features]
   std::span<const double> transitions;       // [K, K]
+  std::span<const std::int64_t> pair_begin;  // [attributes + 1], or empty: there are no weights for pairs
+  std::span<const std::int32_t> pair;        // [pairs]
+  std::span<const double> pair_weight;       // [pairs]
   std::optional<Constraint> constraint;
   Constrain constrain = Constrain::none;
   std::string facts;

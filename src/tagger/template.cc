@@ -1,6 +1,9 @@
 // CRF++ feature templates. A line `U01:%x[-1,0]/%x[0,0]` gives one attribute a position: its text with every
 // %x[row,column] replaced by that column of the row so far away. Rows before the first are _B-1, _B-2, …, rows behind
-// the last _B+1, … A line `B` lets the model see neighbouring labels. # begins a comment line.
+// the last _B+1, … A line `B` lets the model see neighbouring labels. A line `B01:%x[0,0]` gives an attribute that
+// weighs a label and the one before it together, at every position but the first; `*01:%x[0,0]`, as Wapiti has it, is
+// both a U and a B. Wapiti's small u and b are the same as U and B. # begins a comment line.
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
@@ -89,14 +92,23 @@ class Templates : public Extractor::Impl {
     return false;
   }
   bool transitions() const override { return transitions_; }
+  // The first letter of a template is the first letter of its attributes.
+  Weighs weighs(std::string_view attribute) const override {
+    const char first = attribute.empty() ? 'U' : attribute[0];
+    return first == '*' ? Weighs::both : first == 'B' || first == 'b' ? Weighs::pair : Weighs::label;
+  }
   std::string summary() const override {
-    return std::to_string(templates_.size()) + (templates_.size() == 1 ? " template" : " templates");
+    const auto pairs = std::count_if(templates_.begin(), templates_.end(),
+                                     [&](const Template& pieces) { return weighs(pieces[0].text) != Weighs::label; });
+    return std::to_string(templates_.size()) + (templates_.size() == 1 ? " template" : " templates") +
+           (pairs > 0 ? ", " + std::to_string(pairs) + " for pairs of labels" : "");
   }
 
   void extract(const Sentence& sentence, AttributeSink& sink) const override {
     std::string name;
     for (std::int64_t t = 0; t < sentence.size(); ++t) {
       for (const Template& pieces : templates_) {
+        if (t == 0 && weighs(pieces[0].text) == Weighs::pair) continue;  // there is no label before it
         name.clear();
         for (const Piece& piece : pieces) {
           name += piece.text;
@@ -114,17 +126,14 @@ class Templates : public Extractor::Impl {
     if (!is_utf8(line)) throw Error(place + "not UTF-8; convert the templates first");
     if (line.empty() || line[0] == '#') return;
     Template pieces = TemplateParser(line, place).parse();
-    if (line[0] == 'B') {
-      if (pieces.size() > 1) {
-        throw Error(place + "'" + std::string(line) +
-                    "': a B template with %x would make transitions depend on the input; "
-                    "here they depend on the two labels alone: write B, and U templates for what the input says");
-      }
+    if (std::string_view("UuBb*").find(line[0]) == std::string_view::npos)
+      throw Error(place + "'" + std::string(line) + "': a template begins with U, B or *, a comment with #");
+    const bool bare = pieces.size() == 1, pair = weighs(line) != Weighs::label;
+    if (bare && pair) {  // the same at every position: plain transitions
       transitions_ = true;
-      return;
+      if (line[0] != '*') return;
+      pieces[0].text = "U" + pieces[0].text;
     }
-    if (line[0] != 'U')
-      throw Error(place + "'" + std::string(line) + "': a template begins with U or B, a comment with #");
     for (const Piece& piece : pieces) columns_ = std::max(columns_, piece.column + 1);
     templates_.push_back(std::move(pieces));
   }

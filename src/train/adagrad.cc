@@ -16,6 +16,7 @@
 
 #include "base/philox.h"
 #include "base/threads.h"
+#include "tagger/marked_scores.h"
 #include "train/gold_loss.h"
 
 namespace regccrf {
@@ -37,7 +38,8 @@ std::vector<std::int64_t> shuffled(std::int64_t count, std::uint64_t seed, int p
 struct Piece {
   std::vector<std::int64_t> ids;
   GoldSequences sequences;
-  std::vector<double> h, dh;  // [rows, K]
+  std::vector<double> h, dh;  // [rows, width]
+  std::vector<double> sums;   // [rows, K] dh without marks, where attributes weigh pairs; else dh has it
   std::vector<double> dg;     // [K, K]
   double loss = 0;
   RuleLosses rules = {};
@@ -113,11 +115,19 @@ class Steps {
 
   void work_out(Piece& piece, Workspace& workspace) const {
     gather(piece);
-    piece.dg.resize(transitions_.size());
-    const bool under_rules = state_.phase == Phase::rules;
+    piece.dg.assign(transitions_.size(), 0);
+    const Constraint& constraint = state_.phase == Phase::base ? base_ : constraint_;
     piece.rules = {.max_gap = options_.max_gap};
-    piece.loss = gold_loss(state_.phase == Phase::base ? base_ : constraint_, piece.sequences, piece.h, transitions_,
-                           piece.dh, piece.dg, 1, workspace, under_rules ? &piece.rules : nullptr);
+    RuleLosses* const rules = state_.phase == Phase::rules ? &piece.rules : nullptr;
+    if (!features_.has_pairs()) {
+      piece.loss =
+          gold_loss(constraint, piece.sequences, piece.h, transitions_, piece.dh, piece.dg, 1, workspace, rules);
+      return;
+    }
+    piece.loss = gold_loss(constraint, piece.sequences, piece.h, {}, piece.dh, {}, 1, workspace, rules);
+    piece.sums.resize(static_cast<std::size_t>(piece.sequences.rows() * features_.K));
+    sum_marks(features_.K, piece.dh, piece.sums);
+    add_pairs(features_.K, piece.dh, piece.dg);
   }
 
   // The sequences and their emissions.
@@ -134,33 +144,41 @@ class Steps {
       if (!data_.weight.empty()) sequences.weight.push_back(data_.weight[i]);
       sequences.gold.insert(sequences.gold.end(), gold + data_.position[i], gold + data_.position[i + 1]);
     }
-    allow_gold(features_.K, sequences);
-    piece.h.resize(static_cast<std::size_t>(sequences.rows()) * features_.K);
+    number_gold(features_.K, features_.width(), sequences);
+    const std::int64_t width = features_.width();
+    piece.h.resize(static_cast<std::size_t>(sequences.rows() * width));
     piece.dh.resize(piece.h.size());
     for (std::size_t j = 0; j < ids.size(); ++j) {
       const std::int64_t begin = data_.position[ids[j]];
       emissions_of(features_, state_.w, data_, begin, begin + sequences.length[j],
-                   std::span(piece.h).subspan(static_cast<std::size_t>(sequences.first[j] * features_.K),
-                                              static_cast<std::size_t>(sequences.length[j] * features_.K)));
+                   std::span(piece.h).subspan(static_cast<std::size_t>(sequences.first[j] * width),
+                                              static_cast<std::size_t>(sequences.length[j] * width)));
     }
   }
 
   void scatter(const Piece& piece) {
+    const std::vector<double>& dh = features_.has_pairs() ? piece.sums : piece.dh;
     for (std::size_t j = 0; j < piece.ids.size(); ++j) {
       for (std::int64_t t = 0; t < piece.sequences.length[j]; ++t) {
-        const double* dh = piece.dh.data() + (piece.sequences.first[j] + t) * features_.K;
-        const std::int64_t at = data_.position[piece.ids[j]] + t;
+        const std::int64_t row = piece.sequences.first[j] + t, at = data_.position[piece.ids[j]] + t;
         for (std::int64_t k = data_.item[at]; k < data_.item[at + 1]; ++k) {
           const std::int32_t i = data_.attribute[k];
           if (here_[i]++ == 0) touched_.push_back(i);
           const double value = data_.value.empty() ? 1 : static_cast<double>(data_.value[k]);
-          for (std::int64_t f = features_.begin[i]; f < features_.begin[i + 1]; ++f)
-            gradient_[f] += value * dh[features_.label[f]];
+          add(features_, i, value, dh.data() + row * features_.K, gradient_.data());
+          if (features_.has_pairs())
+            add(features_.pairs, i, value, piece.dh.data() + row * features_.width(),
+                gradient_.data() + features_.first_pair());
         }
       }
     }
     for (std::size_t b = 0; b < features_.bigram.size(); ++b)
       gradient_[features_.label.size() + b] += piece.dg[features_.bigram[b]];
+  }
+
+  static void add(const Columns& columns, std::int32_t attribute, double value, const double* dh, double* gradient) {
+    for (std::int64_t f = columns.begin[attribute]; f < columns.begin[attribute + 1]; ++f)
+      gradient[f] += value * dh[columns.label[f]];
   }
 
   double update(double share_of_pass) {
@@ -182,9 +200,12 @@ class Steps {
       here_[i] = 0;
       for (std::int64_t f = features_.begin[i]; f < features_.begin[i + 1]; ++f)
         change(static_cast<std::size_t>(f), share);
+      if (!features_.has_pairs()) continue;
+      for (std::int64_t f = features_.pairs.begin[i]; f < features_.pairs.begin[i + 1]; ++f)
+        change(static_cast<std::size_t>(features_.first_pair() + f), share);
     }
     touched_.clear();
-    for (std::size_t f = features_.label.size(); f < gradient_.size(); ++f) change(f, share_of_pass);
+    for (std::size_t b = 0; b < features_.bigram.size(); ++b) change(features_.label.size() + b, share_of_pass);
     if (averaging) ++state_.steps;
     return squared;
   }

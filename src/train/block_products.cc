@@ -33,10 +33,10 @@ struct Run {
   std::int64_t count;
 };
 
-HWY_INLINE Run run_of(const Block& block, std::size_t r) {
-  const std::int64_t begin = block.runs[r].begin;
-  return {block.row.data() + begin, block.run_value.empty() ? nullptr : block.run_value.data() + begin,
-          block.runs[r + 1].begin - begin};
+HWY_INLINE Run run_of(const Items& items, std::size_t r) {
+  const std::int64_t begin = items.runs[r].begin;
+  return {items.row.data() + begin, items.run_value.empty() ? nullptr : items.run_value.data() + begin,
+          items.runs[r + 1].begin - begin};
 }
 
 template <int Vectors>
@@ -84,50 +84,50 @@ HWY_INLINE void over_row(int K, const Body& body) {
   if (left == 1) body(std::integral_constant<int, 1>(), a);
 }
 
-void AddEmissions(const Block& block, const Features& features, const double* w, double* h) {
-  const int K = features.K;
+void AddEmissions(const Items& items, const Columns& columns, const double* w, double* h) {
+  const int K = columns.K;
   std::vector<double> dense(static_cast<std::size_t>(K) + kSlack, 0.0);
-  for (std::size_t r = 0; r + 1 < block.runs.size(); ++r) {
-    const Run run = run_of(block, r);
-    const std::int32_t first = block.runs[r].weight, last = first + block.runs[r].labels;
-    for (std::int32_t f = first; f < last; ++f) dense[features.label[f]] = w[f];
+  for (std::size_t r = 0; r + 1 < items.runs.size(); ++r) {
+    const Run run = run_of(items, r);
+    const std::int32_t first = items.runs[r].weight, last = first + items.runs[r].labels;
+    for (std::int32_t f = first; f < last; ++f) dense[columns.label[f]] = w[f];
     over_row(K, [&](auto vectors, int a) HWY_ATTR { add_strip<vectors()>(run, K, dense.data() + a, h + a); });
-    for (std::int32_t f = first; f < last; ++f) dense[features.label[f]] = 0;
+    for (std::int32_t f = first; f < last; ++f) dense[columns.label[f]] = 0;
   }
-  const std::size_t pairs = block.weight.size();
-  const std::int32_t *f = block.weight.data(), *cell = block.cell.data();
-  if (block.value.empty()) {
+  const std::size_t pairs = items.weight.size();
+  const std::int32_t *f = items.weight.data(), *cell = items.cell.data();
+  if (items.value.empty()) {
     for (std::size_t k = 0; k < pairs; ++k) h[cell[k]] += w[f[k]];
   } else {
-    for (std::size_t k = 0; k < pairs; ++k) h[cell[k]] += static_cast<double>(block.value[k]) * w[f[k]];
+    for (std::size_t k = 0; k < pairs; ++k) h[cell[k]] += static_cast<double>(items.value[k]) * w[f[k]];
   }
 }
 
-void AddGradient(const Block& block, const Features& features, std::int64_t first, std::int64_t last, const double* dh,
+void AddGradient(const Items& items, const Columns& columns, std::int64_t first, std::int64_t last, const double* dh,
                  double* gradient) {
-  const int K = features.K;
+  const int K = columns.K;
   std::vector<double> sums(static_cast<std::size_t>(K) + kSlack);
   const auto at = [&](std::int64_t weight) {
-    const auto before = [](const Block::Run& x, std::int64_t y) { return x.weight < y; };
-    return static_cast<std::size_t>(std::lower_bound(block.runs.begin(), block.runs.end() - 1, weight, before) -
-                                    block.runs.begin());
+    const auto before = [](const Items::Run& x, std::int64_t y) { return x.weight < y; };
+    return static_cast<std::size_t>(std::lower_bound(items.runs.begin(), items.runs.end() - 1, weight, before) -
+                                    items.runs.begin());
   };
   for (std::size_t r = at(first), end = at(last); r < end; ++r) {
-    const Run run = run_of(block, r);
+    const Run run = run_of(items, r);
     over_row(K, [&](auto vectors, int a) HWY_ATTR { sum_strip<vectors()>(run, K, dh + a, sums.data() + a); });
-    const std::int32_t begin = block.runs[r].weight;
-    for (std::int32_t f = begin; f < begin + block.runs[r].labels; ++f) gradient[f] += sums[features.label[f]];
+    const std::int32_t begin = items.runs[r].weight;
+    for (std::int32_t f = begin; f < begin + items.runs[r].labels; ++f) gradient[f] += sums[columns.label[f]];
   }
   const auto pair = [&](std::int64_t weight) {
-    return static_cast<std::size_t>(std::lower_bound(block.weight.begin(), block.weight.end(), weight) -
-                                    block.weight.begin());
+    return static_cast<std::size_t>(std::lower_bound(items.weight.begin(), items.weight.end(), weight) -
+                                    items.weight.begin());
   };
-  const std::int32_t *f = block.weight.data(), *cell = block.cell.data();
+  const std::int32_t *f = items.weight.data(), *cell = items.cell.data();
   const std::size_t end = pair(last);
-  if (block.value.empty()) {
+  if (items.value.empty()) {
     for (std::size_t k = pair(first); k < end; ++k) gradient[f[k]] += dh[cell[k]];
   } else {
-    for (std::size_t k = pair(first); k < end; ++k) gradient[f[k]] += static_cast<double>(block.value[k]) * dh[cell[k]];
+    for (std::size_t k = pair(first); k < end; ++k) gradient[f[k]] += static_cast<double>(items.value[k]) * dh[cell[k]];
   }
 }
 
@@ -141,13 +141,13 @@ namespace regccrf {
 HWY_EXPORT(AddEmissions);
 HWY_EXPORT(AddGradient);
 
-void add_emissions(const Block& block, const Features& features, const double* w, double* h) {
-  HWY_DYNAMIC_DISPATCH(AddEmissions)(block, features, w, h);
+void add_emissions(const Items& items, const Columns& columns, const double* w, double* h) {
+  HWY_DYNAMIC_DISPATCH(AddEmissions)(items, columns, w, h);
 }
 
-void add_gradient(const Block& block, const Features& features, std::int64_t first, std::int64_t last, const double* dh,
+void add_gradient(const Items& items, const Columns& columns, std::int64_t first, std::int64_t last, const double* dh,
                   double* gradient) {
-  HWY_DYNAMIC_DISPATCH(AddGradient)(block, features, first, last, dh, gradient);
+  HWY_DYNAMIC_DISPATCH(AddGradient)(items, columns, first, last, dh, gradient);
 }
 
 }  // namespace regccrf

@@ -37,7 +37,7 @@ struct Item {
 };
 
 // Items whose attributes have weights, by attribute.
-std::vector<Item> sorted_items(const Dataset& data, const Features& features, std::int64_t first, std::int64_t rows) {
+std::vector<Item> sorted_items(const Dataset& data, const Columns& features, std::int64_t first, std::int64_t rows) {
   std::vector<Item> items;
   items.reserve(static_cast<std::size_t>(data.item[first + rows] - data.item[first]));
   for (std::int64_t t = 0; t < rows; ++t) {
@@ -56,7 +56,7 @@ bool run_pays(std::int64_t labels, std::int64_t positions, int K) {
   return labels * positions > K + positions * ((K + 7) / 8 + 1);
 }
 
-void add_run(const Features& features, std::span<const Item> items, Block& block) {
+void add_run(const Columns& features, std::span<const Item> items, Items& block) {
   const std::int64_t first = features.begin[items[0].attribute], last = features.begin[items[0].attribute + 1];
   block.runs.push_back({static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first),
                         static_cast<std::int64_t>(block.row.size())});
@@ -66,7 +66,7 @@ void add_run(const Features& features, std::span<const Item> items, Block& block
   }
 }
 
-void add_pairs(const Features& features, std::span<const Item> items, Block& block) {
+void add_pairs(const Columns& features, std::span<const Item> items, Items& block) {
   const std::int64_t first = features.begin[items[0].attribute], last = features.begin[items[0].attribute + 1];
   for (std::int64_t f = first; f < last; ++f) {
     for (const Item& item : items) {
@@ -82,7 +82,7 @@ void settle(std::vector<float>& values) {
   values.shrink_to_fit();
 }
 
-void turn_round(const Dataset& data, const Features& features, std::int64_t first, std::int64_t rows, Block& block) {
+void turn_round(const Dataset& data, const Columns& features, std::int64_t first, std::int64_t rows, Items& block) {
   const std::vector<Item> items = sorted_items(data, features, first, rows);
   for (std::size_t begin = 0, end; begin < items.size(); begin = end) {
     for (end = begin; end < items.size() && items[end].attribute == items[begin].attribute;) ++end;
@@ -105,12 +105,13 @@ void turn_round(const Dataset& data, const Features& features, std::int64_t firs
 Block make_block(const Dataset& data, const Features& features, std::int64_t first, std::int64_t last) {
   Block block;
   add_sequences(data, first, last, block.sequences);
-  allow_gold(features.K, block.sequences);
-  if (block.sequences.rows() * features.K > std::numeric_limits<std::int32_t>::max()) {
+  number_gold(features.K, features.width(), block.sequences);
+  if (block.sequences.rows() * features.width() > std::numeric_limits<std::int32_t>::max()) {
     throw Error("[train] a sequence has " + std::to_string(block.sequences.rows()) + " positions, more than " +
-                std::to_string(features.K) + " labels allow");
+                std::to_string(features.width()) + " labels allow");
   }
-  turn_round(data, features, data.position[first], block.sequences.rows(), block);
+  turn_round(data, features, data.position[first], block.sequences.rows(), block.labels);
+  if (features.has_pairs()) turn_round(data, features.pairs, data.position[first], block.sequences.rows(), block.pairs);
   return block;
 }
 
@@ -118,7 +119,7 @@ Block make_block(const Dataset& data, const Features& features, std::int64_t fir
 
 std::vector<Block> make_blocks(const Dataset& data, const Features& features, std::int64_t first, std::int64_t last,
                                int threads) {
-  const std::int64_t K = std::max(features.K, 1), numbers = (data.position[last] - data.position[first]) * K;
+  const std::int64_t K = std::max(features.width(), 1), numbers = (data.position[last] - data.position[first]) * K;
   const std::int64_t rows = std::clamp(numbers / kBlocks, kLeast, kMost) / K;
   std::vector<std::int64_t> cuts{first};
   for (std::int64_t i = first; i < last; ++i) {

@@ -18,9 +18,8 @@
 
 namespace regccrf {
 
-struct Block {
-  GoldSequences sequences;
-
+// Attributes of a block, and where their weights count.
+struct Items {
   std::vector<std::int32_t> weight;  // [pairs] ascending
   std::vector<std::int32_t> cell;    // [pairs] row · K + label
   std::vector<float> value;          // [pairs], or empty: every value is 1
@@ -34,17 +33,23 @@ struct Block {
   std::vector<float> run_value;   // [items of runs], or empty: every value is 1
 };
 
+struct Block {
+  GoldSequences sequences;  // their gold in marked labels, where attributes weigh pairs
+  Items labels, pairs;
+};
+
 // Sequences first … last - 1, which may be any part of the data. Attributes without weights are left out.
 std::vector<Block> make_blocks(const Dataset& data, const Features& features, std::int64_t first, std::int64_t last,
                                int threads);
 
-// h[row, a] += value · w of (attribute, a). `h` has kSlack more entries than [rows, K], which are left as they are.
+// h[row, a] += value · w of (attribute, a). `columns` are those that the items were made with. `h` has kSlack more
+// entries than [rows, K], which are left as they are.
 constexpr std::size_t kSlack = 64;
-void add_emissions(const Block& block, const Features& features, const double* w, double* h);
+void add_emissions(const Items& items, const Columns& columns, const double* w, double* h);
 
 // gradient of (attribute, a) += value · dh[row, a], for weights first … last - 1, which are those of whole attributes.
 // `dh` has kSlack more entries.
-void add_gradient(const Block& block, const Features& features, std::int64_t first, std::int64_t last, const double* dh,
+void add_gradient(const Items& items, const Columns& columns, std::int64_t first, std::int64_t last, const double* dh,
                   double* gradient);
 
 }  // namespace regccrf

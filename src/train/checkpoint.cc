@@ -205,6 +205,7 @@ std::map<std::string, std::string> Monitor::fingerprint() const {
       const std::string_view name = training_.attributes->name(i);
       hash.add(name.data(), name.size());
     }
+    if (features_.has_pairs()) hash.add(training_.weighs);
   });
   marks["labels"] = hashed([&](Hash& hash) {
     for (const std::string& name : training_.labels.names()) hash.add(name.data(), name.size());

@@ -20,7 +20,7 @@ constexpr double kHeapPerThread = 2.5e8;  // bytes that the allocator may keep f
 constexpr double kPairsShared = 4;        // transitions and what is made of them
 constexpr double kPair = 8;               // bytes of a (weight, cell) pair in a block
 
-double bytes_of_items(const Dataset& data, const Features& features) {
+double bytes_of_items(const Dataset& data, const Columns& features) {
   const std::int64_t as_run = features.K / 8 + 2;  // labels of an attribute from which on a block keeps rows
   double bytes = 0;
   for (const std::int32_t i : data.attribute) {
@@ -55,6 +55,7 @@ Estimate estimate_memory(const Training& training, const Features& features, con
   Estimate estimate;
   estimate.weights_bytes = kNumber * (lbfgs ? kLbfgsVectors : kAdagradVectors) * static_cast<double>(features.size());
   if (lbfgs) estimate.weights_bytes += bytes_of_items(*training.data, features);
+  if (lbfgs && features.has_pairs()) estimate.weights_bytes += bytes_of_items(*training.data, features.pairs);
   const double round = lbfgs ? static_cast<double>(blocks_of_a_round(1 << 20, features.K, options.threads)) : threads;
   estimate.labels_bytes = kNumber * pairs * (kPairsShared + kPairsPerThread * threads) + kNumber * K * K * round +
                           threads * std::min(kHeapPerThread, 20 * kNumber * pairs);

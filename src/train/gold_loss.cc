@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "constraint/pairs.h"
 #include "regccrf/loss.h"
 
 namespace regccrf {
@@ -14,16 +15,36 @@ bool gold_is_known(const Dataset& data, std::int64_t sequence) {
   return std::find(begin, end, kUnknownLabel) == end;
 }
 
-void allow_gold(int K, GoldSequences& sequences) {
+namespace {
+
+// What may stand at each row: the gold label with any mark, or anything.
+void allow_gold(int K, int width, GoldSequences& sequences) {
   sequences.allowed.clear();
   if (sequences.known == sequences.first.size()) return;
-  sequences.allowed.assign(sequences.gold.size() * static_cast<std::size_t>(K), 0);
+  sequences.allowed.assign(sequences.gold.size() * static_cast<std::size_t>(width), 0);
   for (std::int64_t t = 0; t < sequences.rows(); ++t) {
-    const auto row = sequences.allowed.begin() + t * K;
+    const auto row = sequences.allowed.begin() + t * width;
     const Label gold = sequences.gold[t];
-    if (gold == kUnknownLabel) std::fill_n(row, K, std::uint8_t{1});
-    if (gold != kUnknownLabel) row[gold] = 1;
+    if (gold == kUnknownLabel) std::fill_n(row, width, std::uint8_t{1});
+    for (Label a = gold; gold != kUnknownLabel && a < width; a += K) row[a] = 1;
   }
+}
+
+// Sequences with unknown gold have `allowed` instead.
+void mark_gold(int K, GoldSequences& sequences) {
+  const MarkedLabels marked{K};
+  for (std::size_t i = 0; i < sequences.known; ++i) {
+    Label* const gold = sequences.gold.data() + sequences.first[i];
+    for (std::int64_t t = sequences.length[i] - 1; t >= 0; --t)
+      gold[t] = t == 0 ? marked.first(gold[t]) : marked.pair(gold[t - 1], gold[t]);
+  }
+}
+
+}  // namespace
+
+void number_gold(int K, int width, GoldSequences& sequences) {
+  allow_gold(K, width, sequences);
+  if (width > K) mark_gold(K, sequences);
 }
 
 namespace {

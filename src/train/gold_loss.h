@@ -19,14 +19,16 @@ struct GoldSequences {
   std::size_t known = 0;                    // how many are known throughout
   std::vector<double> weight;               // [sequences] how often each counts, or empty: once
   std::vector<Label> gold;                  // [rows]
-  std::vector<std::uint8_t> allowed;        // [rows, K], or empty where all gold is known
+  std::vector<std::uint8_t> allowed;        // [rows, width], or empty where all gold is known
 
   std::int64_t rows() const { return static_cast<std::int64_t>(gold.size()); }
 };
 
 bool gold_is_known(const Dataset& data, std::int64_t sequence);
 
-void allow_gold(int K, GoldSequences& sequences);  // fills `allowed`
+// From gold as it came: fills `allowed`, and makes gold marked labels (constraint/pairs.h) where `width`, of what
+// inference sees, is more than K.
+void number_gold(int K, int width, GoldSequences& sequences);
 
 // How certain losses under rules are that a constraint keeps beside its base.
 struct Certainty {
@@ -49,8 +51,8 @@ struct RuleLosses {
   Certainty certainty = {};
 };
 
-// Their weighted sum. h, dh: [rows, K]; g, dg: [K, K]. dh and dg are overwritten. `rules`: where the constraint keeps
-// some; its certainty is overwritten.
+// Their weighted sum. h, dh: [rows, K]; g, dg: [K, K], or empty for none. dh and dg are overwritten. `rules`: where the
+// constraint keeps some; its certainty is overwritten.
 double gold_loss(const Constraint& constraint, const GoldSequences& sequences, std::span<const double> h,
                  std::span<const double> g, std::span<double> dh, std::span<double> dg, int threads,
                  Workspace& workspace, RuleLosses* rules = nullptr);

@@ -21,14 +21,15 @@ Constraint decoding_constraint(const Training& training) {
 
 Monitor::Monitor(const Training& training, const TrainOptions& options, const Features& features,
                  const OnProgress& on_progress, const Processes& processes)
-    : training_(training), options_(options), features_(features), on_progress_(on_progress), processes_(processes) {}
+    : training_(training), options_(options), features_(features), on_progress_(on_progress), processes_(processes) {
+  if (training.development) decoding_ = inference_constraint(features, decoding_constraint(training));
+}
 
 std::vector<Label> Monitor::predict(std::span<const double> w) const {
   std::vector<Label> predicted;
   double asked = 0;
   try {
-    predicted =
-        decode(features_, w, *training_.development, decoding_constraint(training_), options_.threads, options_.stop);
+    predicted = decode(features_, w, *training_.development, *decoding_, options_.threads, options_.stop);
   } catch (const Stopped&) {
     asked = 1;
   }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,6 +48,7 @@ class Monitor {
   const Features& features_;
   const OnProgress& on_progress_;
   const Processes& processes_;
+  std::optional<Constraint> decoding_;  // of the development set
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 

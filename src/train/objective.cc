@@ -8,6 +8,7 @@
 
 #include "base/threads.h"
 #include "regccrf/inference.h"
+#include "tagger/marked_scores.h"
 #include "train/blocks.h"
 
 namespace regccrf {
@@ -23,19 +24,28 @@ struct Objective::Impl {
   int threads;
   Stop stop;
   std::vector<Block> blocks;
-  std::vector<std::int64_t> shares;  // weights shares[s] … shares[s + 1] - 1 are one share of the second phase
+  // Weights of whole attributes, of labels or of pairs: a part of the second phase.
+  struct Share {
+    bool pairs;
+    std::int64_t first, last;
+  };
+  std::vector<Share> shares;
   ThreadPool pool;
   std::vector<Workspace> workspaces;           // [threads]
   std::vector<std::vector<double>> emissions;  // [threads][rows, K]
   std::vector<std::vector<double>> dh;         // [blocks of a round][rows, K]
   std::vector<std::vector<double>> dg;         // [blocks of a round][K, K]
-  std::vector<double> values;                  // [blocks of a round]
-  std::vector<double> transitions;             // [K, K]
+  // The same over marked labels, where attributes weigh pairs.
+  std::vector<std::vector<double>> marked;   // [threads][rows, width]
+  std::vector<std::vector<double>> dmarked;  // [blocks of a round][rows, width]
+  std::vector<double> values;                // [blocks of a round]
+  std::vector<double> transitions;           // [K, K]
 
   std::size_t round() const { return dh.size(); }
-  void choose_shares();
+  void choose_shares(bool pairs);
   void first_phase(std::span<const double> w, std::size_t b, int member);
-  void second_phase(std::size_t begin, std::size_t end, int share, double* gradient) const;
+  double marked_loss(std::span<const double> w, const Block& block, std::size_t slot, int member, RuleLosses* kept);
+  void second_phase(std::size_t begin, std::size_t end, const Share& share, double* gradient) const;
   void in_parallel(std::size_t count, const std::function<void(std::size_t, int)>& job);
 };
 
@@ -54,25 +64,28 @@ std::size_t blocks_of_a_round(std::size_t blocks, int K, int threads) {
 }
 
 // Shares with about the same amount of work, between attributes.
-void Objective::Impl::choose_shares() {
-  const std::int32_t attributes = features.attributes();
-  std::vector<std::int64_t> work(features.label.size() + 1, 0);
+void Objective::Impl::choose_shares(bool pairs) {
+  const Columns& columns = pairs ? features.pairs : features;
+  const std::int32_t attributes = columns.attributes();
+  std::vector<std::int64_t> work(columns.label.size() + 1, 0);
   for (const Block& block : blocks) {
-    for (std::size_t r = 0; r + 1 < block.runs.size(); ++r) {
-      work[block.runs[r].weight] += block.runs[r + 1].begin - block.runs[r].begin;
+    const Items& items = pairs ? block.pairs : block.labels;
+    for (std::size_t r = 0; r + 1 < items.runs.size(); ++r) {
+      work[items.runs[r].weight] += items.runs[r + 1].begin - items.runs[r].begin;
     }
-    for (const std::int32_t f : block.weight) ++work[f];
+    for (const std::int32_t f : items.weight) ++work[f];
   }
-  std::int64_t all = 0, sum = 0;
+  std::int64_t all = 0, sum = 0, first = 0, part = 1;
   for (const std::int64_t w : work) all += w;
   const int parts = threads == 1 ? 1 : threads * kPerThread;
-  shares = {0};
   for (std::int32_t i = 0; i < attributes; ++i) {
-    for (std::int64_t f = features.begin[i]; f < features.begin[i + 1]; ++f) sum += work[f];
-    const auto part = static_cast<std::int64_t>(shares.size());
-    if (part < parts && sum * parts >= all * part) shares.push_back(features.begin[i + 1]);
+    for (std::int64_t f = columns.begin[i]; f < columns.begin[i + 1]; ++f) sum += work[f];
+    if (part >= parts || sum * parts < all * part) continue;
+    shares.push_back({pairs, first, columns.begin[i + 1]});
+    first = columns.begin[i + 1];
+    ++part;
   }
-  shares.push_back(static_cast<std::int64_t>(features.label.size()));
+  shares.push_back({pairs, first, static_cast<std::int64_t>(columns.label.size())});
 }
 
 Objective::Objective(const Dataset& data, const Features& features, const Constraint& constraint, std::int64_t first,
@@ -80,7 +93,8 @@ Objective::Objective(const Dataset& data, const Features& features, const Constr
     : impl_(std::make_unique<Impl>(features, constraint, threads, std::move(stop))) {
   Impl& impl = *impl_;
   impl.blocks = make_blocks(data, features, first, last, threads);
-  impl.choose_shares();
+  impl.choose_shares(false);
+  if (features.has_pairs()) impl.choose_shares(true);
   std::int64_t rows = 0;
   for (const Block& block : impl.blocks) rows = std::max(rows, block.sequences.rows());
   const auto K = static_cast<std::size_t>(features.K);
@@ -91,6 +105,10 @@ Objective::Objective(const Dataset& data, const Features& features, const Constr
   impl.dh.assign(round, std::vector<double>(size));
   impl.dg.assign(round, std::vector<double>(K * K));
   impl.values.resize(round);
+  if (!features.has_pairs()) return;
+  const std::size_t marked = static_cast<std::size_t>(rows * features.width()) + kSlack;
+  impl.marked.assign(static_cast<std::size_t>(threads), std::vector<double>(marked));
+  impl.dmarked.assign(round, std::vector<double>(marked));
 }
 
 Objective::~Objective() = default;
@@ -108,16 +126,40 @@ void Objective::Impl::first_phase(std::span<const double> w, std::size_t b, int 
   const std::size_t slot = b % round(), size = static_cast<std::size_t>(block.sequences.rows()) * K;
   std::vector<double>& h = emissions[member];
   std::fill_n(h.begin(), size, 0.0);
-  add_emissions(block, features, w.data(), h.data());
-
-  values[slot] =
-      gold_loss(constraint, block.sequences, std::span(h).first(size), transitions, std::span(dh[slot]).first(size),
-                dg[slot], 1, workspaces[member], rules.empty() ? nullptr : &rules[b]);
+  add_emissions(block.labels, features, w.data(), h.data());
+  RuleLosses* const kept = rules.empty() ? nullptr : &rules[b];
+  if (features.has_pairs()) {
+    values[slot] = marked_loss(w, block, slot, member, kept);
+    return;
+  }
+  values[slot] = gold_loss(constraint, block.sequences, std::span(h).first(size), transitions,
+                           std::span(dh[slot]).first(size), dg[slot], 1, workspaces[member], kept);
 }
 
-void Objective::Impl::second_phase(std::size_t begin, std::size_t end, int share, double* gradient) const {
+// The first phase over marked labels: transitions are in the emissions, and gradients are summed back.
+double Objective::Impl::marked_loss(std::span<const double> w, const Block& block, std::size_t slot, int member,
+                                    RuleLosses* kept) {
+  const auto rows = static_cast<std::size_t>(block.sequences.rows()), K = static_cast<std::size_t>(features.K);
+  const std::span<double> h = std::span(marked[member]).first(rows * static_cast<std::size_t>(features.width())),
+                          gradient = std::span(dmarked[slot]).first(h.size());
+  mark_emissions(features.K, std::span(emissions[member]).first(rows * K), transitions, h);
+  add_emissions(block.pairs, features.pairs, w.data() + features.first_pair(), h.data());
+  const double value = gold_loss(constraint, block.sequences, h, {}, gradient, {}, 1, workspaces[member], kept);
+  sum_marks(features.K, gradient, std::span(dh[slot]).first(rows * K));
+  std::fill(dg[slot].begin(), dg[slot].end(), 0.0);
+  add_pairs(features.K, gradient, dg[slot]);
+  return value;
+}
+
+void Objective::Impl::second_phase(std::size_t begin, std::size_t end, const Share& share, double* gradient) const {
   for (std::size_t b = begin; b < end; ++b) {
-    add_gradient(blocks[b], features, shares[share], shares[share + 1], dh[b % round()].data(), gradient);
+    const std::size_t slot = b % round();
+    if (share.pairs) {
+      add_gradient(blocks[b].pairs, features.pairs, share.first, share.last, dmarked[slot].data(),
+                   gradient + features.first_pair());
+    } else {
+      add_gradient(blocks[b].labels, features, share.first, share.last, dh[slot].data(), gradient);
+    }
   }
 }
 
@@ -154,8 +196,8 @@ double Objective::operator()(std::span<const double> w, std::span<double> gradie
   for (std::size_t begin = 0; begin < impl.blocks.size(); begin += impl.round()) {
     const std::size_t end = std::min(begin + impl.round(), impl.blocks.size());
     impl.in_parallel(end - begin, [&](std::size_t i, int member) { impl.first_phase(w, begin + i, member); });
-    impl.in_parallel(impl.shares.size() - 1, [&](std::size_t share, int) {
-      impl.second_phase(begin, end, static_cast<int>(share), gradient.data());
+    impl.in_parallel(impl.shares.size(), [&](std::size_t share, int) {
+      impl.second_phase(begin, end, impl.shares[share], gradient.data());
     });
     for (std::size_t b = begin; b < end; ++b) {
       value += impl.values[b % impl.round()];

@@ -25,7 +25,8 @@ std::size_t blocks_of_a_round(std::size_t blocks, int K, int threads);
 
 class Objective {
  public:
-  // Of sequences first … last - 1. Keeps references to `features`; the data is no longer needed after this.
+  // Of sequences first … last - 1, under an inference_constraint. Keeps references to `features`; the data is no longer
+  // needed after this.
   Objective(const Dataset& data, const Features& features, const Constraint& constraint, std::int64_t first,
             std::int64_t last, int threads, Stop stop = {});
   ~Objective();

@@ -285,6 +285,7 @@ Json facts_of(const Training& training, const TrainOptions& options, const Featu
   facts["unknown_gold"] = std::count(training.data->gold.begin(), training.data->gold.end(), kUnknownLabel);
   facts["weights"] = features.size();
   facts["transitions"] = features.bigram.size();
+  if (features.has_pairs()) facts["pairs"] = features.pairs.label.size();
   facts["objective"] = best.objective;
   facts["gradient_norm"] = best.gradient_norm;
   if (best.development) facts["development"] = *best.development;
@@ -295,22 +296,33 @@ Json facts_of(const Training& training, const TrainOptions& options, const Featu
   return facts;
 }
 
-// Attributes and weights that came out as nothing are not kept.
+// An attribute's weights, but for those that came out as nothing.
+void keep_weights(const Columns& columns, std::int32_t attribute, std::span<const double> w, std::vector<Label>& label,
+                  std::vector<double>& weight) {
+  for (std::int64_t f = columns.begin[attribute]; f < columns.begin[attribute + 1]; ++f) {
+    if (w[f] == 0) continue;
+    label.push_back(columns.label[f]);
+    weight.push_back(w[f]);
+  }
+}
+
+// Attributes that have no weights left are not kept.
 Model make_model(const Training& training, const Features& features, std::span<const double> w, const Json& facts) {
   ModelParts parts;
   parts.labels = training.labels;
   parts.extractor = training.extractor;
   parts.begin.push_back(0);
+  if (features.has_pairs()) parts.pair_begin.push_back(0);
   for (std::int32_t i = 0; i < features.attributes(); ++i) {
-    const std::size_t before = parts.label.size();
-    for (std::int64_t f = features.begin[i]; f < features.begin[i + 1]; ++f) {
-      if (w[f] == 0) continue;
-      parts.label.push_back(features.label[f]);
-      parts.weight.push_back(w[f]);
-    }
-    if (parts.label.size() == before) continue;
+    const std::size_t before = parts.label.size() + parts.pair.size();
+    keep_weights(features, i, w, parts.label, parts.weight);
+    if (features.has_pairs())
+      keep_weights(features.pairs, i, w.subspan(static_cast<std::size_t>(features.first_pair())), parts.pair,
+                   parts.pair_weight);
+    if (parts.label.size() + parts.pair.size() == before) continue;
     parts.attributes.add(training.attributes->name(i));
     parts.begin.push_back(static_cast<std::int64_t>(parts.label.size()));
+    if (features.has_pairs()) parts.pair_begin.push_back(static_cast<std::int64_t>(parts.pair.size()));
   }
   parts.transitions = transitions_of(features, w);
   parts.constraint = training.constraint;
@@ -346,6 +358,9 @@ Trained train(const Training& training, const TrainOptions& given, const OnProgr
   check_options(options, processes);
   if (!options.checkpoint.empty() && processes.rank == 0) check_writable(options.checkpoint);
   check_numbers(*training.data, training, "data");
+  if (!training.weighs.empty() && training.weighs.size() != static_cast<std::size_t>(training.attributes->size()))
+    fail("weighs has " + std::to_string(training.weighs.size()) + " entries for " +
+         std::to_string(training.attributes->size()) + " attributes");
   if (training.development) {
     check_numbers(*training.development, training, "development data");
     if (!training.score) fail("there is a development set and no score for it");
@@ -355,14 +370,15 @@ Trained train(const Training& training, const TrainOptions& given, const OnProgr
   check_gold(training);
   check_constraint(training);
 
-  const Features features = make_features(*training.data, training.attributes->size(), training.labels.size(), options);
+  const Features features =
+      make_features(*training.data, training.attributes->size(), training.labels.size(), options, training.weighs);
   Monitor monitor(training, options, features, on_progress, processes);
   monitor.state.w.assign(static_cast<std::size_t>(features.size()), 0);
   const std::int64_t taken_over = begin_from(training, features, monitor.state.w);
   if (training.constrain == Constrain::train && training.constraint->rules() > 0) monitor.state.phase = Phase::base;
   monitor.state.max_gap = options.max_gap;
   if (options.resume) monitor.load();
-  const Constraint constraint = training_constraint(training);
+  const Constraint constraint = inference_constraint(features, training_constraint(training));
   try {
     if (options.on_estimate) say_estimate(training, features, constraint.base(), options, processes);
     if (options.max_iterations > 0 && monitor.state.iteration >= options.max_iterations) {

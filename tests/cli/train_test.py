@@ -165,6 +165,51 @@ def folds_by_hand(folder, folds, *options):
     return scores
 
 
+TURNS = "a A\nkeep A\nturn B\n\nb B\nturn A\nkeep A\n\nb B\nkeep B\nturn A\n\na A\nturn B\nkeep B\n"
+PAIRS = "U00:%x[0,0]\nB\nB01:%x[0,0]\n"
+
+
+@pytest.mark.parametrize("how", [[], ["--optimizer", "adagrad", "--max-iterations", "200"], ["-e", "!(.* A A A A .*)"], ["--l1", "0.001"]])
+def test_transitions_that_depend_on_the_input(folder, how):
+    (folder / "turns").write_text(TURNS)
+    (folder / "template").write_text(PAIRS)
+    facts = train(folder, "turns", "-m", "m", "--template", "template", "--l2", "0.001", "--dev", "turns", *how)
+    assert facts["pairs"] > 0 and facts["development"] == 100
+
+    def tagged(*options):
+        return subprocess.run([PROGRAM, "tag", "-m", "m", *options], cwd=folder, input="b\nturn\nkeep\nturn\nturn\n", capture_output=True,
+                              text=True, timeout=60, check=True).stdout
+
+    assert tagged("--labels-only").split() == ["B", "A", "A", "B", "A"]
+    first = tagged("--k-best", "3", "--scores", "--marginals", "--language-mass").splitlines()[0].split()
+    marginals = [float(field.split(":")[1]) for field in first[-2:]]
+    assert len(first) == 11 and first[1] == "B" and sum(marginals) == pytest.approx(1, abs=1e-4)
+    dump = subprocess.run([PROGRAM, "inspect", "m", "--dump"], cwd=folder, capture_output=True, text=True, check=True).stdout
+    weights = {tuple(line.split("\t")[1:4]): float(line.split("\t")[4]) for line in dump.splitlines() if line.startswith("pair\t")}
+    assert weights["B01:turn", "A", "B"] > 0 and len(weights) == facts["pairs"]
+
+
+# A template without %x in its B line is the same model for the same price as before.
+def test_a_plain_b_template_has_no_pairs(folder):
+    (folder / "turns").write_text(TURNS)
+    (folder / "template").write_text("U00:%x[0,0]\nB\n")
+    facts = train(folder, "turns", "-m", "m", "--template", "template", "--dev", "turns")
+    assert "pairs" not in facts and facts["transitions"] == 4 and facts["development"] < 100
+
+
+def test_pairs_go_on_from_a_model_and_a_checkpoint(folder):
+    (folder / "turns").write_text(TURNS)
+    (folder / "template").write_text(PAIRS)
+    how = ["--template", "template", "--l2", "0.01"]
+    whole = train(folder, "turns", "-m", "m", *how, "--checkpoint", "c", "--every", "5")
+    train(folder, "turns", "-m", "part", *how, "--checkpoint", "d", "--every", "5", "--max-iterations", "5")
+    rest = train(folder, "turns", "-m", "n", *how, "--checkpoint", "d", "--every", "5", "--resume")
+    assert rest["objective"] == whole["objective"] and rest["iterations"] == whole["iterations"]
+    again = train(folder, "turns", "-m", "again", *how, "--continue-from", "m")
+    assert again["iterations"] <= 2
+    assert json.loads(run(folder, "turns", "--cv", "2", *how, "--json").stdout)["trials"]
+
+
 def test_cross_validation(folder):
     options = ["-e", LANGUAGE, "--max-iterations", "5"]
     (trial,) = json.loads(run(folder, "train", "--cv", "3", "--json", *options).stdout)["trials"]

@@ -91,6 +91,16 @@ def test_words_templates_and_files(tmp_path):
         regccrf.Tagger(path)
 
 
+def test_transitions_that_depend_on_the_input():
+    words = [["a", "keep", "turn"], ["b", "turn", "keep"], ["b", "keep", "turn"], ["a", "turn", "keep"]]
+    labels = [["A", "A", "B"], ["B", "A", "A"], ["B", "B", "A"], ["A", "B", "B"]]
+    model = regccrf.train(words, labels, features="U:%x[0,0]\nB\nB01:%x[0,0]\n", l2=0.001, constraint="!(.* A A A A .*)")
+    tagger = regccrf.Tagger(pickle.loads(pickle.dumps(model)))
+    assert tagger.tag(["b", "turn", "keep", "turn", "turn"]) == ["B", "A", "A", "B", "A"]
+    assert model.pairs()["B01:turn", "A", "B"] > 0
+    assert regccrf.train(words, labels, features="U:%x[0,0]\nB\n").pairs() == {}
+
+
 def test_mistakes_are_told_in_words():
     X, y = [["Ann", "sings"]], [["B", "O"]]
     with pytest.raises(ValueError, match="sequence 0: a sequence has 3 positions and 1 label; a str is a sequence of char"):

@@ -54,6 +54,22 @@ ModelParts random_parts(std::uint64_t seed, std::int32_t attributes = 50, const 
   return parts;
 }
 
+// The same with weights for pairs of labels.
+ModelParts with_pairs(ModelParts parts) {
+  std::mt19937_64 random(parts.weight.size());
+  std::normal_distribution<double> normal;
+  parts.pair_begin.push_back(0);
+  for (std::int32_t i = 0; i < parts.attributes.size(); ++i) {
+    for (std::int32_t ab = 0; ab < parts.labels.size() * parts.labels.size(); ++ab) {
+      if (random() % 3 > 0) continue;
+      parts.pair.push_back(ab);
+      parts.pair_weight.push_back(normal(random));
+    }
+    parts.pair_begin.push_back(static_cast<std::int64_t>(parts.pair.size()));
+  }
+  return parts;
+}
+
 template <class T>
 std::vector<T> list(std::span<const T> values) {
   return {values.begin(), values.end()};
@@ -74,6 +90,9 @@ void expect_equal(const Model& x, const Model& y) {
   EXPECT_EQ(list(x.label()), list(y.label()));
   EXPECT_EQ(list(x.weight()), list(y.weight()));
   EXPECT_EQ(list(x.transitions()), list(y.transitions()));
+  EXPECT_EQ(list(x.pair_begin()), list(y.pair_begin()));
+  EXPECT_EQ(list(x.pair()), list(y.pair()));
+  EXPECT_EQ(list(x.pair_weight()), list(y.pair_weight()));
   ASSERT_EQ(x.constraint().has_value(), y.constraint().has_value());
   if (x.constraint()) {
     EXPECT_EQ(x.constraint()->automaton().arcs, y.constraint()->automaton().arcs);
@@ -111,6 +130,25 @@ TEST_F(ModelFile, WhatIsSavedIsLoaded) {
   }
 }
 
+// Older programs would leave the weights for pairs out without a word: such a model is of a version that they refuse.
+TEST_F(ModelFile, WeightsForPairsAreKept) {
+  const auto version = [](const Model& model) {
+    return decode_safetensors(model.to_bytes(), "").metadata.at("version");
+  };
+  const Model model(with_pairs(random_parts(3))), plain(random_parts(3));
+  model.save(path_);
+  expect_equal(model, Model::load(path_));
+  EXPECT_TRUE(Model::load(path_).has_pairs());
+  EXPECT_EQ(version(model), "2");
+  EXPECT_EQ(version(plain), "1");
+  const std::string good = Model(with_pairs(random_parts(1, 2))).to_bytes();
+  for (std::size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] ^= 4;
+    EXPECT_NE(error_of([&] { Model::from_bytes(bad); }), "no error") << at;
+  }
+}
+
 TEST_F(ModelFile, EveryFlippedBitIsFound) {
   const std::string good = Model(random_parts(1, 10)).to_bytes();
   std::mt19937 random(1);
@@ -143,9 +181,9 @@ TEST_F(ModelFile, ForeignAndNewerFilesAreRefusedWithTheReason) {
   put(encode_safetensors(other));
   EXPECT_NE(error_of([&] { Model::load(path_); }).find("not a regccrf model"), std::string::npos);
   Safetensors newer = decode_safetensors(Model(random_parts(1)).to_bytes(), "");
-  newer.metadata["version"] = "2";
+  newer.metadata["version"] = "3";
   put(encode_safetensors(newer));
-  EXPECT_NE(error_of([&] { Model::load(path_); }).find("version 2"), std::string::npos);
+  EXPECT_NE(error_of([&] { Model::load(path_); }).find("version 3"), std::string::npos);
   EXPECT_NE(error_of([&] { Model::load(folder_ / "absent"); }).find("cannot open"), std::string::npos);
   EXPECT_NE(error_of([&] { Model::load(folder_); }).find("folder"), std::string::npos);
 }
@@ -184,6 +222,19 @@ TEST(Model, PartsThatDoNotFitAreErrors) {
   EXPECT_NE(making([](ModelParts& p) { p.label.pop_back(); }), "no error");
   EXPECT_NE(making([](ModelParts& p) { p.begin.pop_back(); }), "no error");
   EXPECT_NE(making([](ModelParts& p) { p.begin[0] = 1; }), "no error");
+  const auto spoiling_pairs = [&](const std::function<void(ModelParts&)>& spoil) {
+    return making([&](ModelParts& p) {
+      p = with_pairs(std::move(p));
+      spoil(p);
+    });
+  };
+  EXPECT_EQ(spoiling_pairs([](ModelParts&) {}), "no error");
+  EXPECT_NE(spoiling_pairs([](ModelParts& p) { p.pair[0] = 9; }).find("pairs of attribute"), std::string::npos);
+  EXPECT_NE(spoiling_pairs([](ModelParts& p) { p.pair.pop_back(); }), "no error");
+  EXPECT_NE(spoiling_pairs([](ModelParts& p) { p.pair_begin.pop_back(); }), "no error");
+  EXPECT_NE(spoiling_pairs([](ModelParts& p) { p.pair_begin.clear(); }), "no error");
+  EXPECT_NE(spoiling_pairs([](ModelParts& p) { p.pair_weight[0] = std::numeric_limits<double>::infinity(); }),
+            "no error");
   EXPECT_NE(
       making([](ModelParts& p) { p.constraint = compile(Language::parse("(B | O | I)*")); }).find("fit_constraint"),
       std::string::npos);

@@ -15,7 +15,9 @@
 
 #include "base/file.h"
 #include "regccrf/error.h"
+#include "regccrf/extract.h"
 #include "regccrf/language.h"
+#include "regccrf/tagger.h"
 #include "train/features.h"
 #include "train/objective.h"
 
@@ -83,6 +85,13 @@ std::vector<double> random_weights(Random& random, std::int64_t size) {
   return w;
 }
 
+// Some attributes weigh pairs of labels, some both.
+std::vector<Weighs> random_kinds(Random& random, int attributes) {
+  std::vector<Weighs> kinds;
+  for (int i = 0; i < attributes; ++i) kinds.push_back(static_cast<Weighs>(below(random, 3)));
+  return kinds;
+}
+
 // Every label sequence of a length, for `body`.
 template <class Body>
 void each_sequence(int K, std::int64_t T, const Body& body) {
@@ -102,8 +111,15 @@ double score_of(const Features& features, const std::vector<double>& w, const Da
     const auto at = static_cast<std::size_t>(begin) + t;
     for (std::int64_t k = data.item[at]; k < data.item[at + 1]; ++k) {
       const std::int32_t i = data.attribute[k];
+      const double value = data.value.empty() ? 1.0 : static_cast<double>(data.value[k]);
       for (std::int64_t f = features.begin[i]; f < features.begin[i + 1]; ++f) {
-        if (features.label[f] == y[t]) score += w[f] * (data.value.empty() ? 1.0 : static_cast<double>(data.value[k]));
+        if (features.label[f] == y[t]) score += w[f] * value;
+      }
+      for (std::int64_t f = 0; features.has_pairs() && t > 0 && f < features.pairs.begin.back(); ++f) {
+        const bool of_i = f >= features.pairs.begin[i] && f < features.pairs.begin[i + 1];
+        const std::int32_t from = features.pairs.label[f] / features.K, to = features.pairs.label[f] % features.K;
+        if (of_i && from == y[t - 1] && to == y[t])
+          score += w[features.label.size() + features.bigram.size() + f] * value;
       }
     }
     for (std::size_t b = 0; t > 0 && b < features.bigram.size(); ++b) {
@@ -151,10 +167,13 @@ TEST_P(ObjectiveProperty, IsTheEnumeratedLossWithItsGradient) {
   options.all_features = below(random, 2) == 0;
   options.all_transitions = below(random, 2) == 0;
   options.min_count = 1 + below(random, 2);
-  const Features features = make_features(data, shape.attributes, shape.K, options);
+  std::vector<Weighs> kinds;
+  if (GetParam() % 2 == 0) kinds = random_kinds(random, shape.attributes);
+  const Features features = make_features(data, shape.attributes, shape.K, options, kinds);
   const std::vector<double> w = random_weights(random, features.size());
   std::vector<double> gradient(w.size());
-  Objective objective(data, features, constraint, 0, data.sequences(), 1);
+  const Constraint inference = inference_constraint(features, constraint);
+  Objective objective(data, features, inference, 0, data.sequences(), 1);
   const double value = objective(w, gradient);
   EXPECT_NEAR(value, enumerated(features, w, data, constraint), 1e-9 * std::max(1.0, value));
 
@@ -168,7 +187,7 @@ TEST_P(ObjectiveProperty, IsTheEnumeratedLossWithItsGradient) {
     EXPECT_NEAR(gradient[f], slope, 1e-6) << "weight " << f;
   }
 }
-INSTANTIATE_TEST_SUITE_P(Random, ObjectiveProperty, testing::Range(0, 60));
+INSTANTIATE_TEST_SUITE_P(Random, ObjectiveProperty, testing::Range(0, 120));
 
 TEST(Objective, IsTheSameToTheLastBitForAnyNumberOfThreads) {
   Random random(5);
@@ -176,16 +195,18 @@ TEST(Objective, IsTheSameToTheLastBitForAnyNumberOfThreads) {
   shape.unknown = true;
   shape.values = true;
   const Dataset data = random_data(random, shape);
-  const Features features = make_features(data, shape.attributes, shape.K, {});
-  const std::vector<double> w = random_weights(random, features.size());
-  const Constraint constraint = Constraint::unconstrained(labels_of(shape.K));
-  std::vector<double> one(w.size()), several(w.size());
-  Objective alone(data, features, constraint, 0, data.sequences(), 1);
-  const double value = alone(w, one);
-  for (const int threads : {2, 3, 5}) {
-    Objective together(data, features, constraint, 0, data.sequences(), threads);
-    EXPECT_EQ(together(w, several), value) << threads << " threads";
-    EXPECT_EQ(several, one) << threads << " threads";
+  for (const std::vector<Weighs>& kinds : {std::vector<Weighs>(), random_kinds(random, shape.attributes)}) {
+    const Features features = make_features(data, shape.attributes, shape.K, {}, kinds);
+    const std::vector<double> w = random_weights(random, features.size());
+    const Constraint constraint = inference_constraint(features, Constraint::unconstrained(labels_of(shape.K)));
+    std::vector<double> one(w.size()), several(w.size());
+    Objective alone(data, features, constraint, 0, data.sequences(), 1);
+    const double value = alone(w, one);
+    for (const int threads : {2, 3, 5}) {
+      Objective together(data, features, constraint, 0, data.sequences(), threads);
+      EXPECT_EQ(together(w, several), value) << threads << " threads";
+      EXPECT_EQ(several, one) << threads << " threads";
+    }
   }
 }
 
@@ -207,12 +228,14 @@ TEST(Objective, OfPartsAddsUp) {
 // --- train() --------------------------------------------------------------------------------------------------------
 
 struct Task {
-  explicit Task(std::uint64_t seed, Shape s = {60, 12, 3, 20, 4}) : shape(s), names(names_of(s.attributes)) {
+  explicit Task(std::uint64_t seed, Shape s = {60, 12, 3, 20, 4}, bool pairs = false)
+      : shape(s), names(names_of(s.attributes)) {
     Random random(seed);
     data = random_data(random, shape);
     training.labels = labels_of(shape.K);
     training.attributes = &names;
     training.data = &data;
+    if (pairs) training.weighs = random_kinds(random, shape.attributes);
   }
   Shape shape;
   Names names;
@@ -223,6 +246,7 @@ struct Task {
 std::vector<double> weights_of(const Model& model) {
   std::vector<double> all(model.weight().begin(), model.weight().end());
   all.insert(all.end(), model.transitions().begin(), model.transitions().end());
+  all.insert(all.end(), model.pair_weight().begin(), model.pair_weight().end());
   return all;
 }
 
@@ -435,8 +459,10 @@ TEST_P(StoppedTraining, LeavesWhatTheLastWholeIterationGave) {
 }
 INSTANTIATE_TEST_SUITE_P(Optimizers, StoppedTraining, testing::Values(Optimizer::lbfgs, Optimizer::adagrad));
 
-TEST(Train, ByTwoProcessesIsTheSameToRounding) {
-  Task task(6, {100, 20, 4, 60, 6});
+class ByTwoProcesses : public testing::TestWithParam<bool> {};
+
+TEST_P(ByTwoProcesses, IsTheSameToRounding) {
+  Task task(6, {100, 20, 4, 60, 6}, GetParam());
   TrainOptions options;
   options.threads = 1;
   const Trained alone = train(task.training, options);
@@ -462,21 +488,24 @@ TEST(Train, ByTwoProcessesIsTheSameToRounding) {
   EXPECT_EQ(weights_of(results[0]->model), weights_of(results[1]->model));
   EXPECT_NEAR(results[0]->best.objective, alone.best.objective, 1e-4 * alone.best.objective);
 }
+INSTANTIATE_TEST_SUITE_P(Pairs, ByTwoProcesses, testing::Bool());
 
-TEST(Train, AdagradComesNearTheOptimum) {
-  Task task(7);
+class AdagradProperty : public testing::TestWithParam<bool> {};
+
+TEST_P(AdagradProperty, ComesNearTheOptimum) {
+  Task task(7, {60, 12, 3, 20, 4}, GetParam());
   const double best = train(task.training).best.objective;
   TrainOptions options;
   options.optimizer = Optimizer::adagrad;
   options.max_iterations = 60;
   const Trained trained = train(task.training, options);
-  const Features features = make_features(task.data, task.shape.attributes, task.shape.K, options);
   EXPECT_LT(trained.last.objective, 1.05 * best);
   EXPECT_GT(trained.last.objective, 0.95 * best);
   EXPECT_EQ(weights_of(train(task.training, options).model), weights_of(trained.model));
   options.seed = 2;
   EXPECT_NE(weights_of(train(task.training, options).model), weights_of(trained.model));
 }
+INSTANTIATE_TEST_SUITE_P(Pairs, AdagradProperty, testing::Bool());
 
 TEST(Train, UnknownGoldIsSummedOver) {
   Task task(8, {60, 12, 3, 20, 4, false, false, true});
@@ -529,11 +558,11 @@ TEST(Train, StopsWhenAsked) {
   EXPECT_EQ(trained.last.iteration, 2);
 }
 
-class Resume : public testing::TestWithParam<std::tuple<Optimizer, double, bool>> {};
+class Resume : public testing::TestWithParam<std::tuple<Optimizer, double, bool, bool>> {};
 
 TEST_P(Resume, GoesOnToTheSameResult) {
-  const auto [optimizer, l1, development] = GetParam();
-  Task task(11);
+  const auto [optimizer, l1, development, pairs] = GetParam();
+  Task task(11, {60, 12, 3, 20, 4}, pairs);
   Dataset other = task.data;
   if (development) {
     task.training.development = &other;
@@ -562,12 +591,91 @@ TEST_P(Resume, GoesOnToTheSameResult) {
     EXPECT_EQ(resumed.best.iteration, whole.best.iteration);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Optimizers, Resume,
-                         testing::Values(std::tuple{Optimizer::lbfgs, 0.0, false},
-                                         std::tuple{Optimizer::lbfgs, 0.0, true},
-                                         std::tuple{Optimizer::lbfgs, 0.3, false},
-                                         std::tuple{Optimizer::adagrad, 0.0, false},
-                                         std::tuple{Optimizer::adagrad, 0.0, true}));
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, Resume,
+    testing::Values(std::tuple{Optimizer::lbfgs, 0.0, false, false}, std::tuple{Optimizer::lbfgs, 0.0, true, false},
+                    std::tuple{Optimizer::lbfgs, 0.3, false, false}, std::tuple{Optimizer::adagrad, 0.0, false, false},
+                    std::tuple{Optimizer::adagrad, 0.0, true, false}, std::tuple{Optimizer::lbfgs, 0.0, true, true},
+                    std::tuple{Optimizer::lbfgs, 0.3, false, true}, std::tuple{Optimizer::adagrad, 0.0, true, true}));
+
+// Whether a label is that of the position before or the other one, the input says. That is neither in the input alone
+// nor in the labels alone.
+struct Switches {
+  Switches() {
+    for (const char* name : {"U:is A", "U:is B", "U:stay", "U:switch", "B:stay", "B:switch"}) names.add(name);
+    Random random(4);
+    for (int i = 0; i < 40; ++i) {
+      Label label = below(random, 2);
+      for (int t = 0; t < 12; ++t) {
+        const int turn = below(random, 2);
+        if (t > 0) label = turn ? 1 - label : label;
+        data.attribute.push_back(t == 0 ? label : 2 + turn);
+        if (t > 0) data.attribute.push_back(4 + turn);
+        data.item.push_back(static_cast<std::int64_t>(data.attribute.size()));
+        data.gold.push_back(label);
+      }
+      data.position.push_back(static_cast<std::int64_t>(data.gold.size()));
+    }
+    training.labels = labels_of(2);
+    training.attributes = &names;
+    training.data = &data;
+    const Extractor extractor = Extractor::from_template("U:%x[0,0]\nB:%x[0,0]\nB\n");
+    training.extractor = extractor.text();
+    training.weighs = extractor.weighs(names);
+  }
+
+  double accuracy(const Model& model) const {
+    Tagger tagger(model, Extractor::attributes());
+    for (std::int64_t t = 0; t < data.positions(); ++t) {
+      for (std::int64_t k = data.item[t]; k < data.item[t + 1]; ++k) tagger.attribute(names.name(data.attribute[k]), 1);
+      tagger.next();
+      if (t % 12 == 11) tagger.end();
+    }
+    double right = 0;
+    std::int64_t at = 0;
+    for (const Tagged& tagged : tagger.decode()) {
+      for (const Label label : tagged.paths[0].labels) right += label == data.gold[at++];
+    }
+    return right / static_cast<double>(data.positions());
+  }
+
+  Names names;
+  Dataset data;
+  Training training;
+};
+
+TEST(Pairs, LearnWhatNeitherInputNorTransitionsTell) {
+  Switches task;
+  for (const Optimizer optimizer : {Optimizer::lbfgs, Optimizer::adagrad}) {
+    TrainOptions options;
+    options.optimizer = optimizer;
+    options.max_iterations = 100;
+    const Trained trained = train(task.training, options);
+    EXPECT_EQ(task.accuracy(trained.model), 1.0);
+    EXPECT_TRUE(trained.model.has_pairs());
+    EXPECT_EQ(task.accuracy(Model::from_bytes(trained.model.to_bytes())), 1.0);
+  }
+  task.training.weighs.clear();  // the same attributes, for labels alone
+  const Trained plain = train(task.training);
+  EXPECT_FALSE(plain.model.has_pairs());
+  EXPECT_LT(task.accuracy(plain.model), 0.8);
+}
+
+TEST(Pairs, ContinueFromAModel) {
+  Switches task;
+  const Trained first = train(task.training);
+  task.training.initial = &first.model;
+  const Trained again = train(task.training);
+  EXPECT_EQ(again.taken_over, static_cast<std::int64_t>(weights_of(first.model).size()));
+  EXPECT_LE(again.last.iteration, 2);
+  EXPECT_NEAR(again.last.objective, first.last.objective, 1e-3 * first.last.objective);
+}
+
+TEST(Pairs, KindsMustFitTheAttributes) {
+  Switches task;
+  task.training.weighs.pop_back();
+  EXPECT_THROW(train(task.training), Error);
+}
 
 std::string error_of(const std::function<void()>& act) {
   try {
