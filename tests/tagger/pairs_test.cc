@@ -17,6 +17,7 @@ namespace {
 
 using Random = std::mt19937_64;
 constexpr int kAttributes = 6;
+constexpr double kGap = 2e-4;  // sums under kept rules are certified to 1e-4, and two of them are compared
 
 std::string error_of(const std::function<void()>& work) {
   try {
@@ -199,15 +200,26 @@ TEST_P(PairProperty, KeptRulesAreObeyed) {
   ASSERT_GT(kept.rules(), 0);
   TagOptions options;
   options.k_best = 3;
+  options.scores = options.all_marginals = options.language_mass = true;
+  options.no_sequence = NoSequence::empty;
   Tagger tagger(w.model(kept), Extractor::attributes(), options);
   const Input input = random_input(random, 1 + random() % 5);
   feed(input, tagger);
   const Tagged& tagged = tagger.decode()[0];
   const std::vector<Scored> legal = enumerate(w, input, &whole);
+  const double z = total(legal);
   ASSERT_EQ(tagged.paths.size(), std::min<std::size_t>(legal.size(), 3));
   for (std::size_t k = 0; k < tagged.paths.size(); ++k) {
     expect_kth(w, input, whole, tagged.paths, k, legal);
-    EXPECT_NEAR(tagged.paths[k].score, legal[k].score, 1e-9);
+    EXPECT_NEAR(tagged.paths[k].score, legal[k].score - std::log(z), kGap);
+  }
+  EXPECT_NEAR(tagged.language_mass, z / total(enumerate(w, input, nullptr)), kGap);
+  for (std::size_t t = 0; t < input.size() && !legal.empty(); ++t) {
+    for (Label b = 0; b < K; ++b) {
+      double p = 0;
+      for (const Scored& scored : legal) p += scored.y[t] == b ? std::exp(scored.score) / z : 0;
+      EXPECT_NEAR(tagged.all_marginals[t * K + b], p, kGap);
+    }
   }
 }
 

@@ -155,7 +155,7 @@ class WideChain {
     for (double& x : mass_) x /= sum;
     const WideModel& model = steps_.model();
     builder_.add(t, mass_, [&](std::int32_t n, std::int32_t m) {
-      const Wide g = model.g[topology_.node_label[n] * model.K + topology_.node_label[m]];
+      const Wide g = model.transition(topology_.node_label[n], topology_.node_label[m]);
       return ratio(g * after_[m], beta_[n]);
     });
     emissions(t);
@@ -223,7 +223,8 @@ bool ChainMaker<Real>::make_fast(const Sequence<Real>& sequence, double most_los
     for (std::int32_t n = 0; n < topology.nodes; ++n)
       mass[n] = alpha[plan.node_cell[n]] * beta[plan.node_cell[n]] / sum;
     builder.add(t, mass, [&](std::int32_t n, std::int32_t m) {
-      const double g = g_[static_cast<std::size_t>(topology.node_label[n]) * topology.K + topology.node_label[m]];
+      const std::size_t ab = static_cast<std::size_t>(topology.node_label[n]) * topology.K + topology.node_label[m];
+      const double g = g_.empty() ? 1 : g_[ab];
       return g * later[m] / beta[plan.node_cell[n]];
     });
     for (std::int32_t n = 0; n < topology.nodes; ++n) later[n] = after[plan.node_cell[n]];

@@ -56,7 +56,7 @@ class ChainMaker {
   Constraint base_;
   const Batch<Real>& batch_;
   Gains<double> gains_;
-  std::vector<double> g_;  // [K, K] exp of transitions, relative to the largest
+  std::vector<double> g_;  // [K, K] exp of transitions, relative to the largest; empty: ones
   mutable std::once_flag wide_once_;
   mutable std::unique_ptr<WideModel> wide_;
 };
