@@ -24,18 +24,20 @@ Trial by_folds(const Training& training, const TrainOptions& options, int folds,
     if (speak) std::cerr << "l2 " << spell(options.l2) << ": fold " << done << " of " << folds << std::endl;
   };
   const auto predicted = cross_predict(training, options, folds, on_fold, processes);
-  Trial trial{options.l2, {}, {}};
-  if (predicted) trial.scores = DevelopmentScore(*training.data, training.labels).of_folds(*predicted, folds);
+  const DevelopmentScore score(*training.data, training.labels);
+  Trial trial{options.l2, {}, {}, score.name()};
+  if (predicted) trial.scores = score.of_folds(*predicted, folds);
   return trial;
 }
 
 // With what was reached, where a signal ended it; without scores where that is nothing.
 Trial by_development(const Training& training, const TrainOptions& options, bool speak, const Processes& processes) {
-  Trial trial{options.l2, {}, train(training, options, {}, processes)};
+  Trial trial{options.l2, {}, train(training, options, {}, processes), training.score_name};
   if (trial.trained->best.development) trial.scores = {*trial.trained->best.development};
   if (speak && !trial.scores.empty()) {
-    std::fprintf(stderr, "l2 %s: development %.2f at iteration %d of %d\n", spell(options.l2).c_str(), trial.scores[0],
-                 trial.trained->best.iteration, trial.trained->last.iteration);
+    std::fprintf(stderr, "l2 %s: development %s %.2f at iteration %d of %d\n", spell(options.l2).c_str(),
+                 trial.score_name.c_str(), trial.scores[0], trial.trained->best.iteration,
+                 trial.trained->last.iteration);
   }
   return trial;
 }
@@ -85,9 +87,11 @@ std::size_t best_of(const std::vector<Trial>& trials) {
 void print_table(const std::vector<Trial>& trials) {
   const bool folds = !trials.empty() && !trials[0].trained;
   const std::size_t best = best_of(trials);
-  std::printf(folds ? "%10s  %7s  %9s\n" : "%10s  %7s\n", "l2", folds ? "mean" : "score", "deviation");
+  const std::string name = (folds ? "mean " : "") + trials[0].score_name;
+  const int width = std::max(7, static_cast<int>(name.size()));
+  std::printf(folds ? "%10s  %*s  %9s\n" : "%10s  %*s\n", "l2", width, name.c_str(), "deviation");
   for (std::size_t i = 0; i < trials.size(); ++i) {
-    std::printf("%10s  %7.2f", spell(trials[i].l2).c_str(), trials[i].mean());
+    std::printf("%10s  %*.2f", spell(trials[i].l2).c_str(), width, trials[i].mean());
     if (folds) std::printf("  %9.2f", trials[i].deviation());
     std::printf("%s\n", trials.size() > 1 && i == best ? "  best" : "");
   }
@@ -97,8 +101,11 @@ void print_table(const std::vector<Trial>& trials) {
 nlohmann::ordered_json as_json(const std::vector<Trial>& trials) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Trial& trial : trials) {
-    list.push_back(
-        {{"l2", trial.l2}, {"mean", trial.mean()}, {"deviation", trial.deviation()}, {"scores", trial.scores}});
+    list.push_back({{"l2", trial.l2},
+                    {"score", trial.score_name},
+                    {"mean", trial.mean()},
+                    {"deviation", trial.deviation()},
+                    {"scores", trial.scores}});
   }
   return list;
 }

@@ -14,6 +14,7 @@ struct Trial {
   double l2 = 1;
   std::vector<double> scores;      // one a fold, or the development set's
   std::optional<Trained> trained;  // where there is a development set
+  std::string score_name = {};
 
   double mean() const;
   double deviation() const;  // of the folds' scores; 0 where there is one

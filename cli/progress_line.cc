@@ -20,8 +20,8 @@ std::string duration(double seconds) {
   return text;
 }
 
-ProgressLine::ProgressLine(const TrainOptions& options, bool quiet)
-    : options_(options), quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1) {}
+ProgressLine::ProgressLine(const TrainOptions& options, std::string score, bool quiet)
+    : options_(options), score_(std::move(score)), quiet_(quiet), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 ProgressLine::~ProgressLine() { finish(); }
 
@@ -62,7 +62,8 @@ void ProgressLine::show(const Progress& p) {
                 p.gradient_norm);
   std::string line = text;
   if (p.development) {
-    std::snprintf(text, sizeof text, "  development %.2f%s", *p.development, p.best ? " (best)" : "");
+    std::snprintf(text, sizeof text, "  development %s %.2f%s", score_.c_str(), *p.development,
+                  p.best ? " (best)" : "");
     line += text;
   }
   if (p.phase == Phase::base) line += "  base alone";

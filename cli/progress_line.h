@@ -13,7 +13,8 @@ std::string duration(double seconds);  // as people say it: 12.3 s, 4 min, 1.5 h
 
 class ProgressLine {
  public:
-  ProgressLine(const TrainOptions& options, bool quiet);
+  // `score`: what the development score is called.
+  ProgressLine(const TrainOptions& options, std::string score, bool quiet);
   ~ProgressLine();
 
   void show(const Progress& progress);
@@ -24,6 +25,7 @@ class ProgressLine {
   void plain(const Progress& progress, const std::string& text);
 
   const TrainOptions& options_;
+  std::string score_;
   bool quiet_, terminal_;
   bool open_ = false;  // a line without its end
   std::vector<Progress> history_;

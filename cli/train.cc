@@ -260,6 +260,13 @@ void say_what(const Input& input, const Training& training) {
   if (!unseen.empty()) std::cerr << "never seen in training, so without weights of their own: " << join(unseen) << "\n";
 }
 
+// How much of training began where the given model ended.
+std::string taken_over(std::int64_t taken, std::int64_t all, const std::string& model) {
+  const std::string others =
+      taken == all ? "" : "; it has none for the other " + std::to_string(all - taken) + ", which began at 0";
+  return std::to_string(taken) + " of " + plural(all, "weight") + " began with those of " + model + others;
+}
+
 void report(const Options& options, const Trained& trained, const std::vector<Trial>& trials) {
   const std::string& path = options.model;
   Json facts = Json::parse(trained.model.facts());
@@ -280,8 +287,8 @@ void report(const Options& options, const Trained& trained, const std::vector<Tr
                 trained.stopped == "asked to" ? "interrupted" : trained.stopped.c_str(), trained.last.seconds);
   std::cerr << text;
   if (trained.best.development) {
-    std::snprintf(text, sizeof text, "; development %.2f at iteration %d", *trained.best.development,
-                  trained.best.iteration);
+    std::snprintf(text, sizeof text, "; development %s %.2f at iteration %d",
+                  facts.value("development_score", "score").c_str(), *trained.best.development, trained.best.iteration);
     std::cerr << text;
   }
   std::cerr << "\n";
@@ -295,7 +302,7 @@ void report(const Options& options, const Trained& trained, const std::vector<Tr
     std::cerr << "\n";
   }
   if (!options.continue_from.empty())
-    std::cerr << plural(trained.taken_over, "weight") << " began with those of " << options.continue_from << "\n";
+    std::cerr << taken_over(trained.taken_over, facts["weights"], options.continue_from) << "\n";
 }
 
 // What becomes of the work of a run that was cut off.
@@ -377,7 +384,9 @@ void settle_development(bool speak, Input& input, Training& training) {
   renumber(*input.development, input.development_labels, labels);
   if (speak) say_strange_gold(*input.development, labels, training.labels);
   training.development = &*input.development;
-  training.score = DevelopmentScore(*input.development, labels);
+  const DevelopmentScore score(*input.development, labels);
+  training.score_name = score.name();
+  training.score = score;
 }
 
 // The task for the trainer; it points into `input`.
@@ -404,7 +413,7 @@ Training make_training(const Options& options, bool speak, Input& input) {
 
 Trained train_with_progress(const Training& training, const TrainOptions& options, bool speak,
                             const Processes& processes) {
-  ProgressLine line(options, !speak);
+  ProgressLine line(options, training.score_name, !speak);
   const auto show = [&](const Progress& progress) {
     line.show(progress);
     return !Interrupt::asked();

@@ -46,6 +46,7 @@ struct Training {
   // looked at here, so its numbers may go beyond `labels`.
   const Dataset* development = nullptr;
   std::function<double(std::span<const Label> predicted)> score = {};  // predicted: [positions]
+  std::string score_name = {};                                         // what it is called in the model's facts
 };
 
 enum class Optimizer { lbfgs, adagrad };                                    // lbfgs with l1 > 0 is OWL-QN

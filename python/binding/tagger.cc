@@ -223,7 +223,7 @@ std::string name_of(Constrain constrain) {
 
 // Sequences outside the language: an error that train() words, or left out, or repaired.
 void settle_outside(const Constraint& constraint, const std::string& outside, Dataset& data, nlohmann::json& facts) {
-  if (outside == "error") return;
+  if (outside == "error" || outside == "raise") return;  // the layer's word (regccrf.torch) will do, too
   if (outside != "skip" && outside != "repair")
     throw Error("[train] outside is '" + outside + "'; it may be 'error', 'skip' or 'repair'");
   std::vector<std::int64_t> which;
@@ -324,7 +324,9 @@ py::tuple train_model(Data& data, Data* development, const std::optional<Constra
     const Labels labels = with_others(training.labels, development->label_names());
     held_out = development->take(labels);
     training.development = &*held_out;
-    training.score = DevelopmentScore(*held_out, labels);
+    const DevelopmentScore score(*held_out, labels);
+    training.score_name = score.name();
+    training.score = score;
   }
   TrainOptions with_transitions = options;
   with_transitions.transitions = data.extractor().transitions();
@@ -434,6 +436,13 @@ py::dict pairs_of(const Model& model) {
   return result;
 }
 
+void warn_of_missing(const std::vector<std::string>& missing) {
+  std::string names;
+  for (const std::string& name : missing) names += (names.empty() ? "" : ", ") + name;
+  const std::string text = "the constraint's sequences with labels that the model lacks are left out: " + names;
+  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+}
+
 std::string repr(const Model& model) {
   return "<Model: " + std::to_string(model.labels().size()) + " labels, " + std::to_string(model.attributes()) +
          " attributes, " + std::to_string(model.weight().size()) + " features" +
@@ -459,8 +468,10 @@ void bind_model(py::module_& module) {
       .def(
           "with_constraint",
           [](const Model& x, const std::optional<Constraint>& constraint, const std::string& constrain) {
-            return x.with_constraint(constraint ? std::optional(fit_constraint(*constraint, x.labels())) : std::nullopt,
-                                     constrain_of(constrain));
+            std::vector<std::string> missing;
+            auto fitted = constraint ? std::optional(fit_constraint(*constraint, x.labels(), &missing)) : std::nullopt;
+            if (!missing.empty()) warn_of_missing(missing);
+            return x.with_constraint(std::move(fitted), constrain_of(constrain));
           },
           py::arg("constraint"), py::arg("constrain") = "decode",
           "The same weights under another constraint (matched by the labels' names), or none.")

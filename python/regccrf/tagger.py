@@ -49,7 +49,8 @@ def _over(constraint: Any, labels: Sequence[str]) -> Constraint:
 class Tagger:
     """Labels sentences with a model: an object, or the path of its file.
 
-    `constraint` replaces the model's own (a pattern, a path object, a `Language` or a `Constraint`);
+    `constraint` replaces the model's own (a pattern, a path object, a `Language` or a `Constraint`), without the
+    sequences that have labels that the model lacks, with a warning;
     `unconstrained=True` leaves it out. Sentences for which nothing is legal raise an Error, or are labelled without
     the constraint (`no_sequence="free"`), or get None (`"empty"`).
 
@@ -109,7 +110,16 @@ class Tagger:
 
     def tag(self, sentence: Sentence) -> Optional[List[str]]:
         """The best legal sequence of labels."""
-        return self.tag_all([sentence])[0]
+        return self.tag_all([self._one(sentence)])[0]
+
+    def _one(self, sentence: Sentence) -> Sentence:
+        """Rows of one sentence have as many columns each; where they have not, these are sentences."""
+        if not self._extractor.takes_attributes and isinstance(sentence, (list, tuple)):
+            columns = {len(row) if isinstance(row, (list, tuple)) else 1 for row in sentence}
+            if len(columns) > 1:
+                raise ValueError(f"this is one sentence whose rows have {min(columns)} to {max(columns)} columns; several sentences are for "
+                                 "tag_all and marginals_all")
+        return sentence
 
     def tag_all(self, sentences: Iterable[Sentence]) -> List[Optional[List[str]]]:
         """The same for many sentences, at once."""
@@ -121,12 +131,12 @@ class Tagger:
 
     def k_best(self, sentence: Sentence, k: int) -> List[Tagging]:
         """The k best legal sequences with their probabilities, best first."""
-        result = self._decoder(k_best=k, scores=True).tag([sentence])[0]
+        result = self._decoder(k_best=k, scores=True).tag([self._one(sentence)])[0]
         return [Tagging(self.labels.names(ids), _exp(score)) for ids, score in result.paths]
 
     def marginals(self, sentence: Sentence) -> List[Dict[str, float]]:
         """P(label at t) under the constraint, for every position and label."""
-        return self.marginals_all([sentence])[0]
+        return self.marginals_all([self._one(sentence)])[0]
 
     def marginals_all(self, sentences: Iterable[Sentence]) -> List[List[Dict[str, float]]]:
         names = list(self.labels)
@@ -138,7 +148,7 @@ class Tagger:
 
     def language_mass(self, sentence: Sentence) -> float:
         """How much of the unconstrained model's probability mass is legal."""
-        return self._decoder(language_mass=True).tag([sentence])[0].language_mass
+        return self._decoder(language_mass=True).tag([self._one(sentence)])[0].language_mass
 
 
 def _rebuild(model: Model, settings: Dict[str, Any]) -> Tagger:

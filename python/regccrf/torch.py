@@ -66,6 +66,28 @@ class Outside(NamedTuple):
     possible: List[str]
 
 
+def _outside(word: str) -> str:
+    """What becomes of gold outside the language. `regccrf.train` says error where this layer says raise: both will do."""
+    if word != "error" and word not in cuda.OUTSIDE:
+        raise ValueError(f"invalid outside: {word} (expected {', '.join(cuda.OUTSIDE)})")
+    return "raise" if word == "error" else word
+
+
+def _warn_of_inverted(mask: Any, batch_first: bool) -> None:
+    """A mask that is True for padding looks so: no sequence has its first position, one has none at all, and all others have the last
+    one. A device is not asked: that would mean to wait for it."""
+    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.device.type != "cpu" or mask.numel() == 0 or transformed(mask):
+        return
+    if bool((mask[:, 0] if batch_first else mask[0]).any()):
+        return
+    present = mask.ne(0) if batch_first else mask.ne(0).t()
+    some = present.any(1)
+    if bool(some.all()) or not bool(some.any()) or bool((some != present[:, -1]).any()):
+        return
+    warnings.warn("the mask looks inverted: True means that a position is present, and here one sequence has none while the others have "
+                  "only their last ones; ~mask turns it round", stacklevel=4)
+
+
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -192,7 +214,8 @@ class CRF(nn.Module):
             mask: [T, B], 0 or False = absent.
             reduction: `none` [B], `sum`, `mean` over sequences, `token_mean` over present positions. 0 for a batch of which nothing is left.
             forbidden: bool [T, B, K], labels that may not stand at a position.
-            outside: tags that are not in the language: `raise`, `skip` (it counts for nothing) or `inf` (it has −inf).
+            outside: tags that are not in the language: `raise` (`error`, as in `regccrf.train`, is the same), `skip` (they count for nothing) or
+                `inf` (they have −inf).
             constraint: a `Constraint`, a `Language` or a pattern, or a list of these, one for each sequence, in the place of the layer's.
 
         >>> crf = CRF(3)
@@ -627,11 +650,11 @@ class CRF(nn.Module):
     def _signed(self, sign: int, emissions: Tensor, tags: Tensor, mask: Optional[Tensor], reduction: str, forbidden: Optional[Tensor],
                 outside: Optional[str], constraint: Optional[Constraints]) -> Tensor:
         """sign · negative log-likelihood."""
-        outside = self.outside if outside is None else outside
+        outside = _outside(self.outside if outside is None else outside)
         if reduction not in cuda.REDUCTIONS:
             raise ValueError(f"invalid reduction: {reduction}")
-        if outside not in cuda.OUTSIDE:
-            raise ValueError(f"invalid outside: {outside} (expected {', '.join(cuda.OUTSIDE)})")
+        if mask is not None and not compiling() and not exporting():
+            _warn_of_inverted(mask, self.batch_first)
         if constraint is not None:
             value = self._each_log_prob(constraint, emissions, tags, mask, reduction, forbidden, outside)
         elif not self._on_device(emissions):
@@ -755,8 +778,7 @@ class RegCCRF(CRF):
         if uncertified not in ("error", "bound"):
             raise ValueError(f"invalid uncertified: {uncertified} (expected error, bound)")
         self.max_gap, self.uncertified = max_gap, uncertified
-        if outside not in cuda.OUTSIDE:
-            raise ValueError(f"invalid outside: {outside} (expected {', '.join(cuda.OUTSIDE)})")
+        outside = _outside(outside)
         if constraint is None:
             raise TypeError("constraint is None: the layer without one is CRF")
         self._assemble(compile(constraint, _labels(labels)), batch_first, checks)

@@ -19,21 +19,20 @@ DevelopmentScore::DevelopmentScore(const Dataset& data, const Labels& labels) : 
   gold_ = names(data.gold);
   options_.scheme = guess_scheme(gold_);
   options_.unknown = kUnknown;
+  spans_ = evaluate(gold_, gold_, options_).total.spans.gold > 0;
 }
 
 double DevelopmentScore::operator()(std::span<const Label> predicted) const {
   const Evaluation evaluation = evaluate(gold_, names(predicted), options_);
-  const bool spans = evaluation.total.spans.gold > 0;
-  return spans ? evaluation.total.spans.f1() : evaluation.total.accuracy();
+  return spans_ ? evaluation.total.spans.f1() : evaluation.total.accuracy();
 }
 
 std::vector<double> DevelopmentScore::of_folds(std::span<const Label> predicted, int folds) const {
   const Evaluation evaluation = evaluate(gold_, names(predicted), options_);
-  const bool spans = evaluation.total.spans.gold > 0;
   std::vector<Counts> counts(static_cast<std::size_t>(folds));
   for (std::size_t i = 0; i < evaluation.sequences.size(); ++i) counts[i % counts.size()] += evaluation.sequences[i];
   std::vector<double> scores;
-  for (const Counts& fold : counts) scores.push_back(spans ? fold.spans.f1() : fold.accuracy());
+  for (const Counts& fold : counts) scores.push_back(spans_ ? fold.spans.f1() : fold.accuracy());
   return scores;
 }
 

@@ -19,6 +19,7 @@ class DevelopmentScore {
   DevelopmentScore(const Dataset& data,
                    const Labels& labels);                     // what gold's numbers mean; keeps a reference to the data
   double operator()(std::span<const Label> predicted) const;  // predicted: [positions]
+  const char* name() const { return spans_ ? "F1" : "accuracy"; }
   // [folds] of the sequences i with i mod folds = 0, 1, …; all by the same measure
   std::vector<double> of_folds(std::span<const Label> predicted, int folds) const;
 
@@ -29,6 +30,7 @@ class DevelopmentScore {
   Labels labels_;
   std::vector<LabelNames> gold_;
   EvaluateOptions options_;
+  bool spans_;  // gold has some
 };
 
 }  // namespace regccrf

@@ -289,6 +289,7 @@ Json facts_of(const Training& training, const TrainOptions& options, const Featu
   facts["objective"] = best.objective;
   facts["gradient_norm"] = best.gradient_norm;
   if (best.development) facts["development"] = *best.development;
+  if (best.development && !training.score_name.empty()) facts["development_score"] = training.score_name;
   facts["iteration"] = best.iteration;
   facts["iterations"] = last.iteration;
   facts["stopped"] = monitor.stopped;

@@ -57,6 +57,16 @@ def test_says_what_came_out(folder):
     assert facts["objective"] > 0 and 0 < facts["development"] <= 100 and facts["iteration"] <= facts["iterations"]
 
 
+@pytest.mark.parametrize("gold, score", [(str, "F1"), (lambda text: re.sub(r"\t[BI]-.", "\tO", text), "accuracy")])
+def test_the_development_score_is_named(folder, gold, score):
+    (folder / "dev").write_text(gold((folder / "dev").read_text()))
+    done = run(folder, "train", "-m", "m", "--dev", "dev", "--max-iterations", "3")
+    assert done.stderr.count(f"development {score} ") == 4, done.stderr  # every iteration's, and the best
+    assert train(folder, "train", "-m", "m", "--dev", "dev", "--max-iterations", "3")["development_score"] == score
+    table = run(folder, "dev", "--cv", "2", "--l2", "1,2", "--max-iterations", "3").stdout
+    assert f"mean {score}" in table
+
+
 def test_the_constraint_makes_gold_likelier(folder):
     constrained = train(folder, "train", "-m", "m", "-e", LANGUAGE)
     decode = train(folder, "train", "-m", "m", "-e", LANGUAGE, "--constrain", "decode")
@@ -136,8 +146,8 @@ def test_continuing_from_a_model(folder):
     # Other data has other weights, and may have other labels.
     (folder / "new").write_text((folder / "dev").read_text() + "\nw5Q\tB-Q\n")
     far = run(folder, "new", "-m", "m", "--continue-from", "old", "--max-iterations", "2")
-    taken = re.search(r"(\d+) weights began with those of old", far.stderr)
-    assert far.returncode == 0 and 0 < int(taken[1]) < first["weights"], far.stderr
+    taken = re.search(r"(\d+) of (\d+) weights began with those of old; it has none for the other (\d+), which began at 0", far.stderr)
+    assert far.returncode == 0 and 0 < int(taken[1]) < first["weights"] and int(taken[1]) + int(taken[3]) == int(taken[2]), far.stderr
     assert train(folder, "new", "-m", "m")["objective"] == pytest.approx(
         train(folder, "new", "-m", "m", "--continue-from", "old")["objective"], rel=1e-3)
 
@@ -217,7 +227,7 @@ def test_cross_validation(folder):
     assert trial["mean"] == pytest.approx(statistics.mean(trial["scores"]))
     assert trial["deviation"] == pytest.approx(statistics.stdev(trial["scores"]))
     table = run(folder, "train", "--cv", "3", "--quiet", *options).stdout.splitlines()
-    assert [row.split() for row in table] == [["l2", "mean", "deviation"],
+    assert [row.split() for row in table] == [["l2", "mean", "F1", "deviation"],
                                              ["1", f"{trial['mean']:.2f}", f"{trial['deviation']:.2f}"]]
 
 

@@ -7,6 +7,7 @@ import pickle
 import signal
 import threading
 import time
+import warnings
 
 import numpy
 import pytest
@@ -99,6 +100,32 @@ def test_transitions_that_depend_on_the_input():
     assert tagger.tag(["b", "turn", "keep", "turn", "turn"]) == ["B", "A", "A", "B", "A"]
     assert model.pairs()["B01:turn", "A", "B"] > 0
     assert regccrf.train(words, labels, features="U:%x[0,0]\nB\n").pairs() == {}
+
+
+def test_a_batch_is_not_taken_for_a_sentence():
+    X, y = [["Ann", "Lee", "sings"], ["he", "sings"]], [["B", "I", "O"], ["O", "O"]]
+    tagger = regccrf.Tagger(regccrf.train(X, y, constraint=BIO))
+    for call in (tagger.tag, tagger.marginals, tagger.language_mass, lambda x: tagger.k_best(x, 2)):
+        with pytest.raises(ValueError, match="rows have 2 to 3 columns; several sentences are for tag_all"):
+            call(X)
+    assert tagger.tag([["Ann", "NNP"], ["Lee", "NNP"]]) == ["B", "I"]  # columns
+    attributes = regccrf.Tagger(regccrf.train([[["w=a"], ["w=b", "x"]]], [["A", "B"]]))
+    assert attributes.tag([["w=a"], ["w=b", "x"]]) == ["A", "B"]  # lists of attributes have any length
+
+
+def test_labels_that_the_model_lacks_are_told():
+    model = regccrf.train([["Ann", "sings"]], [["B", "O"]])
+    with pytest.warns(UserWarning, match="labels that the model lacks are left out: I"):
+        tagger = regccrf.Tagger(model, constraint="(O | B I*)*")
+    assert tagger.tag(["Ann"]) == ["B"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        regccrf.Tagger(model, constraint="(O | B)*")
+
+
+def test_outside_may_be_said_as_the_layer_says_it():
+    with pytest.raises(regccrf.Error, match="outside the language"):
+        regccrf.train([["Ann", "sings"]], [["I", "O"]], constraint=BIO, outside="raise")
 
 
 def test_mistakes_are_told_in_words():

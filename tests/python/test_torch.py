@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 import threading
+import warnings
 
 import pytest
 import torch
@@ -198,6 +199,35 @@ def test_what_is_no_tensor():
                         (lambda: crf.decode(emissions, tags.tolist()), "mask: a list"), (lambda: crf.decode(None), "emissions: a NoneType")):
         with pytest.raises(TypeError, match=f"{words}.* expected a tensor"):
             call()
+
+
+# Padding behind, the longest sequence without any: turned round, that one has nothing. Holes, a first position that nobody has (a model's
+# [CLS]), padding in front and empty sequences are no mistakes.
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_an_inverted_mask_is_told(batch_first):
+    crf, right = CRF(2, batch_first=batch_first), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]]).bool()
+    legitimate = [right, right.flip(1), torch.tensor([[0, 1, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]), torch.tensor([[1, 0, 1, 1], [0, 0, 0, 0]])]
+
+    def loss(mask):
+        emissions, tags = torch.zeros(*mask.shape, 2), torch.zeros(mask.shape, dtype=torch.long)
+        turned = (lambda x: x) if batch_first else (lambda x: x.transpose(0, 1))
+        return crf(turned(emissions), turned(tags), turned(mask))
+
+    with pytest.warns(UserWarning, match="the mask looks inverted"):
+        loss(~right)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for mask in legitimate:
+            loss(mask)
+
+
+def test_outside_may_be_said_as_train_says_it():
+    crf = RegCCRF(["O", "B", "I"], "(O | B I*)*", outside="error")
+    with pytest.raises(regccrf.Error):
+        crf(torch.zeros(1, 1, 3), torch.tensor([[2]]))
+    assert crf(torch.zeros(1, 1, 3), torch.tensor([[2]]), outside="skip") == 0
+    with pytest.raises(ValueError, match="invalid outside: warn"):
+        crf(torch.zeros(1, 1, 3), torch.tensor([[2]]), outside="warn")
 
 
 def test_a_masked_position_is_absent():

@@ -671,6 +671,22 @@ TEST(Pairs, ContinueFromAModel) {
   EXPECT_NEAR(again.last.objective, first.last.objective, 1e-3 * first.last.objective);
 }
 
+// Rules that are kept are obeyed in training, too: to the certificate the same as when they are multiplied out.
+TEST(Pairs, LearnUnderRulesThatAreKept) {
+  Task task(14, {40, 6, 3, 12, 3}, true);
+  const Language language = Language::parse("[A B C]* & at_most(2, A) & once_contiguous(B)", labels_of(3));
+  const Constraint whole = compile(language, {}, Rules::none);
+  make_legal(whole, task.data);
+  task.training.constrain = Constrain::train;
+  task.training.constraint = whole;
+  const double exact = train(task.training).last.objective;
+  task.training.constraint = compile(language, {}, Rules::all);
+  ASSERT_GT(task.training.constraint->rules(), 0);
+  const Trained kept = train(task.training);
+  EXPECT_TRUE(kept.model.has_pairs());
+  EXPECT_NEAR(kept.last.objective, exact, 0.01 * exact);
+}
+
 TEST(Pairs, KindsMustFitTheAttributes) {
   Switches task;
   task.training.weighs.pop_back();
