@@ -87,8 +87,7 @@ void Batch<Real>::check_shapes() {
     throw Error(at(operation_) + "emissions have " + std::to_string(scores_.emissions.size()) +
                 " entries, which is no multiple of " + std::to_string(K) + " labels (expected [rows, K])");
   }
-  if (!scores_.transitions.empty())
-    check_size(operation_, "transitions", scores_.transitions.size(), K * K, "[K, K]");
+  if (!scores_.transitions.empty()) check_size(operation_, "transitions", scores_.transitions.size(), K * K, "[K, K]");
   if (!scores_.start.empty()) check_size(operation_, "start", scores_.start.size(), K, "[K]");
   if (!scores_.end.empty()) check_size(operation_, "end", scores_.end.size(), K, "[K]");
   rows_ = K == 0 ? 0 : static_cast<std::int64_t>(scores_.emissions.size() / K);

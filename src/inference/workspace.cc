@@ -9,8 +9,8 @@ Workspace::Workspace(Workspace&&) noexcept = default;
 Workspace& Workspace::operator=(Workspace&&) noexcept = default;
 
 Statistics Workspace::statistics() const {
-  return {impl_->sequences.load(), impl_->doubled.load(), impl_->wide.load(), impl_->checkpointed.load(),
-          impl_->largest_gap.load(), impl_->uncertified.load()};
+  return {impl_->sequences.load(),    impl_->doubled.load(),     impl_->wide.load(),
+          impl_->checkpointed.load(), impl_->largest_gap.load(), impl_->uncertified.load()};
 }
 
 }  // namespace regccrf

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <functional>
 
-#include "reproduce/paper.h"
 #include "base/command.h"
+#include "reproduce/paper.h"
 
 namespace regccrf::experiments {
 namespace {

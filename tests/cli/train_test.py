@@ -129,7 +129,7 @@ def test_a_label_that_only_development_data_has(folder):
             done = run(folder, "train", "-m", dev + ".m", *language, "--dev", dev, "--max-iterations", "8")
             assert done.returncode == 0, done.stderr
             last = [line.split() for line in done.stderr.splitlines() if line.startswith("iteration")][-1]
-            (folder / (dev + ".score")).write_text(last[last.index("development") + 1])
+            (folder / (dev + ".score")).write_text(last[last.index("F1") + 1])
         assert "(2 positions): B-Q, B-Z" in done.stderr or "(2 positions): B-Z, B-Q" in done.stderr
         lines = [json.loads(subprocess.run([PROGRAM, "inspect", "--json", folder / (dev + ".m")], capture_output=True,
                                            check=True).stdout)["labels"] for dev in ("dev", "more")]

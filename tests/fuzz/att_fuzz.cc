@@ -1,7 +1,7 @@
 // Bytes as AT&T text: all of them as an automaton without a symbol table; and, where a line `%%` divides them, what
 // stands before it as a symbol table for what stands behind it.
-#include "fuzz.h"
 #include "automaton/att_file.h"
+#include "fuzz.h"
 #include "language/algebra.h"
 
 namespace regccrf::fuzz {

@@ -1,6 +1,6 @@
 // Bytes as a saved constraint. What loads must be sound, and saving it must give a file that loads as the same.
-#include "fuzz.h"
 #include "constraint/constraint_file.h"
+#include "fuzz.h"
 #include "regccrf/constraint.h"
 
 namespace regccrf::fuzz {

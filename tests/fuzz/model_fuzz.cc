@@ -1,8 +1,8 @@
 // Bytes as a model file, as they are and with a checksum that fits. What loads must be sound, and saving it must give
 // the same.
 #include "fuzz.h"
-#include "tagger/model_file.h"
 #include "regccrf/model.h"
+#include "tagger/model_file.h"
 
 namespace regccrf::fuzz {
 namespace {

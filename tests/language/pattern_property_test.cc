@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "tests/oracle/automata.h"
-#include "tests/oracle/matcher.h"
 #include "regccrf/constraint.h"
 #include "regccrf/error.h"
 #include "regccrf/language.h"
+#include "tests/oracle/automata.h"
+#include "tests/oracle/matcher.h"
 
 namespace regccrf {
 namespace {

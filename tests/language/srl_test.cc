@@ -1,9 +1,9 @@
 // languages/srl.lang, the readable text, against the paper's hand-made automaton for the same constraints.
 #include <gtest/gtest.h>
 
-#include "tests/oracle/algorithm1.h"
 #include "regccrf/constraint.h"
 #include "regccrf/language.h"
+#include "tests/oracle/algorithm1.h"
 
 namespace regccrf {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <vector>
 
-#include "tests/oracle/scores.h"
 #include "regccrf/automaton.h"
+#include "tests/oracle/scores.h"
 
 namespace regccrf::oracle {
 

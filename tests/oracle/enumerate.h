@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "tests/oracle/scores.h"
 #include "regccrf/automaton.h"
+#include "tests/oracle/scores.h"
 
 namespace regccrf::oracle {
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/oracle/random.h"
 #include "regccrf/labels.h"
+#include "tests/oracle/random.h"
 
 namespace regccrf::oracle {
 

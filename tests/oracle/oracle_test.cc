@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "regccrf/automaton.h"
 #include "tests/oracle/algorithm1.h"
 #include "tests/oracle/automata.h"
 #include "tests/oracle/dense.h"
@@ -12,7 +13,6 @@
 #include "tests/oracle/matcher.h"
 #include "tests/oracle/random.h"
 #include "tests/oracle/tags.h"
-#include "regccrf/automaton.h"
 
 namespace regccrf::oracle {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <random>
 
-#include "tests/oracle/scores.h"
 #include "regccrf/automaton.h"
+#include "tests/oracle/scores.h"
 
 namespace regccrf::oracle {
 

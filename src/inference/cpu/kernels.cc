@@ -3,11 +3,11 @@
 // The work is in `product`: y[j] = ⊕_i x[i] ⊗ m[i, j] for all states of a group at once. In columns the states are a
 // vector's lanes, m[i, j] is broadcast, and a tile of slots j stays in registers; in rows the slots j are the lanes and
 // x[i] is broadcast. The transposed mix is the same with in and out exchanged.
+#include "inference/cpu/kernels.h"
+
 #include <algorithm>
 #include <limits>
 #include <span>
-
-#include "inference/cpu/kernels.h"
 
 // The order of these matters.
 // clang-format off

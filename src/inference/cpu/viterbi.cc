@@ -36,8 +36,9 @@ struct MaxGains {
     const Plan& plan = plan_of(t);
     matrix = memory.take<P>(static_cast<std::size_t>(plan.matrix));
     std::fill_n(matrix, plan.matrix, none);
-    for_each_gain(
-        plan, [&](std::int64_t entry, std::int64_t, std::int32_t a, std::int32_t b) { matrix[entry] = transition(a, b); });
+    for_each_gain(plan, [&](std::int64_t entry, std::int64_t, std::int32_t a, std::int32_t b) {
+      matrix[entry] = transition(a, b);
+    });
     exists = memory.take<P>(static_cast<std::size_t>(plan.nodes));
     for (std::int32_t c = 0; c < plan.nodes; ++c) exists[c] = plan.node_exists[c] ? P{0} : none;
     for (P x : g) largest_g = std::max(largest_g, x == none ? 0.0 : std::abs(static_cast<double>(x)));
