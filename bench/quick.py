@@ -20,6 +20,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bench" / "inference"), str(ROOT / "bench" / "tagger"), str(ROOT / "build" / "python")]
 import bio  # noqa: E402
+
 import run as bench  # noqa: E402
 
 RECORD = ROOT / "bench" / "record" / "quick-cpu.json"
@@ -98,7 +99,8 @@ def report(rows, record):
         else:
             print(f"{name:48} {'–':>10} {value:10.1f}")
     print(f"median ratio to the record: {middle:.2f}")
-    over_none = [value / rows[name + ", without"] for name, value in rows.items() if re.match("bio(es)?-[0-9]+ ", name) and name + ", without" in rows]
+    over_none = [value / rows[name + ", without"] for name, value in rows.items()
+                 if re.match("bio(es)?-[0-9]+ ", name) and name + ", without" in rows]
     print(f"BIO and BIOES ÷ none: {min(over_none):.2f} to {max(over_none):.2f}")
     print(f"training under bio ÷ none: {rows['training, 23 labels, bio'] / rows['training, 23 labels, none']:.2f}")
 

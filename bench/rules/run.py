@@ -147,7 +147,8 @@ def main():
         except corpora.Absent as absent:
             print(f"{name}: {absent}")
     if arguments.record:
-        model_name = next((one.split(":", 1)[1].strip() for one in Path("/proc/cpuinfo").read_text().splitlines() if one.startswith("model name")), "CPU")
+        facts = Path("/proc/cpuinfo").read_text().splitlines()
+        model_name = next((one.split(":", 1)[1].strip() for one in facts if one.startswith("model name")), "CPU")
         path = ROOT / "bench" / "record" / "rules-cpu.json"
         made = {(row["name"], row["scores"]): row for row in (json.loads(path.read_text())["rows"] if path.exists() else []) + rows}
         facts = {"date": datetime.date.today().isoformat(), "machine": f"{model_name}, {os.cpu_count()} cores",

@@ -22,8 +22,20 @@ from torch.autograd.function import once_differentiable
 
 from . import _core, node
 from . import _torch_cuda as cuda
-from ._torch_graph import (alive, applied, batch_size, certified, choice_of, compiling, constraint_of, keeps_rules, note_gaps, nothing, operator,
-                           transforming)
+from ._torch_graph import (
+    alive,
+    applied,
+    batch_size,
+    certified,
+    choice_of,
+    compiling,
+    constraint_of,
+    keeps_rules,
+    note_gaps,
+    nothing,
+    operator,
+    transforming,
+)
 
 
 class Memory:

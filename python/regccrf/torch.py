@@ -37,8 +37,24 @@ from . import LanguageLike, _core, compile
 from . import _torch_cuda as cuda
 from . import _torch_func as _func
 from ._core import Constraint, Labels, Language
-from ._torch_graph import (Part, Several, batch_size, compiling, exporting, gaps_of, gaps_tensor, keeps_rules, note_gaps, nothing, outside_of_graphs,
-                           parts_of, send, share, share_certified, transformed)
+from ._torch_graph import (
+    Part,
+    Several,
+    batch_size,
+    compiling,
+    exporting,
+    gaps_of,
+    gaps_tensor,
+    keeps_rules,
+    note_gaps,
+    nothing,
+    outside_of_graphs,
+    parts_of,
+    send,
+    share,
+    share_certified,
+    transformed,
+)
 from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, gold_score, node_nll, reduced_loss, viterbi
 from .inference import Path
 

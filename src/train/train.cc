@@ -183,7 +183,7 @@ void begin_at(double objective, TrainState& state) {
 // those that the caller wants. Where no step improves, the objective may be too uncertain for one, and they tighten
 // further. Each stage has an objective of its own, and an optimiser without a past.
 constexpr double kCoarse = 10, kLeastGap = 1e-6;
-constexpr double kBaseShare = 0.6, kCoarseShare = 0.8;  // of max_iterations, where stages do not converge before
+constexpr double kBaseShare = 0.8, kCoarseShare = 0.9;  // of max_iterations, where stages do not converge before
 
 // The iteration at which a stage ends at the latest; 0: none.
 int last_iteration(const TrainState& state, const TrainOptions& options) {

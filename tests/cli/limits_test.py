@@ -3,11 +3,12 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from needs import PROGRAM
 
 sys.path.append(str(Path(__file__).parents[2] / "bench" / "compile"))
-from patterns import HOSTILE  # noqa: E402
-from process import compiled, with_file  # noqa: E402
+from patterns import HOSTILE
+from process import compiled, with_file
 
 pytestmark = pytest.mark.usefixtures("program")
 

@@ -1,6 +1,6 @@
 """Rules that are kept beside a base, from Python: decoding is exact, the rest says what to do."""
-import json
 import itertools
+import json
 import pickle
 import random
 
