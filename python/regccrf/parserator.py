@@ -23,6 +23,7 @@ import os
 import pathlib
 import tempfile
 import types
+import warnings
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from . import Constraint, Error, Language, Model, Tagger, compile
@@ -133,7 +134,10 @@ class _ProbablePeople(_Package):
         taggers = self.theirs.TAGGERS
         if type not in taggers:
             raise KeyError(f"type is {type!r}, expected {', '.join(map(repr, taggers))} or None")
-        return Tagger(_import_model(taggers[type]).with_constraint(self._constraint), threads=1)
+        model = _import_model(taggers[type])
+        with warnings.catch_warnings():  # one language serves models of persons, of companies and of both
+            warnings.simplefilter("ignore")
+            return Tagger(model.with_constraint(self._constraint), threads=1)
 
     @functools.cached_property
     def _constraint(self) -> Constraint:

@@ -169,6 +169,7 @@ class CRF(nn.Module):
 
     def _set_constraint(self, constraint: Constraint) -> None:
         self._handle, self._constraint = share_certified(constraint, self.max_gap, self.uncertified == "bound")
+        self._keeps_rules = constraint.rules > 0
         self.labels = constraint.labels
         self.num_tags = len(self.labels)
         self._pending = {self._handle: self._constraint}  # those under which errors may wait on a device
@@ -558,7 +559,7 @@ class CRF(nn.Module):
         """This layer, its parameters included, under another constraint."""
         other = CRF.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        other._handle = handle
+        other._handle, other._keeps_rules = handle, keeps_rules(handle)
         if isinstance(handle, Part):
             other._constraint = handle.constraint
         return other
@@ -650,7 +651,7 @@ class CRF(nn.Module):
 
     def _on_device(self, emissions: Tensor) -> bool:
         """Whether the kernels serve it; rules that are kept beside a base are obeyed on the CPU."""
-        return cuda.on_device(emissions) and not keeps_rules(self._handle)
+        return cuda.on_device(emissions) and not self._keeps_rules
 
     def _frozen(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> _Scores:
         _not_for_graphs(emissions, mask)
