@@ -5,6 +5,9 @@
 // thread, scores in double as `tag` has them, features not counted. Before that every answer is tested for membership,
 // its score compared with the one of the language multiplied out, and the first CHECKED answers are found again by the
 // best-first search. Prints a JSON object.
+//   bench_rules MODEL DATA LANGUAGE losses MAX_GAP
+// The same for log_z with its gradients, which is the work of a loss, at a gap. Before that every gap is compared with
+// MAX_GAP, and log_z with the one of the language multiplied out, where that fits, to the certificate.
 #include <algorithm>
 #include <cmath>
 #include <ctime>
@@ -16,6 +19,7 @@
 #include "regccrf/extract.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
+#include "regccrf/loss.h"
 #include "regccrf/model.h"
 #include "regccrf/sentences.h"
 
@@ -159,14 +163,77 @@ Json measure(const std::string& model, const std::string& data, const std::strin
   return result;
 }
 
+constexpr std::size_t kMostSequences = 400;  // of a table of losses
+
+struct LossRun {
+  const Input& input;
+  std::size_t sequences;
+  Workspace workspace = {};
+  std::vector<double> gaps, dh, dg;
+
+  std::vector<double> operator()(const Constraint& constraint, double max_gap) {
+    Options options;
+    options.workspace = &workspace;
+    options.max_gap = max_gap;
+    options.uncertified = Uncertified::bound;
+    gaps.assign(sequences, 0);
+    options.gaps = gaps;
+    dh.resize(input.emissions.size());
+    dg.resize(input.transitions.size());
+    Gradients<double> gradients;
+    gradients.emissions = dh;
+    gradients.transitions = dg;
+    return log_z(constraint, input.scores(sequences), gradients, options).values;
+  }
+};
+
+double seconds_of(LossRun& run, const Constraint& constraint, double max_gap) {
+  const double start = cpu_seconds();
+  for (int runs = 1;; ++runs) {
+    run(constraint, max_gap);
+    const double seconds = cpu_seconds() - start;
+    if (seconds >= 0.2) return seconds / runs;
+  }
+}
+
+Json losses(const std::string& model, const std::string& data, const std::string& language, double max_gap) {
+  const Input input(model, data, false);
+  const Labels& labels = input.model.labels();
+  const Constraint kept = compiled(language, labels, Rules::all);
+  LossRun run{input, std::min(input.first.size(), kMostSequences)};
+  const std::vector<double> values = run(kept, max_gap);
+  std::vector<double> gaps = run.gaps;
+  const auto multiplied = multiplied_out(language, labels);
+  const std::vector<double> exact = multiplied ? run(*multiplied, max_gap) : std::vector<double>();
+  std::int64_t uncertified = 0;
+  for (std::size_t i = 0; i < gaps.size(); ++i) {
+    uncertified += std::isinf(gaps[i]);
+    if (std::isinf(gaps[i])) continue;
+    if (gaps[i] > max_gap) throw Error("a gap is larger than asked for");
+    if (multiplied && std::abs(values[i] - exact[i]) > std::log1p(gaps[i]) + 1e-9 * std::abs(exact[i]))
+      throw Error("a certificate does not hold");
+  }
+  std::sort(gaps.begin(), gaps.end());
+  const double base = seconds_of(run, kept.base(), max_gap), rules = seconds_of(run, kept, max_gap);
+  Json result = {
+      {"sequences", run.sequences}, {"rules", kept.rules()},      {"max_gap", max_gap},
+      {"ratio", rules / base},      {"uncertified", uncertified}, {"median_gap", gaps[gaps.size() / 2]},
+      {"base_seconds", base},       {"kept_seconds", rules},      {"checked_exactly", multiplied.has_value()}};
+  if (multiplied) result["multiplied_seconds"] = seconds_of(run, *multiplied, max_gap);
+  return result;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   if (count != 6) {
-    std::cerr << "usage: bench_rules MODEL DATA LANGUAGE model|flat CHECKED\n";
+    std::cerr << "usage: bench_rules MODEL DATA LANGUAGE model|flat CHECKED, or … losses MAX_GAP\n";
     return 2;
   }
   try {
+    const bool of_losses = std::string(arguments[4]) == "losses";
+    if (of_losses) std::cout << losses(arguments[1], arguments[2], arguments[3], std::stod(arguments[5])) << "\n";
+    if (of_losses) return 0;
     std::cout << measure(arguments[1], arguments[2], arguments[3], arguments[4], std::stoll(arguments[5])) << "\n";
   } catch (const regccrf::Error& error) {
     std::cout << Json{{"error", error.what()}} << "\n";

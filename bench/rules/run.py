@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Decoding under rules that are kept beside a base: python3 bench/rules/run.py [--record]
+"""Decoding and losses under rules that are kept beside a base: python3 bench/rules/run.py [--record]
 
-Three tables. Each compares, in one run of build/bench/bench_rules (measure.cc) and on the same scores, the base alone, which is
+Four tables. Each compares, in one run of build/bench/bench_rules (measure.cc) and on the same scores, the base alone, which is
 the floor; the rules kept beside it; and all of it multiplied out, where that takes at most a million products a step. Times are
 CPU time of one thread.
 
     number     2 to 64 rules (at_most, once_contiguous) over 64 labels, sentences of 30 words; scores of a model that was trained
                without the rules on sentences that obey them, and random scores
     addresses  usaddress's addresses, every label in one piece (languages/address-parts.lang); a model trained on its training part
+    losses     a loss with its gradients at gaps of 1e-2 to 1e-6, on the models of the others
     roles      EWT's test part, all roles (languages/srl-full.lang); a model trained on a quarter of the training part
 
 The last two need the corpora beside the repository (experiments/corpora.py) and are left out where they are absent.
@@ -90,15 +91,20 @@ def sentence(draw, run):
     return rows[:LENGTH]
 
 
+def trained(rule, run):
+    """A model and the sentences to try it on."""
+    draw = random.Random(1)
+    data, model, training = FOLDER / f"{rule}.txt", FOLDER / f"{rule}.model", FOLDER / f"{rule}-training.txt"
+    experiments.write(data, [sentence(draw, run) for _ in range(100)])
+    experiments.write(training, [sentence(draw, run) for _ in range(300)])
+    train(training, model, "--max-iterations", 50)
+    return model, data
+
+
 def number_of_rules():
     rows = []
     for rule, run in (("at_most", 1), ("once_contiguous", 2)):
-        draw = random.Random(1)
-        data, model = FOLDER / f"{rule}.txt", FOLDER / f"{rule}.model"
-        experiments.write(data, [sentence(draw, run) for _ in range(100)])
-        training = FOLDER / f"{rule}-training.txt"
-        experiments.write(training, [sentence(draw, run) for _ in range(300)])
-        train(training, model, "--max-iterations", 50)
+        model, data = trained(rule, run)
         for scores in ("model", "flat"):
             for count in COUNTS:
                 language = ".* & " + " & ".join(RULES[rule].format(label) for label in LABELS[:count])
@@ -110,11 +116,15 @@ def number_of_rules():
 # --- real data --------------------------------------------------------------------------------------------------------
 
 
-def addresses():
+def trained_addresses():
     training, test = experiments.addresses()
     experiments.write(FOLDER / "addresses-training.txt", training)
     experiments.write(FOLDER / "addresses.txt", training + test)
     train(FOLDER / "addresses-training.txt", FOLDER / "addresses.model")
+
+
+def addresses():
+    trained_addresses()
     return [measure("addresses", FOLDER / "addresses.model", FOLDER / "addresses.txt", ROOT / "languages" / "address-parts.lang", scores, 1000)
             for scores in ("model", "flat")]
 
@@ -132,12 +142,41 @@ def roles():
     return [measure("roles", FOLDER / "roles.model", FOLDER / "roles-test.txt", ROOT / "languages" / "srl-full.lang", "model", 1000)]
 
 
+# --- losses -----------------------------------------------------------------------------------------------------------
+
+
+def losses():
+    """A loss with its gradients against the number of rules and the gap, beside the base alone."""
+    trained("at_most", 1)
+    trained_addresses()
+    subjects = [(f"at_most {count}", "at_most.model", "at_most.txt",
+                 ".* & " + " & ".join(RULES["at_most"].format(label) for label in LABELS[:count])) for count in COUNTS]
+    subjects += [("addresses", "addresses.model", "addresses.txt", ROOT / "languages" / "address-parts.lang"),
+                 ("roles", "roles.model", "roles-test.txt", ROOT / "languages" / "srl-full.lang")]
+    rows = []
+    for name, model, data, language in subjects:
+        if not (FOLDER / model).exists():
+            print(f"losses, {name}: no {model} yet: run the table of roles first")
+            continue
+        for gap in ("1e-2", "1e-3", "1e-4", "1e-6"):
+            command = [ROOT / "build" / "bench" / "bench_rules", FOLDER / model, FOLDER / data, language, "losses", gap]
+            done = subprocess.run([str(argument) for argument in command], capture_output=True, text=True, check=False,
+                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (3 * MOST_SECONDS, 3 * MOST_SECONDS)))
+            row = json.loads(done.stdout or f'{{"error": "not done in {3 * MOST_SECONDS} s"}}')
+            row = {"name": f"loss, {name}, {gap}", "scores": "model", **row}
+            rows.append(row)
+            print(f"{row['name']:<28}" + (row["error"] if "error" in row else
+                  f"rules {row['rules']:>3}  ÷ base {row['ratio']:>7.2f}  median gap {row['median_gap']:.1e}  "
+                  f"not certified {row['uncertified']} of {row['sequences']}"), flush=True)
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", help="number, addresses, roles; all of them without one")
+    parser.add_argument("tables", nargs="*", help="number, addresses, roles, losses; all of them without one")
     parser.add_argument("--record", action="store_true", help="write the rows into bench/record/rules-cpu.json")
     arguments = parser.parse_args()
-    tables = {"number": number_of_rules, "addresses": addresses, "roles": roles}
+    tables = {"number": number_of_rules, "addresses": addresses, "roles": roles, "losses": losses}
     FOLDER.mkdir(parents=True, exist_ok=True)
     print(HEAD)
     rows = []
