@@ -47,7 +47,7 @@ def chain(length, first, rule):
 # name → pattern, or the path of a language file
 REALISTIC = {
     **{f"languages/{name}.lang": f"languages/{name}.lang" for name in (
-        "address", "address-parts", "bio", "bioes", "citation", "citation-full", "even-spans", "gene", "membrane", "srl", "srl-ewt",
+        "address", "address-parts", "bio", "bioes", "citation", "citation-frequent", "even-spans", "gene", "membrane", "srl", "srl-ewt",
         "srl-full")},
     "bio, 4 types": spans("bio", 4), "bio, 18 types": spans("bio", 18), "bio, 200 types": spans("bio", 200),
     "bio, 1200 types": spans("bio", 1200), "bio, 2500 types": spans("bio", 2500), "bioes, 18 types": spans("bioes", 18),

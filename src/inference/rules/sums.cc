@@ -137,8 +137,8 @@ typename Sums<Real>::Found Sums<Real>::try_part(const Constraint& constraint, co
       return Found::impossible;
     }
     const Allowance allowance{kUntracked * budget, kForget * by_position, kPrune * by_position};
-    const bool fits = scratch.automaton.make(scratch.chain, constraint.rule_tables(), *pairs, part.which, allowance,
-                                             batch_.options().rules.cells);
+    const bool fits =
+        scratch.automaton.make(scratch.chain, constraint.rule_tables(), *pairs, part.which, allowance, most_cells());
     if (!fits && !scratch.automaton.small()) break;
     const double mass = scratch.automaton.mass(), error = scratch.automaton.error();
     scratch.gap = gap_of(mass, error);
@@ -155,7 +155,7 @@ bool Sums<Real>::exact(const Constraint& constraint, const Part& part, const Seq
                        Scratch& scratch) {
   if (!part.maker->make(sequence, 0, arena, scratch.chain)) return false;
   return scratch.automaton.make(scratch.chain, constraint.rule_tables(), *pairs_of(constraint), part.which, Allowance{},
-                                batch_.options().rules.cells) &&
+                                most_cells()) &&
          scratch.automaton.mass() > std::numeric_limits<double>::min();
 }
 
@@ -184,6 +184,12 @@ std::shared_ptr<const RulePairs> Sums<Real>::pairs_of(const Constraint& constrai
   return pairs_.back().second;
 }
 
+// A cell of a sum costs more than one of a search: it is sorted, compared and walked twice.
+template <class Real>
+std::int64_t Sums<Real>::most_cells() const {
+  return batch_.options().rules.cells / 16;
+}
+
 template <class Real>
 void Sums<Real>::note(const Sequence<Real>& sequence, double gap) const {
   batch_.workspace().note_gap(gap);
@@ -196,7 +202,7 @@ void Sums<Real>::fail(const Sequence<Real>& sequence) const {
   throw Error(
       at(batch_.operation(), sequence.index) +
           ": the sum over all sequences that obey the rules is not certain to a gap of " + std::to_string(max_gap_) +
-          " within " + std::to_string(batch_.options().rules.cells) +
+          " within " + std::to_string(most_cells()) +
           " cells; its scores leave too many sequences likely. Allow a larger max_gap or more cells (Options::rules), "
           "ask for an upper bound (Uncertified::bound), or state fewer rules",
       ErrorKind::limit, {sequence.index, {}});
