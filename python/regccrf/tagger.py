@@ -218,6 +218,7 @@ def train(
     word_column: int = 0,
     label_column: int = -1,
     format: str = "auto",
+    continue_from: Union[None, Model, str, os.PathLike[str]] = None,
     progress: Optional[Callable[[Dict[str, Any]], Optional[bool]]] = None,
     **options: Any,
 ) -> Model:
@@ -230,7 +231,9 @@ def train(
     constraint: a pattern, a path object, a `Language` or a `Constraint`; constrain: "train" (the default with a
     constraint), "decode" or "none"; outside: what to do with training sequences outside the language: "error", "skip"
     or "repair".
-    unknown: gold labels spelled so are not known.
+    unknown: the name that stands for a label that is not known.
+    continue_from: a model, or the path of its file. Training begins with its weights for the attributes, labels and
+    transitions that both have; all other weights begin at 0.
     progress: called after every iteration with a dict; False stops.
     options: optimizer, l1, l2, min_count, all_features, all_transitions, max_iterations, tolerance, max_gap, period, patience,
     rate, batch, average, seed, threads, checkpoint, every, resume, as in the command line; and min_frequency, memories,
@@ -259,6 +262,7 @@ def train(
         word_column=word_column,
         label_column=label_column,
         format=format,
+        continue_from=continue_from,
         progress=progress,
         **options,
     )
@@ -303,6 +307,7 @@ def _train(
     word_column: int,
     label_column: int,
     format: str,
+    continue_from: Any,
     progress: Any,
     **options: Any,
 ) -> Tuple[Model, Dict[str, Any]]:
@@ -327,4 +332,6 @@ def _train(
     if constrain is None:
         constrain = "none" if constraint is None else "train"
     compiled = None if constraint is None or constrain == "none" else _over(constraint, data.labels)
-    return _core.train_model(data, development, compiled, constrain, outside, settings, progress)
+    if continue_from is not None and not isinstance(continue_from, Model):
+        continue_from = Model.load(os.fspath(continue_from))
+    return _core.train_model(data, development, compiled, constrain, outside, continue_from, settings, progress)
