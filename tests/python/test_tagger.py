@@ -212,8 +212,8 @@ def test_training_continues_from_a_model(tmp_path):
     first.save(tmp_path / "first.model")
     for given in (first, tmp_path / "first.model", str(tmp_path / "first.model")):
         again, warm = objectives(continue_from=given)
-        assert len(warm) < len(cold) and warm[0] == pytest.approx(cold[-1], rel=1e-3)
-        assert regccrf.Tagger(again).tag_all(X) == y
+        assert len(warm) < len(cold) / 2  # it is at the optimum already
+        assert again.features() == pytest.approx(first.features(), abs=1e-3)
     with pytest.raises(regccrf.Error, match="none of this training's weights"):
         regccrf.train([[{"v": "x"}]], [["Z"]], continue_from=first)
     with pytest.raises(regccrf.Error, match="cannot open"):
