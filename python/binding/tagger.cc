@@ -457,14 +457,14 @@ void bind_model(py::module_& module) {
       module, "Model",
       "A trained tagger: labels, weights, and the constraint that its output obeys. Immutable; pickles by its bytes.")
       .def_property_readonly("labels", &Model::labels, "The labels, in order.")
-      .def_property_readonly("attributes", &Model::attributes, "How many attributes have a number.")
+      .def_property_readonly("attributes", &Model::attributes, "The number of attributes.")
       .def_property_readonly("constraint", &Model::constraint, "The constraint, or None.")
       .def_property_readonly(
           "constrain", [](const Model& x) { return name_of(x.constrain()); },
-          "When the constraint counts: train, decode or none.")
+          "Where the constraint is used: train, decode or none.")
       .def_property_readonly("facts", &Model::facts, "How it was trained, as JSON.")
       .def_property_readonly("extractor", &Model::extractor, "How input becomes attributes, as JSON.")
-      .def_property_readonly("decoding", &Model::decoding, "What output obeys: the constraint, or any sequence.")
+      .def_property_readonly("decoding", &Model::decoding, "The constraint of the output; without one, all sequences.")
       .def("transitions", &transitions_of, "{(label, label): weight}, without zeros.")
       .def("features", &features_of, "{(attribute, label): weight}")
       .def("pairs", &pairs_of, "{(attribute, label before, label): weight}: transitions that depend on the input.")
