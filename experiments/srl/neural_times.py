@@ -134,7 +134,8 @@ class Subject:
             every += self.tagger.crf.gaps
         account = Gaps()
         account.add(every)
-        return {**account.report().get("certified", {}), "median_gap": statistics.median(every)}
+        median = statistics.median(every)
+        return {**account.report()["certified"], "median_gap": median if math.isfinite(median) else None}
 
     def decode(self, system: str) -> List[List[int]]:
         return decode(self.tagger, self.layers[system], self.test)
