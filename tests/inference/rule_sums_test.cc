@@ -353,37 +353,66 @@ TEST(RuleSums, SamplesAreDistributedAsTheLanguageSays) {
   }
 }
 
+template <class Call>
+std::string message(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Every operation that needs a legal sequence says that there is none; sums of nothing are −inf.
+void expect_impossible(const Constraint& kept, const Scores<double>& scores) {
+  const auto K = static_cast<std::size_t>(kept.labels().size()), T = scores.emissions.size() / K;
+  const std::string expected =
+      "length " + std::to_string(T) + ", and no sequence of that length obeys all rules and has a finite score";
+  std::vector<double> out(T * K * K);
+  const auto says_so = [&](const std::string& said) {
+    EXPECT_NE(said.find(expected), std::string::npos) << said << " instead of " << expected;
+  };
+  says_so(message([&] { label_marginals<double>(kept, scores, std::span(out).first(T * K)); }));
+  says_so(message([&] { bigram_marginals<double>(kept, scores, out); }));
+  says_so(message([&] { entropy<double>(kept, scores); }));
+  says_so(message([&] { sample<double>(kept, scores); }));
+  says_so(message([&] { posterior_decode<double>(kept, scores); }));
+  says_so(message([&] { viterbi<double>(kept, scores); }));
+  EXPECT_EQ(log_z<double>(kept, scores)[0], -inf);
+  EXPECT_EQ(language_mass<double>(kept, scores)[0], -inf);
+}
+
+TEST(RuleSums, SayWhatIsImpossible) {
+  const Constraint kept =
+      compile(Language::parse(".* & exactly(2, A) & at_most(1, B)", Labels({"A", "B", "C"})), {}, Rules::all);
+  ASSERT_GT(kept.rules(), 0);
+  std::vector<double> h(9), g(9);
+  expect_impossible(kept, Scores<double>(std::span<const double>(h).first(3), g));  // one position, and two As
+  for (int t = 0; t < 2; ++t) h[t * 3] = -inf;                                      // one place is left for two As
+  const Scores<double> scores(h, g);
+  expect_impossible(kept, scores);
+  const std::vector<Label> gold = {0, 0, 2}, early = {0, 2, 2};
+  EXPECT_NE(message([&] { nll<double>(kept, scores, gold); }).find("gold has a score of -inf"), std::string::npos);
+  EXPECT_NE(message([&] { nll<double>(kept, scores, early); }).find("ends too early"), std::string::npos);
+}
+
 TEST(RuleSums, SayWhatIsWrong) {
   const Constraint kept =
       compile(Language::parse(".* & exactly(1, A) & at_most(1, B)", Labels({"A", "B", "C"})), {}, Rules::all);
   ASSERT_GT(kept.rules(), 0);
   const std::vector<double> h(9), g(9);
   const Scores scores(h, g);
-  const auto message = [](const auto& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
   for (const double gap : {0.0, -1.0, std::nan(""), inf}) {
     LossOptions options;
     options.max_gap = gap;
-    EXPECT_NE(message([&] { log_z<double>(kept, scores, options); }).find("max_gap"), std::string::npos);
+    const std::string said = message([&] { log_z<double>(kept, scores, options); });
+    EXPECT_NE(said.find("[log_z] max_gap is "), std::string::npos) << said;
+    EXPECT_NE(said.find("expected a number above 0"), std::string::npos) << said;
   }
   const std::vector<Label> outside = {0, 0, 1};
   const std::string leaves = message([&] { nll<double>(kept, scores, outside); });
   EXPECT_NE(leaves.find("position 1"), std::string::npos) << leaves;
   EXPECT_NE(leaves.find("exactly(1, A)"), std::string::npos) << leaves;
-  // −inf where the one A could be: nothing is left.
-  std::vector<double> forbidden(9);
-  for (int t = 0; t < 3; ++t) forbidden[t * 3] = -inf;
-  const Scores none(forbidden, g);
-  EXPECT_EQ(log_z<double>(kept, none)[0], -inf);
-  std::vector<double> marginals(9);
-  EXPECT_NE(message([&] { label_marginals<double>(kept, none, marginals); }).find("obeys all rules"),
-            std::string::npos);
   Options few;
   few.rules.cells = 2;
   few.rules.products = 1;
