@@ -14,6 +14,7 @@ matplotlib) and the tables are printed; `--table` prints them again. A training 
     python3 experiments/splits.py addresses --splits 2 --shares 0.1      what does it cost?
 """
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -226,14 +227,6 @@ def draw(results, path):
     figure.savefig(path, metadata={"Date": None})
 
 
-def importable(name):
-    try:
-        __import__(name)
-        return True
-    except ImportError:
-        return False
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[[], *CORPORA], metavar="NAME", help=", ".join(CORPORA))
@@ -255,7 +248,7 @@ def main():
         print(f"### {name}\n\n{table(result)}\n", flush=True)
     if not whole or len(results) < len(CORPORA):
         return
-    if importable("matplotlib"):
+    if importlib.util.find_spec("matplotlib"):
         draw(results, FIGURE)
     else:
         print("splits: no matplotlib here, so no figure", file=sys.stderr)
