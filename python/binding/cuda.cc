@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "../regccrf/_node.h"
 #include "bind.h"
+#include "losses.h"
 
 namespace py = pybind11;
 
@@ -127,16 +127,6 @@ constexpr int number(Enum value) {
   return static_cast<int>(value);
 }
 
-const LossCalls kCalls{{number(cuda::Type::f16), number(cuda::Type::bf16), number(cuda::Type::f32),
-                        number(cuda::Type::f64), number(Reduction::none)},
-                       [](const Losses& losses, Address constraint, bool entropy, bool gold) {
-                         return loss_bytes(losses, *at<const cuda::DeviceConstraint>(constraint), entropy, gold);
-                       },
-                       [](const Losses& losses, Address constraint, const LossCall& call) {
-                         compute(losses, *at<const cuda::DeviceConstraint>(constraint), call);
-                       },
-                       &weigh};
-
 // Host memory [rows, width] as lists; a row ends at its first negative number.
 py::list label_lists(Address address, std::int64_t rows, std::int64_t width) {
   py::list lists(static_cast<std::size_t>(rows));
@@ -193,9 +183,7 @@ void bind_batch(py::module_& module) {
                            at<const std::uint8_t>(mask)};
       }));
   py::class_<cuda::DeviceConstraint>(module, "DeviceConstraint")
-      .def(py::init<const Constraint&>(), Unlocked())
-      .def_property_readonly("address",
-                             [](const cuda::DeviceConstraint& there) { return reinterpret_cast<Address>(&there); });
+      .def(py::init<const Constraint&>(), Unlocked());
 }
 
 void bind_losses(py::module_& module) {
@@ -232,8 +220,6 @@ void bind_losses(py::module_& module) {
                cuda::divisor(static_cast<Reduction>(reduction), size, at<const std::uint8_t>(skipped),
                              at<const std::int64_t>(lengths), at<double>(out), at(stream));
              });
-  module.def("node_header", [] { return REGCCRF_NODE_HEADER; });
-  module.def("cuda_loss_calls", [] { return reinterpret_cast<Address>(&kCalls); });
 }
 
 }  // namespace

@@ -47,7 +47,6 @@ class There:
 
     def __init__(self, constraint: _core.Constraint, device: torch.device) -> None:
         self.copy = _core.DeviceConstraint(constraint)
-        self.address = self.copy.address
         with torch.inference_mode(False):  # training will use it, too
             self.failure = torch.zeros(6, dtype=torch.int32).to(device)  # from the host, so that it is there for every stream
         self.unseen = False  # calls that may have failed since somebody looked

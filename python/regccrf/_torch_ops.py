@@ -13,14 +13,14 @@ No `from __future__ import annotations` here: operator schemas are read from the
 
 import math
 import warnings
-from typing import List, Optional, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from . import _core, node
+from . import _core
 from . import _torch_cuda as cuda
 from ._torch_graph import (
     alive,
@@ -34,7 +34,6 @@ from ._torch_graph import (
     note_gaps,
     nothing,
     operator,
-    transforming,
 )
 
 
@@ -354,28 +353,3 @@ class DeviceGradient(Function):
 
 
 device_loss = applied(DeviceLoss)
-
-
-# --- the training loss by the node in C++, where it was built (node.py) -------------------------------------------------------
-
-
-def _differentiable_gradients(given, needed, weights, h, g, s, e, mask, gold, kept):  # type: ignore[no-untyped-def]
-    """The gradients of Σ weights · loss, which can be differentiated themselves, where needed. given: as `node_nll` gave it."""
-    asked, (need_h, need_g, need_s, need_e), mask = given[0], needed, nothing(h.device, torch.bool) if mask is None else mask
-    return DeviceGradient.apply(weights, h, g, s, e, mask, gold, kept, (*asked, need_h or need_s or need_e, need_g), tuple(needed))
-
-
-_node = node.load(_differentiable_gradients) if cuda.BUILT else None
-_NLL = cuda.OPERATIONS.index("nll")
-
-
-def node_nll(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Optional[Tensor], gold: Tensor, K: int, batch_first: bool, handle: int,
-             errors: int, sign: int, reduction: int, left_out: int) -> Optional[Tensor]:
-    """`device_loss` with gold. None where there is no node, and for all but common arguments: those are `DeviceLoss`'s."""
-    if _node is None or compiling() or transforming():
-        return None
-    here, asked = cuda.there(h.device, handle), ("nll", batch_first, handle, errors, sign, reduction, left_out, False)
-    with cuda.current(h.device):
-        answer: Optional[Tensor] = _node.nll(h, g, s, e, mask, gold, K, batch_first, sign, reduction, left_out, errors, _NLL, here.address,
-                                             cuda.failure(here, errors), cuda.places_of(handle), cuda.stream(h.device), (asked, alive(handle)))
-    return answer

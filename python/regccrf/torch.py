@@ -55,7 +55,7 @@ from ._torch_graph import (
     share_certified,
     transformed,
 )
-from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, gold_score, node_nll, reduced_loss, viterbi
+from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, gold_score, reduced_loss, viterbi
 from .inference import Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
@@ -723,13 +723,6 @@ class CRF(nn.Module):
     def _device_nll(self, sign: int, emissions: Tensor, tags: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], outside: str,
                     reduction: str) -> Tensor:
         errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
-        if forbidden is None and (mask is None or isinstance(mask, Tensor)):
-            g, s, e = _held(self, "transitions"), _held(self, "start_transitions"), _held(self, "end_transitions")
-            s, e = nothing(g.device, g.dtype) if s is None else s, nothing(g.device, g.dtype) if e is None else e
-            answer = node_nll(emissions, g, s, e, mask, tags, self.num_tags, self.batch_first, self._handle, errors, sign,
-                              cuda.REDUCTIONS[reduction], cuda.OUTSIDE[outside])
-            if answer is not None:
-                return answer
         scores = self._scores(emissions, mask, forbidden, tags, half=True)
         gold = tags if tags.dtype == torch.int64 else _ids(tags).long()
         return self._device_loss("nll", scores, errors, gold, sign, reduction, outside)

@@ -1,8 +1,6 @@
 """Devices for tests: a real one, or an emulator on which CPU tensors take the same way; and the layer there beside the layer on the CPU.
 
     REGCCRF_EMULATED=1 PYTHONPATH=build/tests/python python3 -m pytest tests/python/test_cuda*.py
-
-With REGCCRF_NODE=0, training losses are Python's also where autograd's node in C++ was built (regccrf/node.py).
 """
 
 import contextlib

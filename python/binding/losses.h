@@ -1,5 +1,4 @@
-// Losses on a device as the core computes them, for another shared library to call: the autograd node in C++
-// (_node.cc). Plain data only; device memory, streams and constraints by address. 0: not there.
+// Losses on a device, by address. 0: not there.
 #pragma once
 
 #include <cstddef>
@@ -60,20 +59,6 @@ struct WeighCall {
   std::int64_t stride = 0;
   int weights_type = 0;
   Address kept = 0, mask = 0, emissions = 0, transitions = 0, start = 0, end = 0, stream = 0;
-};
-
-// What of regccrf's enums the node asks about. It is compiled without their headers.
-struct Numbers {
-  int f16, bf16, f32, f64;  // cuda::Type
-  int unreduced;            // Reduction::none
-};
-
-// The core's functions. `constraint`: a cuda::DeviceConstraint.
-struct LossCalls {
-  Numbers numbers;
-  std::size_t (*bytes)(const Losses& losses, Address constraint, bool entropy, bool gold);  // of memory
-  void (*compute)(const Losses& losses, Address constraint, const LossCall& call);
-  void (*weigh)(const Losses& losses, const WeighCall& call);
 };
 
 }  // namespace regccrf::python
