@@ -31,7 +31,7 @@ class Ours(nn.Module):
         return self.crf.decode(h, mask=mask)
 
     def enqueue_decode(self, h):
-        return _torch_cuda.enqueue_viterbi(*self.crf._frozen(h, None, None), self.crf.batch_first, self.crf._handle)
+        return _torch_cuda.enqueue_viterbi(*self.crf._detached(h, None, None), self.crf.batch_first, self.crf._handle)
 
 
 class PytorchCrf(Ours):

@@ -30,8 +30,8 @@ class Emulated:
     def __init__(self, patch):
         self.active = False
         patch.setattr(_torch_cuda, "on_device", lambda x: self.active)
-        patch.setattr(_torch_cuda, "current", lambda device: contextlib.nullcontext())
-        patch.setattr(_torch_cuda, "stream", lambda device: 0)
+        patch.setattr(_torch_cuda, "device_guard", lambda device: contextlib.nullcontext())
+        patch.setattr(_torch_cuda, "current_stream", lambda device: 0)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
     @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """The training loss on a device as autograd sees it: kinds of arguments, saved tensors, threads, errors."""
 
 import gc
-import itertools
 import random
 import threading
 import time
@@ -14,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 import regccrf
 from devices import agree, answers, device, to
 from helpers import PATTERNS, legal_tags, module, ragged
-from regccrf import _torch_cuda
 
 LENGTHS = [6, 2, 5, 1]
 
@@ -168,12 +166,3 @@ def test_threads(device):
     for thread in threads:
         thread.join()
     assert same == [True] * 40
-
-
-def test_sizes_that_are_not_known_yet():
-    """What torch.compile is told is what the core says."""
-    for shape, type, batch_first, want_h, want_g in itertools.product(
-            [(1, 1, 1), (7, 3, 5), (0, 3, 5), (4, 0, 2), (64, 8, 68)], [torch.float, torch.double], *[[False, True]] * 3):
-        width = 8 if type == torch.double else 4
-        losses = _torch_cuda._losses(torch.Size(shape), type, type, batch_first, want_h, want_g)
-        assert losses.end == _torch_cuda.kept_bytes(shape, width, batch_first, want_h, want_g)
