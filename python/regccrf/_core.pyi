@@ -252,7 +252,7 @@ class Reduction(_Enum):
     mean: ClassVar[Reduction]
     token_mean: ClassVar[Reduction]
 
-def divisor(reduction: Reduction, size: int, length: int, batch_first: bool, skipped: int, mask: int) -> float: ...
+def divisor(reduction: Reduction, size: int, length: int, batch_first: bool, skipped: Sequence[bool], mask: int) -> float: ...
 
 # Inference on a device, as regccrf/cuda.h has it: integers are addresses of device memory, 0 for absent, and streams.
 class CudaType(_Enum):

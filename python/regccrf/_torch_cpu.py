@@ -15,7 +15,7 @@ from torch import Tensor
 from . import _core
 from ._torch_handles import certified, choice_of, keeps_rules, note_gaps
 
-REDUCTIONS = dict(_core.Reduction.__members__)
+_REDUCTIONS = _core.Reduction.__members__
 
 
 class Memory:
@@ -34,10 +34,12 @@ class Memory:
                                  self.s.data_ptr(), self.e.data_ptr(), first, [T] * self.B, 1 if batch_first else max(self.B, 1),
                                  self.mask.data_ptr())
         self.choice = choice_of(handle)
-        max_gap, bound = certified(handle)
-        self.gaps = torch.zeros(self.B if keeps_rules(handle) else 0, dtype=torch.float64)
+        if not keeps_rules(handle):
+            self.settings = _core.Settings(torch.get_num_threads(), allow)
+            return
+        self.gaps = torch.zeros(self.B, dtype=torch.float64)
         note_gaps(handle, self.gaps)
-        self.settings = _core.Settings(torch.get_num_threads(), allow, max_gap, bound, self.gaps.data_ptr())
+        self.settings = _core.Settings(torch.get_num_threads(), allow, *certified(handle), self.gaps.data_ptr())
 
     def gradients(self, want_h: bool = True, want_g: bool = True) -> List[Tensor]:
         """Memory for the gradients of h, g, s, e; empty where not wanted."""
@@ -48,8 +50,7 @@ class Memory:
         """What the sum of the batch's losses is divided by. left_out: none, or [B]."""
         if reduction == "sum":
             return 1.0
-        skipped = torch.tensor(left_out, dtype=torch.bool)
-        return _core.divisor(REDUCTIONS[reduction], self.B, self.T, self.batch_first, skipped.data_ptr(), self.mask.data_ptr())
+        return _core.divisor(_REDUCTIONS[reduction], self.B, self.T, self.batch_first, left_out, self.mask.data_ptr())
 
     def back(self, tensors: Sequence[Tensor]) -> List[Tensor]:
         return list(tensors) if self.h.device == self.device else [x.to(self.device) for x in tensors]
