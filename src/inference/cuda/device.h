@@ -8,8 +8,8 @@
 #include <type_traits>
 
 #include "inference/cuda/cluster.h"
-#include "inference/cuda/layout/join.h"
-#include "inference/cuda/layout/sweep.h"
+#include "inference/cuda/layout/combine.h"
+#include "inference/cuda/layout/step.h"
 #include "regccrf/cuda.h"
 #include "regccrf/error.h"
 

@@ -1,10 +1,10 @@
-// What both ways to join have in common (join.cu, join_stream.cu): the units that positions are added up in,
+// What both ways to join have in common (combine.cu, combine_stream.cu): the units that positions are added up in,
 // and a patch of bigrams on the tensor cores.
 #pragma once
 
 #include "inference/cuda/bounds.h"
-#include "inference/cuda/expectation.h"
-#include "inference/cuda/gold.h"
+#include "inference/cuda/expectation/expectation.h"
+#include "inference/cuda/loss/gold.h"
 #include "inference/cuda/multiply.h"
 
 namespace regccrf::cuda {

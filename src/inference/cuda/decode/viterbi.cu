@@ -3,7 +3,7 @@
 // finds where the two halves of the best path meet, and two of its warps follow it outwards: each finds the next step
 // again from the scores of its own state's slots, so no backpointer is ever written.
 //
-// Small automata go the way of viterbi_resident.cu where the device has clusters; all others that of this file, in
+// Small automata go the way of viterbi_integer.cu where the device has clusters; all others that of this file, in
 // float. Scores are then kept relative to the best of the step before; three roundings a step on the path found and on
 // the one that might have been better, each at most half a unit in the last place of the largest number seen. Where
 // that is below the tolerance the path stands; else, and where the other way says so, the sequence is done again in
@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "inference/cuda/scan.h"
-#include "inference/cuda/team.h"
-#include "inference/cuda/viterbi.h"
+#include "inference/cuda/decode/viterbi.h"
+#include "inference/cuda/step/cluster_step.h"
+#include "inference/cuda/step/scan.h"
 
 namespace regccrf::cuda {
 

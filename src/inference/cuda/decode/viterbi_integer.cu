@@ -1,4 +1,4 @@
-// Viterbi for resident sweeps (sweep.h), in whole numbers.
+// Viterbi for resident sweeps (step.h), in whole numbers.
 //
 // Scores become costs: how far a score lies below the largest of its row of emissions, or of the transitions, in units
 // of a power of two, rounded. A path's cost is then a sum of numbers that are not negative, exact in 32 bits. kNoWay is
@@ -22,8 +22,8 @@
 
 #include <algorithm>
 
-#include "inference/cuda/resident.h"
-#include "inference/cuda/viterbi.h"
+#include "inference/cuda/decode/viterbi.h"
+#include "inference/cuda/step/register_step.h"
 #include "inference/numerics/limits.h"
 
 namespace regccrf::cuda {
@@ -165,7 +165,7 @@ __device__ float warp_largest(float mine) { return from_ordered(__reduce_max_syn
 
 // Scores are brought as they are, all at once, and become costs where they lie; a thread turns those that it brought.
 
-// A sweep's entries of g; where costs will be lies, before, where in g they are (sweep.h).
+// A sweep's entries of g; where costs will be lies, before, where in g they are (step.h).
 struct Costs {
   std::uint32_t* here;
   const std::int32_t* entry;
@@ -596,7 +596,7 @@ struct Half {
   }
 };
 
-// How a lane looks at the sources of a cell (sweep.h): those of a row, two at a distance of 32 and two in the other
+// How a lane looks at the sources of a cell (step.h): those of a row, two at a distance of 32 and two in the other
 // plane, or one of the two that a thin out has.
 template <std::int32_t kSlots>
 struct Look {

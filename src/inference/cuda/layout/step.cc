@@ -1,5 +1,5 @@
-// How a topology becomes sweeps (see sweep.h).
-#include "inference/cuda/layout/sweep.h"
+// How a topology becomes sweeps (see step.h).
+#include "inference/cuda/layout/step.h"
 
 #include <algorithm>
 #include <map>

@@ -1,10 +1,10 @@
-// What the two ways to find best paths on a device share (viterbi.cu, viterbi_resident.cu): two blocks walk
+// What the two ways to find best paths on a device share (viterbi.cu, viterbi_integer.cu): two blocks walk
 // towards each other from the ends of a sequence, and where they meet the halves are joined.
 #pragma once
 
-#include "inference/cuda/expectation.h"
+#include "inference/cuda/expectation/expectation.h"
 #include "inference/cuda/prepare.h"
-#include "inference/cuda/sweep.h"
+#include "inference/cuda/step/step.h"
 
 namespace regccrf::cuda {
 
@@ -26,7 +26,7 @@ struct Halves {
       : middle(static_cast<std::int32_t>(std::int64_t{T - 1} * share / 256)), steps{middle, T - 1 - middle} {}
 };
 
-// The forward cells that flow into an arrival (sweep.h), the k-th of the join.
+// The forward cells that flow into an arrival (step.h), the k-th of the join.
 template <class Act>
 __device__ void each_cell(const DeviceJoin& join, std::int32_t k, const JoinArrival& arrival, const Act& act) {
   if (arrival.x < join.forward_cells) act(arrival.x);
@@ -84,7 +84,7 @@ struct Answer {
   }
 };
 
-// viterbi_resident.cu: resident sweeps, in whole numbers. Sets `redo`, [B], to 1 for what needs double.
+// viterbi_integer.cu: resident sweeps, in whole numbers. Sets `redo`, [B], to 1 for what needs double.
 struct ResidentWork {
   std::uint32_t* kept[2];  // [B, steps, cells] forward and backward: the first steps, if not all have room on chip
 };

@@ -1,13 +1,12 @@
 // The sweeps that a GPU runs, run here by plain loops: they say the same as the library on the CPU.
-#include "inference/cuda/layout/sweep.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numeric>
 #include <set>
 
-#include "inference/cuda/layout/join.h"
+#include "inference/cuda/layout/combine.h"
+#include "inference/cuda/layout/step.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 #include "regccrf/loss.h"

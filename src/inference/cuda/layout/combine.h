@@ -1,4 +1,4 @@
-// Join: what joins two sweeps (sweep.h), laid out for a GPU. A bigram's weight at a position is alpha at an arrival (m,
+// Join: what joins two sweeps (step.h), laid out for a GPU. A bigram's weight at a position is alpha at an arrival (m,
 // a sum over forward cells), g, and y at an out, a sum over the backward cells that a node flows into. A label's is the
 // sum of alpha · y over its nodes, both at its own position, or of m · beta over its arrivals; in the last position it
 // is alpha at the nodes where a sequence may end.
@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "inference/cuda/layout/sweep.h"
+#include "inference/cuda/layout/step.h"
 
 namespace regccrf {
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "inference/cuda/multiply.h"
-#include "inference/cuda/sweep.h"
+#include "inference/cuda/step/step.h"
 
 namespace regccrf::cuda {
 

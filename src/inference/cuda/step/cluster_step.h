@@ -1,11 +1,11 @@
 // Who does the steps of a walk: a block alone, or the blocks of a cluster together.
 //
-// A large automaton's step is bound by what one processor reads, so a cluster shares it out (Shares in sweep.h): a
+// A large automaton's step is bound by what one processor reads, so a cluster shares it out (Shares in step.h): a
 // block has on chip the cells that its shares want, and sends an out to the blocks that want it.
 #pragma once
 
 #include "inference/cuda/cluster.h"
-#include "inference/cuda/sweep.h"
+#include "inference/cuda/step/step.h"
 
 namespace regccrf::cuda {
 

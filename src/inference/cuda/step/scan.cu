@@ -20,10 +20,10 @@
 #include <cmath>
 
 #include "inference/cuda/bounds.h"
-#include "inference/cuda/expectation.h"
+#include "inference/cuda/expectation/expectation.h"
 #include "inference/cuda/multiply.h"
-#include "inference/cuda/scan.h"
-#include "inference/cuda/sweep.h"
+#include "inference/cuda/step/scan.h"
+#include "inference/cuda/step/step.h"
 
 namespace regccrf::cuda {
 

@@ -1,4 +1,4 @@
-// The join where a position is small (join.cu says what it computes): positions stream through a block.
+// The join where a position is small (combine.cu says what it computes): positions stream through a block.
 //
 // A block has a chunk of neighbouring positions of one sequence, as many as make one wave of blocks. They come on chip
 // one after the other, into a few slots in turn: whoever is the last to be done with a position asks for the one that
@@ -7,7 +7,7 @@
 //   pairs    labels, so marginals and z, and thin states' bigrams; every kPairWarps-th position
 #include <algorithm>
 
-#include "inference/cuda/join_stream.h"
+#include "inference/cuda/expectation/combine_stream.h"
 
 namespace regccrf::cuda {
 

@@ -1,6 +1,6 @@
 // One step of a sweep. Written once: the semiring says what sums and products are, and `emit` what becomes of an out.
-// Here are the steps by a general schedule, which serves every automaton; resident.h has those of small ones, and
-// team.h who does them.
+// Here are the steps by a general schedule, which serves every automaton; register_step.h has those of small ones, and
+// cluster_step.h who does them.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-// The join: alpha and beta of each position become marginals and sums for the bigrams (see join.h).
+// The join: alpha and beta of each position become marginals and sums for the bigrams (see combine.h).
 //
 // What a label weighs at a position is the sum of alpha · beta over its nodes, or over its arrivals, less the emission
 // that is in both. The weight of a bigram (a, b) that begins at a position t is g[a, b] times Σ m[a] · y[b] over the
@@ -19,7 +19,7 @@
 
 #include <algorithm>
 
-#include "inference/cuda/join_stream.h"
+#include "inference/cuda/expectation/combine_stream.h"
 
 namespace regccrf::cuda {
 

@@ -1,5 +1,5 @@
-// How two sweeps are joined (see join.h).
-#include "inference/cuda/layout/join.h"
+// How two sweeps are joined (see combine.h).
+#include "inference/cuda/layout/combine.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
-// The join of small automata (join_stream.cu).
+// The join of small automata (combine_stream.cu).
 #pragma once
 
-#include "inference/cuda/join.h"
+#include "inference/cuda/expectation/combine.h"
 
 namespace regccrf::cuda {
 
