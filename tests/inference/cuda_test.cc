@@ -224,7 +224,7 @@ TYPED_TEST(Cuda, RandomLanguagesInRaggedBatches) {
   }
 }
 
-// So many positions that they stream through the join in chunks of every length, under small automata.
+// So many positions that several small blocks share a processor, under small automata.
 TYPED_TEST(Cuda, LargeBatches) {
   for (int i = 0; i < cases(60, 4); ++i) {
     Random random(static_cast<std::uint64_t>(i) + 120000);

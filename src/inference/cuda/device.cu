@@ -333,14 +333,12 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
     to.rounds = from.rounds();
     to.height = from.height;
     place(to.pair, p.add(from.pair));
-    if (const auto packed = from.packed(); !packed.empty()) place(to.packed, p.add(packed));
     place(to.key, p.add(from.key));
     place(to.begin, p.add(from.begin));
   };
   rounds(join.nodes, j.nodes);
   rounds(join.arrivals, j.arrivals);
   rounds(join.sparse, j.sparse);
-  rounds(join.ends, j.ends);
 
   DeviceTopology& d = impl->topology;
   d = {t.K, t.Q, t.A, t.nodes, t.arrivals, t.start, t.accepting[t.start] != 0};

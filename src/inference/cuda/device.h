@@ -124,7 +124,6 @@ struct DeviceSweep {
 struct DeviceRounds {
   std::int32_t rounds, height;
   const Source* pair;
-  const std::uint32_t* packed;  // JoinRounds::packed(), or null
   const std::int32_t *key, *begin;
 };
 
@@ -140,7 +139,7 @@ struct DeviceJoin {
   const JoinPatch* patch;
   const std::int32_t *arrival_begin, *arrival_source, *out_begin, *out_target;  // null: no such lists
   const std::int32_t *pair_begin, *pair_entry, *end_begin, *end_cell;
-  DeviceRounds nodes, arrivals, sparse, ends;
+  DeviceRounds nodes, arrivals, sparse;
 };
 
 // Where beta of a first position has what the start state leads to, and by which label.

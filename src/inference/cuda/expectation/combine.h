@@ -1,5 +1,5 @@
-// What both ways to join have in common (combine.cu, combine_stream.cu): the units that positions are added up in,
-// and a patch of bigrams on the tensor cores.
+// What a block of the join needs (combine.cu): the units that positions are added up in, and a patch of bigrams on the
+// tensor cores.
 #pragma once
 
 #include "inference/cuda/bounds.h"
@@ -11,7 +11,7 @@ namespace regccrf::cuda {
 
 constexpr int kTileRows = kPatchRows / 8, kTileColumns = kPatchColumns / 8;  // of a patch; a tile is 8 × 8
 static_assert(kTileRows == 2);
-constexpr int kMostChunk = 16;  // positions
+constexpr int kMostChunk = 4;  // positions
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 // 2^-e

@@ -3,7 +3,7 @@
 //   pass      one block a sequence and direction walks the steps and leaves alpha and beta (forward_backward.cu); where
 //   few
 //             sequences are long and the automaton is small, two kernels before it share out the steps (scan.cu)
-//   join      blocks of some positions each: marginals, and sums for the bigrams (combine.cu; combine_stream.cu)
+//   join      blocks of some positions each: marginals, and sums for the bigrams (combine.cu)
 //   finish    one value per sequence; bigrams from the blocks' sums
 // and wide (wide.cu), which does again the sequences that could not be trusted, and reduces a loss where asked to.
 //

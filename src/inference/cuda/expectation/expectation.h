@@ -50,7 +50,6 @@ struct JoinWork {
   P* sums;                              // [B, chunks, entries] times the z of the chunk's first position
   double* inverse;                      // [B, chunks] 1 over that
   P* room;                              // where a block has no room
-  bool streams;                         // combine_stream.cu
 };
 template <class P>
 JoinWork<P> cut_join(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const PassWork<P>& pass,

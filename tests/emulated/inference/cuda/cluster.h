@@ -46,10 +46,6 @@ inline void fetch(void* to, const void* from, std::uint32_t bytes, Mailbox* box)
   });
 }
 
-inline void fetch_once(void* to, const void* from, std::uint32_t bytes, Mailbox* box) { fetch(to, from, bytes, box); }
-
-inline void let_copies_overwrite() {}
-
 inline void expect(Mailbox* box, std::uint32_t bytes) {
   box->bytes += static_cast<std::int32_t>(bytes);
   box->named = 1;
