@@ -16,8 +16,8 @@
 #pragma once
 
 #include "inference/cuda/bounds.h"
-#include "inference/cuda/covariance.h"
-#include "inference/cuda/team.h"
+#include "inference/cuda/expectation/covariance.h"
+#include "inference/cuda/step/cluster_step.h"
 #include "inference/numerics/limits.h"
 
 namespace regccrf::cuda::covariance {

@@ -7,8 +7,8 @@
 //   total     the score, summed in double as everywhere
 #include <algorithm>
 
-#include "inference/cuda/expectation.h"
-#include "inference/cuda/scan.h"
+#include "inference/cuda/expectation/expectation.h"
+#include "inference/cuda/step/scan.h"
 
 namespace regccrf::cuda {
 

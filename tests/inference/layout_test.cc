@@ -1,13 +1,11 @@
 // The sweeps that a GPU runs, run here by plain loops: they say the same as the library on the CPU.
-#include "inference/cuda/layout/sweep.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numeric>
-#include <set>
 
-#include "inference/cuda/layout/join.h"
+#include "inference/cuda/layout/combine.h"
+#include "inference/cuda/layout/step.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 #include "regccrf/loss.h"
@@ -224,23 +222,6 @@ Numbers label_weights(const JoinRounds& rounds, const Numbers& x, const Numbers&
   return weight;
 }
 
-// A warp's pairs in one number each are the rounds' pairs.
-void expect_packed(const JoinRounds& rounds) {
-  const std::vector<std::uint32_t> packed = rounds.packed();
-  const std::int32_t steps = rounds.height / kRoundLanes;
-  ASSERT_EQ(packed.size(), at(round_up(rounds.rounds(), kRoundsTogether) * rounds.height));
-  for (std::int32_t round = 0; round < rounds.rounds(); ++round) {
-    for (std::int32_t n = 0; n < rounds.height; ++n) {
-      const std::int32_t step = n / kRoundLanes, lane = round % kRoundsTogether * kRoundLanes + n % kRoundLanes,
-                         quad = (round / kRoundsTogether * steps + step) / kRoundSteps;
-      const std::uint32_t both = packed[at((quad * 32 + lane) * kRoundSteps + step % kRoundSteps)];
-      const Source& pair = rounds.pair[at(round * rounds.height + n)];
-      EXPECT_EQ(both % 65536, at(4 * pair.x));
-      EXPECT_EQ(both / 65536, at(4 * pair.y));
-    }
-  }
-}
-
 Numbers exponentials(const std::vector<double>& scores, std::size_t size) {
   Numbers weights(size, 1);
   for (std::size_t i = 0; i < scores.size(); ++i) weights[i] = std::exp(scores[i]);
@@ -266,7 +247,6 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
 
   const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
   const Join join = make_join(constraint.topology(), sweeps.forward, sweeps.backward);
-  for (const JoinRounds* rounds : {&join.nodes, &join.arrivals, &join.sparse, &join.ends}) expect_packed(*rounds);
   for (const bool resident : {false, true}) {
     if (resident && sweeps.forward.kind < 0) continue;
     const auto steps = [&](const Sweep& sweep, bool back) {
@@ -283,11 +263,6 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
         others.push_back(
             label_weights(join.nodes, alpha.v[at(t)], beta_at_outs(join, model, beta, t, sweeps.backward.zero()), w));
       if (t + 1 == model.T) others.push_back(last_weights(join, model, alpha.v[at(t)]));
-      if (t + 1 == model.T && join.copied) {
-        const Numbers ones(at(model.K), 1);
-        others.push_back(label_weights(join.ends, alpha.v[at(t)], {1, 0}, ones.data()));
-        for (std::size_t a = 0; a < at(model.K); ++a) others.back()[a] *= model.end[a];
-      }
       if (t + 1 < model.T) {
         const Numbers y = beta_at_outs(join, model, beta, t + 1, sweeps.backward.zero()),
                       groups = sums_of_groups(join, m, y), here = bigrams_at(join, m, y);
@@ -317,34 +292,6 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
   }
 }
 
-// A resident sweep's gains are its groups' entries, each where the thread that multiplies with it looks and where the
-// path is followed back from its cell, and nothing else.
-void expect_gains(const Sweep& sweep) {
-  if (sweep.kind < 0) return;
-  const ResidentKind kind = kResidentKinds[sweep.kind];
-  std::vector<bool> taken(sweep.gain_entry.size());
-  for (const SweepGroup& group : sweep.groups) {
-    const std::int32_t lanes = group.stride / kind.slots, row = gain_row(group.tiles, lanes);
-    for (std::int32_t i = 0; i < group.slots; ++i) {
-      for (std::int32_t o = 0; o < group.width; ++o) {
-        const std::int32_t four = o % kTile / 4 * (row - 4) / 2, thread = (o / kTile * lanes + i / kind.slots) * 4,
-                           place = group.first_gain + i % kind.slots * row + four + thread + o % 4;
-        EXPECT_EQ(sweep.gain_entry[at(place)], sweep.entry[at(group.first_entry + i * group.width + o)]);
-        EXPECT_FALSE(taken[at(place)]);
-        taken[at(place)] = true;
-        const std::int32_t out = group.first_out + o;  // of the group's first state
-        if (sweep.label[at(out)] == sweep.K) continue;
-        const RowOf from = sweep.row_of[at(sweep.stored[at(out)])];
-        EXPECT_EQ(from.entry + i % kind.slots * row + i / kind.slots * 4, place);
-        EXPECT_EQ(from.row, group.first_cell);
-        EXPECT_EQ(from.label, sweep.label[at(out)]);
-        EXPECT_EQ(from.begins, sweep.begins[at(out)]);
-      }
-    }
-  }
-  for (std::size_t i = 0; i < taken.size(); ++i) EXPECT_TRUE(taken[i] || sweep.gain_entry[i] == -1);
-}
-
 TEST(Sweep, RandomLanguages) {
   bool resident = false, extras = false, two = false, groups = false, copied = false, patches = false, quads = false;
   for (int i = 0; i < 150; ++i) {
@@ -363,7 +310,6 @@ TEST(Sweep, RandomLanguages) {
     patches = patches || !join.patches.empty();
     quads = quads || !join.quad.empty();
     for (const Sweep& sweep : {sweeps.forward, sweeps.backward}) {
-      expect_gains(sweep);
       resident = resident || sweep.kind >= 0;
       extras = extras || sweep.extras > 0;
       two = two || sweep.two;
@@ -384,40 +330,9 @@ TEST(Sweep, TheSrlLanguageIsResident) {
   EXPECT_EQ(join.places, sweeps.forward.cells);
   for (const Sweep& sweep : {sweeps.forward, sweeps.backward}) {
     for (const std::int32_t out : sweep.out) EXPECT_EQ(sweep.out_of[at(sweep.stored[at(out)])], out);
-    expect_gains(sweep);
   }
   oracle::Random random(3);
   expect_like_inference(srl, oracle::random_scores(random, oracle::ScoreKind::normal, 6, 47, true));
-}
-
-// How often, on average over steps, the bank that has the most to do is read for the lanes of a warp; 1: no conflicts.
-double reads_of_a_step(const JoinRounds& rounds, std::int32_t Source::*side) {
-  constexpr std::int32_t banks = 32;
-  std::size_t sum = 0, steps = 0;
-  for (std::int32_t first = 0; first < rounds.rounds(); first += kRoundsTogether) {
-    for (std::int32_t n = 0; n < rounds.height; n += kRoundLanes, ++steps) {
-      std::vector<std::set<std::int32_t>> read(banks);
-      for (std::int32_t i = 0; i < 32 && first + i / kRoundLanes < rounds.rounds(); ++i) {
-        const std::int32_t place =
-            rounds.pair[at((first + i / kRoundLanes) * rounds.height + n + i % kRoundLanes)].*side;
-        read[at(place % banks)].insert(place);
-      }
-      std::size_t most = 0;
-      for (const auto& places : read) most = std::max(most, places.size());
-      sum += most;
-    }
-  }
-  return static_cast<double>(sum) / static_cast<double>(steps);
-}
-
-TEST(Sweep, LanesReadFromDifferentBanks) {
-  const Constraint constraint = compile(Language::load(REGCCRF_SOURCE_DIR "/languages/srl.lang"));
-  const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
-  const Join join = make_join(constraint.topology(), sweeps.forward, sweeps.backward);
-  for (const JoinRounds* rounds : {&join.nodes, &join.sparse}) {
-    EXPECT_LT(reads_of_a_step(*rounds, &Source::x), 1.1);
-    EXPECT_LT(reads_of_a_step(*rounds, &Source::y), 1.6);
-  }
 }
 
 }  // namespace

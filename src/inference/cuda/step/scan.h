@@ -7,8 +7,8 @@
 
 #include <type_traits>
 
-#include "inference/cuda/pieces.h"
 #include "inference/cuda/prepare.h"
+#include "inference/cuda/step/pieces.h"
 
 namespace regccrf::cuda {
 

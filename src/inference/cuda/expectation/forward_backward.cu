@@ -4,12 +4,12 @@
 // half as many numbers, and as the join wants them. How they keep to one side of the truth: bounds.h.
 // Behind a scan (scan.h) a block has one piece of a sequence.
 #include "inference/cuda/bounds.h"
-#include "inference/cuda/expectation.h"
-#include "inference/cuda/gold.h"
-#include "inference/cuda/resident.h"
-#include "inference/cuda/scan.h"
-#include "inference/cuda/sweep.h"
-#include "inference/cuda/team.h"
+#include "inference/cuda/expectation/expectation.h"
+#include "inference/cuda/loss/gold.h"
+#include "inference/cuda/step/cluster_step.h"
+#include "inference/cuda/step/register_step.h"
+#include "inference/cuda/step/scan.h"
+#include "inference/cuda/step/step.h"
 
 namespace regccrf::cuda {
 

@@ -1,9 +1,20 @@
-// Takes the place of src/inference/cuda/multiply.h in the emulated test.
+// Takes the place of src/inference/cuda/warp.h in the emulated test.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace regccrf::cuda {
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+template <class Integer>
+Integer reduce_max(Integer x, emulated::Place place = emulated::Place::current()) {
+  return __reduce_max_sync(kAllLanes, x, place);
+}
+template <class Integer>
+Integer reduce_min(Integer x, emulated::Place place = emulated::Place::current()) {
+  return __reduce_min_sync(kAllLanes, x, place);
+}
 
 inline void multiply_tile(double (&sum)[2], double m, double y, emulated::Place place = emulated::Place::current()) {
   const unsigned row = threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;

@@ -4,7 +4,7 @@
 // by side: pieces of 32 numbers of the transitions' gradient, the start's and the end's, where a warp takes every
 // eighth sequence, a lane one number, and the warps' sums are added in order; and rows of the emissions', which need no
 // sum.
-#include "inference/cuda/loss.h"
+#include "inference/cuda/loss/loss.h"
 
 namespace regccrf::cuda {
 

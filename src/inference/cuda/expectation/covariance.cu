@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "inference/cuda/covariance_scaled.h"
-#include "inference/cuda/covariance_wide.h"
+#include "inference/cuda/expectation/covariance_scaled.h"
+#include "inference/cuda/wide/covariance_wide.h"
 
 namespace regccrf::cuda {
 

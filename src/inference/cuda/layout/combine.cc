@@ -1,10 +1,8 @@
-// How two sweeps are joined (see join.h).
-#include "inference/cuda/layout/join.h"
+// How two sweeps are joined (see combine.h).
+#include "inference/cuda/layout/combine.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <random>
 #include <utility>
 
 namespace regccrf {
@@ -156,100 +154,9 @@ void find_quads(const Sweep& forward, const Sweep& backward, Join& join) {
   }
 }
 
-// The order of pairs within their rounds is free. Lanes that read at the same time, a pair each of a group's rounds,
-// should read from different banks of a chip's memory. So pairs of a round trade places at random, as long as the sum
-// of squares of what the banks have to do in a step does not grow, or grows a little, less and less often (annealing).
-// A greedy choice leaves several times the conflicts. `zeros`: how many y from the padding's on are as good.
-class BankSpreader {
- public:
-  BankSpreader(JoinRounds& rounds, Source padding, std::int32_t zeros)
-      : rounds_(rounds), padding_(padding), zeros_(zeros), steps_(rounds.height / kRoundLanes) {}
-
-  void spread() {
-    constexpr std::int32_t most = 1000000, of_a_pair = 150;  // tries; so many take a tenth of a second
-    const std::int32_t groups = (rounds_.rounds() + kRoundsTogether - 1) / kRoundsTogether;
-    for (std::int32_t group = 0; group < groups; ++group) {
-      first_ = group * kRoundsTogether;
-      count_ = std::min(kRoundsTogether, rounds_.rounds() - first_);
-      loads_.assign(static_cast<std::size_t>(steps_), {});
-      const std::int32_t pairs = count_ * rounds_.height, tries = std::min(of_a_pair * pairs, most / groups);
-      std::int32_t conflicts = 0;  // the sum of squares, but for what it is without any
-      for (std::int32_t i = 0; i < pairs; ++i)
-        conflicts += is_padding(pair(i)) ? 0 : change(pair(i), step_of(i), 1) - 2;
-      for (std::int32_t left = tries; left > 0 && conflicts > 0; --left) conflicts += try_to_trade(0.5 * left / tries);
-      fill_padding();
-    }
-  }
-
- private:
-  static constexpr std::int32_t kBanks = 32;
-  struct Loads {
-    std::int32_t x[kBanks], y[kBanks];  // how often each bank is read in a step
-  };
-
-  std::int32_t draw(std::int32_t below) { return static_cast<std::int32_t>(random_() % static_cast<unsigned>(below)); }
-  Source& pair(std::int32_t i) { return rounds_.pair[static_cast<std::size_t>(first_ * rounds_.height + i)]; }
-  std::int32_t step_of(std::int32_t i) const { return i % rounds_.height / kRoundLanes; }
-  bool is_padding(const Source& s) const { return s.y == padding_.y; }
-
-  // One read more or less; by how much the sum of squares grows. Padding finds its place in the end.
-  std::int32_t change(const Source& s, std::int32_t step, std::int32_t by) {
-    if (is_padding(s)) return 0;
-    Loads& loads = loads_[static_cast<std::size_t>(step)];
-    std::int32_t &x = loads.x[s.x % kBanks], &y = loads.y[s.y % kBanks];
-    x += by;
-    y += by;
-    return 2 * by * (x + y) - 2;
-  }
-  std::int32_t trade(std::int32_t i, std::int32_t j) {
-    Source &s = pair(i), &t = pair(j);
-    const std::int32_t less = change(s, step_of(i), -1) + change(t, step_of(j), -1);
-    std::swap(s, t);
-    return less + change(s, step_of(i), 1) + change(t, step_of(j), 1);
-  }
-  // By how much the sum of squares has grown.
-  std::int32_t try_to_trade(double temperature) {
-    const std::int32_t round = draw(count_) * rounds_.height, i = round + draw(rounds_.height),
-                       j = round + draw(rounds_.height);
-    if (step_of(i) == step_of(j)) return 0;
-    const std::int32_t grows = trade(i, j);
-    constexpr std::int32_t fine = 1 << 20;
-    if (grows <= 0 || draw(fine) < fine * std::exp(-grows / 2.0 / temperature)) return grows;
-    trade(i, j);  // back again
-    return 0;
-  }
-
-  // All padding of a step reads the same: of x what another lane reads anyway, since it does not matter; of y the zero
-  // whose bank has the least to do.
-  void fill_padding() {
-    for (std::int32_t step = 0; step < steps_; ++step) {
-      Source best = padding_;
-      const std::int32_t* y = loads_[static_cast<std::size_t>(step)].y;
-      for (std::int32_t zero = padding_.y; zero < padding_.y + zeros_; ++zero) {
-        if (y[zero % kBanks] < y[best.y % kBanks]) best.y = zero;
-      }
-      for (const bool padding : {false, true}) {
-        for (std::int32_t i = 0; i < count_ * rounds_.height; ++i) {
-          if (step_of(i) != step || is_padding(pair(i)) != padding) continue;
-          (padding ? pair(i) : best) = padding ? best : Source{pair(i).x, best.y};
-        }
-      }
-    }
-  }
-
-  JoinRounds& rounds_;
-  const Source padding_;
-  const std::int32_t zeros_;
-  std::int32_t steps_, first_ = 0, count_ = 0;
-  std::vector<Loads> loads_;  // [steps] of the group
-  std::mt19937 random_;       // the same in every run
-};
-
-// `key`: [count] below `keys`, of things that pair_of(thing) stands for. `padding`, `zeros`: as BankSpreader has them;
-// no zeros: they stay in their order.
+// Pairs, by keys below `keys`, in the order of what pair_of(thing) stands for; then padding.
 template <class KeyOf, class PairOf>
-JoinRounds rounds_of(std::size_t keys, std::size_t count, Source padding, std::int32_t zeros, const KeyOf& key_of,
-                     const PairOf& pair_of) {
+JoinRounds rounds_of(std::size_t keys, std::size_t count, Source padding, const KeyOf& key_of, const PairOf& pair_of) {
   constexpr std::int32_t most = kMostHeight;
   std::vector<std::int32_t> begin, order;
   by_key(keys, count, key_of, begin, order);
@@ -269,7 +176,6 @@ JoinRounds rounds_of(std::size_t keys, std::size_t count, Source padding, std::i
     }
     rounds.begin.push_back(rounds.rounds());
   }
-  if (zeros > 0) BankSpreader(rounds, padding, zeros).spread();
   return rounds;
 }
 
@@ -289,7 +195,7 @@ void join_pairs(const Topology& t, const Sweep& forward, const std::vector<std::
     }
   }
   join.sparse = rounds_of(
-      bigrams, pairs.size(), {0, join.no_out}, kPatchColumns, [&](std::size_t i) { return bigram[i]; },
+      bigrams, pairs.size(), {0, join.no_out}, [&](std::size_t i) { return bigram[i]; },
       [&](std::size_t i) { return pairs[i]; });
   std::vector<std::int32_t> pair(forward.entry);
   pair.insert(pair.end(), join.sparse.key.begin(), join.sparse.key.end());
@@ -301,15 +207,13 @@ void join_labels(const Topology& t, const Sweep& forward, const Sweep& backward,
                  Join& join) {
   const auto K = static_cast<std::size_t>(t.K);
   join.arrivals = rounds_of(
-      K, static_cast<std::size_t>(t.arrivals), {0, backward.zero()}, 1,
-      [&](std::size_t m) { return t.arrival_label[m]; },
+      K, static_cast<std::size_t>(t.arrivals), {0, backward.zero()}, [&](std::size_t m) { return t.arrival_label[m]; },
       [&](std::size_t m) {
         return Source{place[m], backward.cell(static_cast<std::int32_t>(m))};
       });
   if (!join.copied) return;
   join.nodes = rounds_of(
-      K, static_cast<std::size_t>(t.nodes), {0, join.no_out}, kPatchColumns,
-      [&](std::size_t n) { return t.node_label[n]; },
+      K, static_cast<std::size_t>(t.nodes), {0, join.no_out}, [&](std::size_t n) { return t.node_label[n]; },
       [&](std::size_t n) {
         return Source{forward.cell(static_cast<std::int32_t>(n)), forward.out[n]};
       });
@@ -331,32 +235,10 @@ void join_ends(const Topology& t, const Sweep& forward, Join& join) {
   const auto K = static_cast<std::size_t>(t.K), nodes = static_cast<std::size_t>(t.nodes);
   const auto label = [&](std::size_t n) { return t.node_accepts[n] ? t.node_label[n] : -1; };
   by_key(K, nodes, label, join.end_begin, join.end_cell);
-  if (join.copied) {
-    join.ends = rounds_of(K, nodes, {0, 1}, 0, label, [&](std::size_t n) {
-      return Source{forward.cell(static_cast<std::int32_t>(n)), 0};
-    });
-  }
   for (std::int32_t& node : join.end_cell) node = forward.cell(node);
 }
 
 }  // namespace
-
-std::vector<std::uint32_t> JoinRounds::packed() const {
-  constexpr std::int32_t most = 65536 / 4;
-  std::vector<std::uint32_t> all;
-  for (std::int32_t first = 0; first < rounds(); first += kRoundsTogether) {
-    for (std::int32_t step = 0; step < height / kRoundLanes; step += kRoundSteps) {
-      for (std::int32_t i = 0; i < 32 * kRoundSteps; ++i) {
-        const std::int32_t lane = i / kRoundSteps, round = std::min(first + lane / kRoundLanes, rounds() - 1);
-        const Source& s = pair[static_cast<std::size_t>(round * height + (step + i % kRoundSteps) * kRoundLanes +
-                                                        lane % kRoundLanes)];
-        if (s.x >= most || s.y >= most) return {};
-        all.push_back(static_cast<std::uint32_t>(s.x) * 4 | static_cast<std::uint32_t>(s.y) * 4 << 16);
-      }
-    }
-  }
-  return all;
-}
 
 Join make_join(const Topology& t, const Sweep& forward, const Sweep& backward) {
   Join join;

@@ -1,4 +1,4 @@
-// The join: alpha and beta of each position become marginals and sums for the bigrams (see join.h).
+// The join: alpha and beta of each position become marginals and sums for the bigrams (see combine.h).
 //
 // What a label weighs at a position is the sum of alpha · beta over its nodes, or over its arrivals, less the emission
 // that is in both. The weight of a bigram (a, b) that begins at a position t is g[a, b] times Σ m[a] · y[b] over the
@@ -19,7 +19,7 @@
 
 #include <algorithm>
 
-#include "inference/cuda/join_stream.h"
+#include "inference/cuda/expectation/combine.h"
 
 namespace regccrf::cuda {
 
@@ -29,14 +29,13 @@ template <class P>
 constexpr int kMostThreads = sizeof(P) == 4 ? 768 : 256;  // as many as find registers
 template <class P>
 constexpr int kLeastThreads = sizeof(P) == 4 ? 192 : 128;
-constexpr int kMostPositions = 4;                             // of a chunk
 constexpr int kHeadBytes = 512;                               // of Head, at the beginning of a block's shared memory
 constexpr int kEndLanes = 8, kEndsTogether = 32 / kEndLanes;  // of a warp for a label of the last position; labels
 
 struct Head {
   Units units;
-  std::int64_t row[kMostPositions];
-  std::int32_t gold[kMostPositions];
+  std::int64_t row[kMostChunk];
+  std::int32_t gold[kMostChunk];
   std::int32_t task;  // the next
   Mailbox brought;
 };
@@ -508,7 +507,7 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   const auto chunks = [&](std::int32_t chunk) { return (batch.length + chunk - 1) / chunk; };
   const auto fits = [&](std::int32_t chunk) { return layout_of<P>(c, chunk).bytes <= room; };
   Shape s{};
-  s.chunk = kMostPositions;
+  s.chunk = kMostChunk;
   while (s.chunk > 1 && (!fits(s.chunk) || 2 * batch.size * chunks(s.chunk) <= c.processors)) s.chunk /= 2;
   s.on_chip = fits(s.chunk);
   s.layout = layout_of<P>(c, s.chunk);
@@ -538,24 +537,19 @@ JoinWork<P> cut_join(Cutter& cutter, const DeviceConstraint::Impl& c, const Batc
                      const Expectation& wanted) {
   const Shape s = shape_of<P>(c, batch);
   JoinWork<P> work{};
-  if constexpr (sizeof(P) == 4) work.streams = streams(c, batch, pass);
-  work.chunk = work.streams ? streamed_chunk(c, batch, wanted.transitions != nullptr) : s.chunk;
+  work.chunk = s.chunk;
   work.chunks = static_cast<std::int32_t>((batch.length + work.chunk - 1) / work.chunk);
   const auto chunks = static_cast<std::size_t>(batch.size * work.chunks);
   work.entries = wanted.transitions ? (c.join.dense + c.join.sparse.rounds + 3) / 4 * 4 : 0;
   work.sums = cutter.take<P>(chunks * static_cast<std::size_t>(work.entries));
   work.inverse = cutter.take<double>(chunks);
-  work.room =
-      cutter.take<P>(work.streams || s.on_chip ? 0 : static_cast<std::size_t>(s.blocks * s.layout.bytes) / sizeof(P));
+  work.room = cutter.take<P>(s.on_chip ? 0 : static_cast<std::size_t>(s.blocks * s.layout.bytes) / sizeof(P));
   return work;
 }
 
 template <class P>
 void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& pass,
               const JoinWork<P>& work, const Expectation& wanted, cudaStream_t stream) {
-  if constexpr (sizeof(P) == 4) {
-    if (work.streams) return run_stream(c, batch, kept, pass, work, wanted, stream);
-  }
   const Shape s = shape_of<P>(c, batch);
   const GoldBlocks gold = gold_blocks(c, batch, pass, s.threads / 32);
   const std::int64_t blocks = gold.count + s.blocks;

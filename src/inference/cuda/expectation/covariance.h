@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "inference/cuda/prepare.h"
-#include "inference/cuda/wide.h"
+#include "inference/cuda/wide/wide.h"
 #include "inference/numerics/mixture.h"
 
 namespace regccrf::cuda::covariance {

@@ -1,6 +1,6 @@
 // Samples on a device: alpha in wide arithmetic, then back along it (wide.cu), so that they are the CPU's.
 #include "inference/cuda/prepare.h"
-#include "inference/cuda/wide.h"
+#include "inference/cuda/wide/wide.h"
 
 namespace regccrf::cuda {
 

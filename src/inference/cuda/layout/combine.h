@@ -1,4 +1,4 @@
-// Join: what joins two sweeps (sweep.h), laid out for a GPU. A bigram's weight at a position is alpha at an arrival (m,
+// Join: what joins two sweeps (step.h), laid out for a GPU. A bigram's weight at a position is alpha at an arrival (m,
 // a sum over forward cells), g, and y at an out, a sum over the backward cells that a node flows into. A label's is the
 // sum of alpha · y over its nodes, both at its own position, or of m · beta over its arrivals; in the last position it
 // is alpha at the nodes where a sequence may end.
@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "inference/cuda/layout/sweep.h"
+#include "inference/cuda/layout/step.h"
 
 namespace regccrf {
 
@@ -47,11 +47,6 @@ struct JoinRounds {
   std::vector<std::int32_t> key;       // [rounds] label or bigram
   std::vector<std::int32_t> begin{0};  // [keys + 1] the rounds of each
   std::int32_t rounds() const { return static_cast<std::int32_t>(key.size()); }
-
-  // The pairs as a warp takes them, each in one number: byte offsets of x and, 16 bits higher, of y in arrays of
-  // floats; kRoundSteps of a lane side by side: [groups of kRoundsTogether rounds, height / kRoundLanes / kRoundSteps,
-  // 32, kRoundSteps]. Empty where 16 bits do not do.
-  std::vector<std::uint32_t> packed() const;
 };
 struct Join {
   std::vector<JoinArrival> arrival;       // [rounds, 32] 32 arrivals of one label
@@ -84,7 +79,6 @@ struct Join {
 
   std::vector<std::int32_t> end_begin;  // [K + 1] the nodes of each label where a sequence may end
   std::vector<std::int32_t> end_cell;   // forward cells
-  JoinRounds ends;  // the same in rounds, x: forward cell, y: 0, or 1 for padding; none if not copied
 };
 Join make_join(const Topology& topology, const Sweep& forward, const Sweep& backward);
 

@@ -2,7 +2,7 @@
 // *_bytes and by the call.
 #pragma once
 
-#include "inference/cuda/scan.h"
+#include "inference/cuda/step/scan.h"
 
 namespace regccrf::cuda {
 
@@ -43,14 +43,13 @@ template <class P>
 void run_pass(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& work,
               cudaStream_t stream);
 
-// join.cu: blocks of some positions each: marginals, and sums for the bigrams.
+// combine.cu: blocks of some positions each: marginals, and sums for the bigrams.
 template <class P>
 struct JoinWork {
   std::int32_t chunk, chunks, entries;  // positions of a block, blocks of a sequence, sums of a block (by fours)
   P* sums;                              // [B, chunks, entries] times the z of the chunk's first position
   double* inverse;                      // [B, chunks] 1 over that
   P* room;                              // where a block has no room
-  bool streams;                         // join_stream.cu
 };
 template <class P>
 JoinWork<P> cut_join(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const PassWork<P>& pass,

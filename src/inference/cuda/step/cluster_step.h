@@ -1,11 +1,11 @@
 // Who does the steps of a walk: a block alone, or the blocks of a cluster together.
 //
-// A large automaton's step is bound by what one processor reads, so a cluster shares it out (Shares in sweep.h): a
+// A large automaton's step is bound by what one processor reads, so a cluster shares it out (Shares in step.h): a
 // block has on chip the cells that its shares want, and sends an out to the blocks that want it.
 #pragma once
 
 #include "inference/cuda/cluster.h"
-#include "inference/cuda/sweep.h"
+#include "inference/cuda/step/step.h"
 
 namespace regccrf::cuda {
 
@@ -21,11 +21,11 @@ class Peak {
     for (std::int32_t i = thread; i < 64; i += blockDim.x) room[i] = least;
   }
   __device__ void leave(std::int32_t n, Bits mine) {
-    const Bits most = __reduce_max_sync(0xffffffffu, mine);
+    const Bits most = reduce_max(mine);
     if (leaves_) mine_[(n & 1) * 32] = most;
   }
   __device__ Bits of_a_warp(std::int32_t n) const { return all_[(n & 1) * 32]; }
-  static __device__ Bits of_all(Bits of_a_warp) { return __reduce_max_sync(0xffffffffu, of_a_warp); }
+  static __device__ Bits of_all(Bits of_a_warp) { return reduce_max(of_a_warp); }
 
  private:
   Bits *mine_, *all_;

@@ -1,18 +1,17 @@
-// What both ways to join have in common (join.cu, join_stream.cu): the units that positions are added up in,
-// and a patch of bigrams on the tensor cores.
+// What a block of the join needs (combine.cu): the units that positions are added up in, and a patch of bigrams on the
+// tensor cores.
 #pragma once
 
 #include "inference/cuda/bounds.h"
-#include "inference/cuda/expectation.h"
-#include "inference/cuda/gold.h"
-#include "inference/cuda/multiply.h"
+#include "inference/cuda/expectation/expectation.h"
+#include "inference/cuda/loss/gold.h"
+#include "inference/cuda/warp.h"
 
 namespace regccrf::cuda {
 
 constexpr int kTileRows = kPatchRows / 8, kTileColumns = kPatchColumns / 8;  // of a patch; a tile is 8 × 8
 static_assert(kTileRows == 2);
-constexpr int kMostChunk = 16;  // positions
-constexpr unsigned kAllLanes = 0xffffffffu;
+constexpr int kMostChunk = 4;  // positions
 
 // 2^-e
 __device__ inline double power(std::int32_t e) { return __hiloint2double((1023 - e) << 20, 0); }

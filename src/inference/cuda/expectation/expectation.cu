@@ -3,14 +3,14 @@
 //   pass      one block a sequence and direction walks the steps and leaves alpha and beta (forward_backward.cu); where
 //   few
 //             sequences are long and the automaton is small, two kernels before it share out the steps (scan.cu)
-//   join      blocks of some positions each: marginals, and sums for the bigrams (join.cu; join_stream.cu)
+//   join      blocks of some positions each: marginals, and sums for the bigrams (combine.cu)
 //   finish    one value per sequence; bigrams from the blocks' sums
 // and wide (wide.cu), which does again the sequences that could not be trusted, and reduces a loss where asked to.
 //
 // A sequence is trusted where alpha and beta find the same sum over all paths, each from its own end (bounds.h).
 #include "inference/cuda/bounds.h"
-#include "inference/cuda/expectation.h"
-#include "inference/cuda/wide.h"
+#include "inference/cuda/expectation/expectation.h"
+#include "inference/cuda/wide/wide.h"
 #include "inference/numerics/limits.h"
 #include "inference/numerics/wide.h"
 

@@ -3,7 +3,7 @@
 // for one segment of positions at a time and at the first position of every segment.
 #pragma once
 
-#include "inference/cuda/covariance.h"
+#include "inference/cuda/expectation/covariance.h"
 
 namespace regccrf::cuda::covariance {
 

@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "base/philox.h"
-#include "inference/cuda/loss.h"
-#include "inference/cuda/sweep.h"
-#include "inference/cuda/wide.h"
+#include "inference/cuda/loss/loss.h"
+#include "inference/cuda/step/step.h"
+#include "inference/cuda/wide/wide.h"
 #include "inference/numerics/draw_one.h"
 
 namespace regccrf::cuda {
@@ -215,7 +215,7 @@ __device__ void write_labels(const Args& a, const Slot& s, std::int64_t row, con
   }
 }
 
-// The weight of what is behind entry `entry` of the join's sums (join.h).
+// The weight of what is behind entry `entry` of the join's sums (combine.h).
 __device__ Wide entry_weight(const Args& a, const Slot& s, std::int32_t entry) {
   Wide sum = kWideZero;
   if (entry >= a.join.dense) {

@@ -20,10 +20,10 @@
 #include <cmath>
 
 #include "inference/cuda/bounds.h"
-#include "inference/cuda/expectation.h"
-#include "inference/cuda/multiply.h"
-#include "inference/cuda/scan.h"
-#include "inference/cuda/sweep.h"
+#include "inference/cuda/expectation/expectation.h"
+#include "inference/cuda/step/scan.h"
+#include "inference/cuda/step/step.h"
+#include "inference/cuda/warp.h"
 
 namespace regccrf::cuda {
 
@@ -291,7 +291,7 @@ class Crossing {
     if (n > 0 && thread < kWidth)
       (kBack ? a_.work.boundaries.beta : a_.work.boundaries.alpha)[boundary * kWidth + thread] = own;
     if (n > 0 && thread == 0) a_.work.boundaries.exponent[kBack][boundary] = taken_;
-    top = __reduce_max_sync(0xffffffffu, top);
+    top = reduce_max(top);
     if (top == kNothing) top = 0;
     if (thread < kWidth) {
       const double scaled = times_power(own, own_exponent - top);
@@ -354,7 +354,7 @@ __device__ void follow_pieces(const Args& a, std::int32_t T) {
       const std::int32_t last = max(in[0] ? dies[k][0] : -1, in[1] ? dies[k][1] : -1);
       for (int bit = 16; bit > 0; bit /= 2) next |= __shfl_xor_sync(0xffffffffu, next, bit);
       set = next;
-      if (set == 0) leaves = __reduce_max_sync(0xffffffffu, last);
+      if (set == 0) leaves = reduce_max(last);
     }
   }
   bool accepted = false;
@@ -401,7 +401,7 @@ __global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ A
   const auto scale = [&](const auto& exponent) {
     std::int32_t top = kNothing;
     each([&](double x, std::int32_t i) { top = counts(x) ? max(top, exponent_of(x) + exponent(i)) : top; });
-    top = __reduce_max_sync(0xffffffffu, top);
+    top = reduce_max(top);
     if (top == kNothing) return;
     each([&](double& x, std::int32_t i) {
       const double scaled = times_power(x, exponent(i) - top);
