@@ -7,7 +7,7 @@ constrained training under the language that is multiplied out; the same two und
 Each with a tenth of the training part and with all of it.
 
 Every (split, share) is one unit of work and leaves a file in build/experiments/splits/NAME; a run that was cut off goes on
-with those that lack. When all are there, experiments/results/NAME-splits.json and docs/splits.svg are written (with
+with those that lack. When all ten splits are there, experiments/results/NAME-splits.json and docs/splits.svg are written (with
 matplotlib) and the tables are printed; `--table` prints them again. A training run is one thread.
 
     python3 experiments/splits.py citations addresses                    ten splits of each
@@ -65,8 +65,8 @@ def train(data, model, options):
     return {**facts, "cpu_seconds": round(cpu, 2)}
 
 
-def one_split(name, sequences, split, share, folder):
-    """Trains the three models, tags the test part by the five systems, and judges them."""
+def one_split(name, sequences, split, share, folder, systems_asked):
+    """Trains the models, tags the test part by every system, and judges them."""
     training, test = parts(sequences, split, share)
     train_file, test_file = folder / "train.txt", folder / "test.txt"
     run.write(train_file, training)
@@ -76,17 +76,18 @@ def one_split(name, sequences, split, share, folder):
     under = ["--constrain", "train", "--outside", "skip"]
     options = {run.UNCONSTRAINED: ["--constrain", "none"], run.TRAINING: [*language, *under],
                ALL_RULES_TRAINING: [*all_rules, *under]}
-    facts = {system: train(train_file, folder / f"{system}.model", some) for system, some in options.items()}
-    tagged = {system: folder / system for system in SYSTEMS}
-    for system in SYSTEMS:
+    facts = {system: train(train_file, folder / f"{system}.model", some) for system, some in options.items()
+             if system in systems_asked}
+    tagged = {system: folder / system for system in systems_asked}
+    for system in systems_asked:
         model = folder / f"{system if system in options else run.UNCONSTRAINED}.model"
         decode = {run.DECODING: language, run.ALL_RULES: all_rules}.get(system, ())
         run.tag(model, test_file, tagged[system], decode)
     judged = json.loads(run.regccrf("eval", test_file, *tagged.values(), "--json"))["systems"]
-    systems = {system: {measure: one[measure] for measure in MEASURES} for system, one in zip(SYSTEMS, judged)}
+    systems = {system: {measure: one[measure] for measure in MEASURES} for system, one in zip(systems_asked, judged)}
     for key, rules in (("violations", language), ("violations_all_rules", all_rules)):
         counts = run.violations(test_file, [*tagged.values(), test_file], rules)
-        for system, count in zip(SYSTEMS, counts):
+        for system, count in zip(systems_asked, counts):
             systems[system][key] = count
         facts[f"test_gold_{key}"] = counts[-1]
     return {"split": split, "share": share, "training_sequences": len(training), "test_sequences": len(test),
@@ -97,15 +98,17 @@ def unit_file(name, split, share):
     return WORK / name / f"{share:g}" / f"{split}.json"
 
 
-def run_unit(name, sequences, split, share):
-    """The figures of a split, from its file where it is there."""
+def run_unit(name, sequences, split, share, systems_asked):
+    """The figures of a split, from its file where it is there and has all systems."""
     path = unit_file(name, split, share)
     if path.exists():
-        return json.loads(path.read_text())
+        unit = json.loads(path.read_text())
+        if set(systems_asked) <= set(unit["systems"]):
+            return unit
     begin = time.time()
     folder = path.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
-    unit = one_split(name, sequences, split, share, folder)
+    unit = one_split(name, sequences, split, share, folder, systems_asked)
     unit["seconds"] = time.time() - begin
     part = path.with_suffix(".part")
     part.write_text(json.dumps(unit, indent=1) + "\n")
@@ -132,33 +135,35 @@ def difference(units, system, other, measure):
 
 def summary(units):
     """Of one share: means of every system, and paired differences."""
+    systems = [system for system in SYSTEMS if all(system in unit["systems"] for unit in units)]
+    models = [system for system in systems if all(system in unit["training"] for unit in units)]
     return {
         "share": units[0]["share"], "training_sequences": units[0]["training_sequences"],
         "test_sequences": units[0]["test_sequences"],
         "means": {system: {key: statistics.mean(unit["systems"][system][key] for unit in units)
-                           for key in (*MEASURES, "violations", "violations_all_rules")} for system in SYSTEMS},
+                           for key in (*MEASURES, "violations", "violations_all_rules")} for system in systems},
         "cpu_seconds": {model: statistics.mean(unit["training"][model]["cpu_seconds"] for unit in units)
-                        for model in (run.UNCONSTRAINED, run.TRAINING, ALL_RULES_TRAINING)},
-        "uncertified": statistics.mean(unit["training"][ALL_RULES_TRAINING]["uncertified"] for unit in units),
+                        for model in models},
+        **({"uncertified": statistics.mean(unit["training"][ALL_RULES_TRAINING]["uncertified"] for unit in units)}
+           if ALL_RULES_TRAINING in models else {}),
         "differences": [{"system": system, "other": other,
                          **{measure: difference(units, system, other, measure) for measure in MEASURES}}
-                        for system, other in PAIRS]}
+                        for system, other in PAIRS if system in systems]}
 
 
-def run_corpus(name, splits, shares):
+def run_corpus(name, splits, shares, systems_asked):
     sequences = run.distinct(CORPORA[name]())
     (WORK / name).mkdir(parents=True, exist_ok=True)
     units = []
     begin, todo = time.time(), [(share, split) for share in shares for split in range(1, splits + 1)]
     for number, (share, split) in enumerate(todo, 1):
-        unit = run_unit(name, sequences, split, share)
+        unit = run_unit(name, sequences, split, share, systems_asked)
         units.append(unit)
-        f1 = ", ".join(f"{unit['systems'][system]['f1']:.2f}" for system in SYSTEMS)
-        cpu = unit["training"][ALL_RULES_TRAINING]["cpu_seconds"]
-        print(f"{name} {number} of {len(todo)}: share {share:g}, split {split}: span F1 {f1}; all rules trained in {cpu:.0f} s of "
-              f"CPU; {time.time() - begin:.0f} s so far", file=sys.stderr, flush=True)
+        f1 = ", ".join(f"{unit['systems'][system]['f1']:.2f}" for system in systems_asked)
+        print(f"{name} {number} of {len(todo)}: share {share:g}, split {split}: span F1 {f1}; {time.time() - begin:.0f} s so far",
+              file=sys.stderr, flush=True)
     experiment = run.EXPERIMENTS[name]
-    return {"experiment": f"{name}, random splits", "command": f"python3 experiments/splits.py {name}", "splits": splits,
+    return {"experiment": f"{name}, random splits", "command": " ".join(["python3 experiments/splits.py", *sys.argv[1:]]), "splits": splits,
             "language": experiment["language"], "all_rules": experiment["all_rules"],
             "summary": [summary([unit for unit in units if unit["share"] == share]) for share in shares], "units": units}
 
@@ -176,8 +181,7 @@ def table(result):
     head = ["training sequences", "system", *(run.TITLES[m] for m in MEASURES), "violations", "of all rules"]
     lines = [head, ["---"] * len(head)]
     for one in result["summary"]:
-        for system in SYSTEMS:
-            mean = one["means"][system]
+        for system, mean in one["means"].items():
             lines.append([str(one["training_sequences"]), system, *(f"{mean[m]:.2f}" for m in MEASURES),
                           f"{mean['violations']:.1f} of {one['test_sequences']}", f"{mean['violations_all_rules']:.1f}"])
     differences = ["training sequences", "difference", *(run.TITLES[m] for m in MEASURES), "splits above, below (span F1)"]
@@ -192,11 +196,12 @@ def table(result):
 
 def costs(result):
     """CPU seconds of training, and for how many sequences rules counted."""
-    said = [f"{one['cpu_seconds'][run.UNCONSTRAINED]:.1f}, {one['cpu_seconds'][run.TRAINING]:.1f} and "
-            f"{one['cpu_seconds'][ALL_RULES_TRAINING]:.1f} s with {one['training_sequences']} sequences" for one in result["summary"]]
-    bound = [f"{one['uncertified']:.1f} of {one['training_sequences']}" for one in result["summary"]]
-    return (f"CPU time of training, without a constraint, under the language and under all rules: {'; '.join(said)}. Sequences that "
-            f"are not certified in the end, and count with the loss without the rules: {' and '.join(bound)}.")
+    said = []
+    for one in result["summary"]:
+        seconds = ", ".join(f"{model} {cpu:.1f} s" for model, cpu in one["cpu_seconds"].items())
+        bound = f"; {one['uncertified']:.1f} not certified, these count without the rules" if "uncertified" in one else ""
+        said.append(f"with {one['training_sequences']} sequences {seconds}{bound}")
+    return f"CPU time of training: {'; '.join(said)}."
 
 
 def draw(results, path):
@@ -232,14 +237,16 @@ def main():
     parser.add_argument("names", nargs="*", choices=[[], *CORPORA], metavar="NAME", help=", ".join(CORPORA))
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--shares", type=float, nargs="+", default=run.SHARES, help="of the training part")
+    parser.add_argument("--no-training-under-all-rules", action="store_true", help="leave that system out")
     parser.add_argument("--table", action="store_true", help="run nothing, print the tables of the results")
     arguments = parser.parse_args()
-    whole = arguments.splits == SPLITS and arguments.shares == run.SHARES
+    systems_asked = SYSTEMS[:-1] if arguments.no_training_under_all_rules else SYSTEMS
+    whole = arguments.splits == SPLITS
     results = []
     for name in arguments.names or CORPORA:
         path = run.RESULTS / f"{name}-splits.json"
         try:
-            result = json.loads(path.read_text()) if arguments.table else run_corpus(name, arguments.splits, arguments.shares)
+            result = json.loads(path.read_text()) if arguments.table else run_corpus(name, arguments.splits, arguments.shares, systems_asked)
         except corpora.Absent as absent:
             sys.exit(f"{name}: {absent}")
         if whole and not arguments.table:

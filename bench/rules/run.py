@@ -173,7 +173,7 @@ def loss_subjects():
 
 def loss_row(name, scores, model, data, language, gap):
     command = [ROOT / "build" / "bench" / "bench_rules", FOLDER / model, FOLDER / data, language, "losses", gap]
-    limit = 3 * MOST_SECONDS
+    limit = MOST_SECONDS
     done = subprocess.run([str(argument) for argument in command], capture_output=True, text=True, check=False,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit)))
     if done.returncode and not done.stdout and done.returncode != -signal.SIGKILL:
