@@ -83,7 +83,7 @@ def main():
         print(f"max_gap {max_gap:g}: {row['uncertified']} of {row['sentences']} not certified; " +
               "; ".join(f"{title} {row[key]['mean']:.2f} (median {row[key]['0.5']:.2f}, 99 % {row[key]['0.99']:.2f})"
                         for key, title in TITLES.items()), flush=True)
-    facts = {"command": "python3 bench/rules/sizes.py", "model": options.model.name, "data": options.data.name,
+    facts = {"command": " ".join(["python3 bench/rules/sizes.py", *sys.argv[1:]]), "model": options.model.name, "data": options.data.name,
              "language": options.language.name, "rows": rows}
     RECORD.write_text(json.dumps(facts, indent=1) + "\n")
     if importlib.util.find_spec("matplotlib"):
