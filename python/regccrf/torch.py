@@ -180,6 +180,7 @@ class CRF(nn.Module):
         """
         other = CRF.__new__(CRF if constraint is None else RegCCRF)
         nn.Module.__init__(other)
+        other.max_gap, other.uncertified = self.max_gap, self.uncertified
         other._assemble(Constraint.unconstrained(self.labels) if constraint is None else compile(constraint, self.labels),
                         self.batch_first, self.checks)
         other.outside, other.save_constraint = self.outside, self.save_constraint and constraint is not None
@@ -463,8 +464,7 @@ class CRF(nn.Module):
 
     def _certified(self, max_gap: float) -> CRF:
         """This layer with another gap for its sums."""
-        if not max_gap > 0:
-            raise ValueError(f"max_gap is {max_gap}, expected a number above 0")
+        _check_max_gap(max_gap)
         other = self._under(register_certified(self._constraint, max_gap, self.uncertified == "bound")[0], self._constraint)
         other.max_gap = max_gap
         return other
@@ -676,8 +676,8 @@ class RegCCRF(CRF):
                  start_end: bool = True, outside: str = "raise", checks: bool = False, save_constraint: bool = False,
                  max_gap: Optional[float] = None, uncertified: str = "error") -> None:
         nn.Module.__init__(self)
-        if max_gap is not None and not max_gap > 0:
-            raise ValueError(f"max_gap is {max_gap}, expected a number above 0")
+        if max_gap is not None:
+            _check_max_gap(max_gap)
         if uncertified not in ("error", "bound"):
             raise ValueError(f"invalid uncertified: {uncertified} (expected error, bound)")
         self.max_gap, self.uncertified = max_gap, uncertified
@@ -692,3 +692,8 @@ class RegCCRF(CRF):
 @functools.lru_cache(maxsize=_MOST_REMEMBERED)
 def _compiled(language: Union[str, Language], labels: Labels) -> Constraint:
     return compile(language, labels)
+
+
+def _check_max_gap(max_gap: float) -> None:
+    if not 0 < max_gap < float("inf"):
+        raise ValueError(f"max_gap is {max_gap}, expected a number above 0")
