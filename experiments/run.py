@@ -36,14 +36,14 @@ ALL_RULES = "constrained decoding, all rules"
 # --- the data: each gives (train, test), lists of sequences of rows, the label last ---------------------------------
 
 
-def shuffled(sequences):
+def shuffled(sequences, seed=SEED):
     sequences = list(sequences)
-    random.Random(SEED).shuffle(sequences)
+    random.Random(seed).shuffle(sequences)
     return sequences
 
 
-def cut(sequences, test_share):
-    sequences = shuffled(sequences)
+def cut(sequences, test_share, seed=SEED):
+    sequences = shuffled(sequences, seed)
     size = round(test_share * len(sequences))
     return sequences[size:], sequences[:size]
 

@@ -104,6 +104,12 @@ void bind_constraint(py::module_& module) {
     2
     )doc")
       .def_property_readonly("memories", &Constraint::memories, "How many automata the rules share.")
+      .def_property_readonly("base", &Constraint::base,
+                             R"doc(This constraint without the rules that it keeps; itself where it keeps none.
+
+    >>> regccrf.compile("[A B C D]* & at_most(1, A) & at_most(1, B)", rules="all").base.rules
+    0
+    )doc")
       .def_property_readonly(
           "rule_texts",
           [](const Constraint& x) {

@@ -122,7 +122,7 @@ def of_compiled(names):
 
 
 def python_page():
-    shown = {"__init__", "inference", "tagger", "node"}  # as part of regccrf, or no library
+    shown = {"__init__", "inference", "tagger"}  # as part of regccrf, or no library
     modules = sorted(path for path in PACKAGE.glob("*.py") if path.stem not in shown and not path.stem.startswith("_"))
     out = ["# Python reference", "", "Made from the docstrings. Their examples run in the tests.", "", "## regccrf", ""]
     out += markdown(ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))))

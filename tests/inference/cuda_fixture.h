@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "inference/cuda/pieces.h"
 #include "inference/cuda/runner.h"
+#include "inference/cuda/step/pieces.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 #include "regccrf/loss.h"

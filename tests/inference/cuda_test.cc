@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "inference/cuda/layout/sweep.h"
+#include "inference/cuda/layout/step.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 #include "regccrf/loss.h"
@@ -224,7 +224,7 @@ TYPED_TEST(Cuda, RandomLanguagesInRaggedBatches) {
   }
 }
 
-// So many positions that they stream through the join in chunks of every length, under small automata.
+// So many positions that several small blocks share a processor, under small automata.
 TYPED_TEST(Cuda, LargeBatches) {
   for (int i = 0; i < cases(60, 4); ++i) {
     Random random(static_cast<std::uint64_t>(i) + 120000);
@@ -340,7 +340,7 @@ TYPED_TEST(Cuda, LargeScoresThatCancel) {
   EXPECT_NEAR(got.value.at(0), 0, 1e-10);
 }
 
-// Steps are shared out in ways that depend on the language (sweep.h): each way, at lengths from the shortest on.
+// Steps are shared out in ways that depend on the language (step.h): each way, at lengths from the shortest on.
 TYPED_TEST(Cuda, EveryWayToShareOutAStep) {
   std::set<std::int32_t> kinds;
   bool extras = false, shares = false;

@@ -41,18 +41,6 @@ __device__ inline void meet_cluster() {
 #endif
 }
 
-// The same in two parts, where nothing but open mailboxes need be seen by the others.
-__device__ inline void arrive_at_cluster() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#endif
-}
-__device__ inline void wait_for_cluster() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-
 // Sends a number to where block `rank` of the cluster has what this block has at `at`, and counts it in that block's
 // mailbox.
 template <class T>
@@ -82,26 +70,6 @@ __device__ inline void fetch(void* to, const void* from, std::uint32_t bytes, Ma
                    shared_address(to)),
                "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(box))
                : "memory");
-#endif
-}
-
-// The same for what nobody wants again: the cache parts with it first.
-__device__ inline void fetch_once(void* to, const void* from, std::uint32_t bytes, Mailbox* box) {
-#if __CUDA_ARCH__ >= 900
-  std::uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-          "r"(shared_address(to)),
-      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(box)), "l"(policy)
-      : "memory");
-#endif
-}
-
-// Before a copy may overwrite what threads have read: by the thread that asks for it, once it knows that they have.
-__device__ inline void let_copies_overwrite() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 

@@ -52,7 +52,7 @@ std::vector<std::int32_t> flat(const std::vector<Source>& sources) {
 }
 
 struct At {
-  std::size_t hot, entry, thin_entry, gain_entry, begins, row_of, idle_cell;
+  std::size_t hot, entry, thin_entry, begins;
 };
 
 // Pointers, to be set once the device address is known.
@@ -142,7 +142,6 @@ At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
   d.thin_slots = sweep.thin_slots;
   d.groups = static_cast<std::int32_t>(sweep.groups.size());
   d.entries = static_cast<std::int32_t>(sweep.entry.size());
-  d.gains = static_cast<std::int32_t>(sweep.gain_entry.size());
   d.two = sweep.two;
   d.resident_units = static_cast<std::int32_t>(sweep.resident.units.size());
   d.narrow = sizeof(Index) == 2;
@@ -172,15 +171,7 @@ At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
   d.hot_bytes = offset(packer.align(16));
   at.entry = packer.add(sweep.entry);
   at.thin_entry = packer.add(sweep.thin_entry);
-  at.gain_entry = packer.add(sweep.gain_entry);
   at.begins = packer.add(sweep.begins);
-  at.row_of = packer.add(sweep.row_of);
-  std::vector<std::int32_t> idle;
-  for (std::int32_t cell = 0; sweep.kind >= 0 && cell <= sweep.cells; ++cell) {
-    if (cell == sweep.cells || sweep.out_of[static_cast<std::size_t>(cell)] < 0) idle.push_back(cell);
-  }
-  d.idle = static_cast<std::int32_t>(idle.size());
-  at.idle_cell = packer.add_as<std::uint16_t>(idle);
   return at;
 }
 
@@ -289,10 +280,7 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
     place(d.hot, at.hot);
     place(d.entry, at.entry);
     place(d.thin_entry, at.thin_entry);
-    place(d.gain_entry, at.gain_entry);
     place(d.begins, at.begins);
-    place(d.row_of, at.row_of);
-    place(d.idle_cell, at.idle_cell);
   };
   sweep_places(impl->forward, f);
   sweep_places(impl->backward, b);
@@ -333,14 +321,12 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
     to.rounds = from.rounds();
     to.height = from.height;
     place(to.pair, p.add(from.pair));
-    if (const auto packed = from.packed(); !packed.empty()) place(to.packed, p.add(packed));
     place(to.key, p.add(from.key));
     place(to.begin, p.add(from.begin));
   };
   rounds(join.nodes, j.nodes);
   rounds(join.arrivals, j.arrivals);
   rounds(join.sparse, j.sparse);
-  rounds(join.ends, j.ends);
 
   DeviceTopology& d = impl->topology;
   d = {t.K, t.Q, t.A, t.nodes, t.arrivals, t.start, t.accepting[t.start] != 0};

@@ -24,9 +24,6 @@ inline void open_mailbox(Mailbox* box) { *box = {0, 0, 0}; }
 
 inline void meet_cluster(emulated::Place place = emulated::Place::current()) { emulated::meet_cluster(place); }
 
-inline void arrive_at_cluster() {}
-inline void wait_for_cluster(emulated::Place place = emulated::Place::current()) { emulated::meet_cluster(place); }
-
 template <class T>
 void send(T* at, std::uint32_t rank, T value, Mailbox* box) {
   auto* there = static_cast<T*>(emulated::shared_of(at, rank));
@@ -45,10 +42,6 @@ inline void fetch(void* to, const void* from, std::uint32_t bytes, Mailbox* box)
     box->look();
   });
 }
-
-inline void fetch_once(void* to, const void* from, std::uint32_t bytes, Mailbox* box) { fetch(to, from, bytes, box); }
-
-inline void let_copies_overwrite() {}
 
 inline void expect(Mailbox* box, std::uint32_t bytes) {
   box->bytes += static_cast<std::int32_t>(bytes);

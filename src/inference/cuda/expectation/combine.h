@@ -1,0 +1,191 @@
+// What a block of the join needs (combine.cu): the units that positions are added up in, and a patch of bigrams on the
+// tensor cores.
+#pragma once
+
+#include "inference/cuda/bounds.h"
+#include "inference/cuda/expectation/expectation.h"
+#include "inference/cuda/loss/gold.h"
+#include "inference/cuda/warp.h"
+
+namespace regccrf::cuda {
+
+constexpr int kTileRows = kPatchRows / 8, kTileColumns = kPatchColumns / 8;  // of a patch; a tile is 8 × 8
+static_assert(kTileRows == 2);
+constexpr int kMostChunk = 4;  // positions
+
+// 2^-e
+__device__ inline double power(std::int32_t e) { return __hiloint2double((1023 - e) << 20, 0); }
+
+__device__ inline std::int32_t warp_of() { return static_cast<std::int32_t>(threadIdx.x / 32); }
+__device__ inline std::int32_t lane_of() { return static_cast<std::int32_t>(threadIdx.x % 32); }
+
+// Where exponents leave this range, so do numbers that count.
+__device__ inline std::int32_t largest_exponent(float) { return 120; }
+__device__ inline std::int32_t largest_exponent(double) { return 1000; }
+
+__device__ inline float largest_number(float) { return 1e37f; }
+__device__ inline double largest_number(double) { return 1e300; }
+
+// The first blocks of a join, which follow gold if the pass has none that do.
+struct GoldBlocks {
+  std::uint32_t count;
+  std::int32_t together;  // sequences of a block
+  std::int32_t* stamps;   // or null: on chip
+  int bytes;              // there
+};
+template <class P>
+GoldBlocks gold_blocks(const DeviceConstraint::Impl& c, const Batch& batch, const PassWork<P>& pass, int warps) {
+  if (pass.gold != Follows::join) return {};
+  const std::int32_t together = gold_together(c, warps);
+  const bool on_chip = gold_bytes(c) > 0;
+  return {static_cast<std::uint32_t>((batch.size + together - 1) / together), together, on_chip ? nullptr : pass.stamps,
+          gold_bytes(c, together)};
+}
+// Whether the block is one of them; it is done then. `Args`: of a join.
+template <class Args>
+__device__ bool follows_gold(const Args& a, char* shared) {
+  if (blockIdx.x >= a.gold_blocks.count) return false;
+  follow_gold(a.topology, a.kept.scores.gold, a.T, a.kept.scores.length,
+              std::int64_t{blockIdx.x} * a.gold_blocks.together, a.batch, a.gold_blocks.together, shared,
+              a.gold_blocks.stamps, a.kept.leaves);
+  wait_for_kernel_before();
+  return true;
+}
+
+// z times the scales that the pass took off is the same at all positions but for rounding. So the positions of a chunk
+// are added up in one unit, by the exponents alone: the one in which none of them grows. The z itself is left for
+// `finish`.
+struct Units {
+  double scale[kMostChunk];  // of y, so that bigrams add up to the z of their position
+  double unit[kMostChunk];   // of those, so that they add up to the same at each
+  double least[kMostChunk];  // z below this is not to be trusted
+  double over_first;         // 1 over that of the first position's z
+};
+
+// For a chunk that begins at `at` of [B, T], in sequence b; `bigrams`: positions where one begins. By one warp, a
+// position a lane.
+template <class P>
+__device__ void set_units(Units& to, const Kept<P>& kept, std::int64_t at, std::int64_t b, std::int32_t bigrams) {
+  constexpr std::int32_t room = 60;  // for sums of products of alpha's largest
+  const std::int32_t most = largest_exponent(P{}), more = largest_exponent(double{}), j = lane_of();
+  const bool there = j < bigrams;
+  // What the pass took off in the step behind this position, forwards, and in its own, backwards.
+  const std::int32_t alpha = there ? kept.exponent[0][at + j + 1] : 0, beta = there ? kept.exponent[1][at + j] : 0;
+  std::int32_t unit = alpha - beta;  // z of the first position over that of this one
+#pragma unroll
+  for (int n = 1; n < kMostChunk; n *= 2) {
+    const std::int32_t before = __shfl_up_sync(kAllLanes, unit, n);
+    if (j >= n) unit += before;
+  }
+  unit -= alpha - beta;
+  std::int32_t largest = there ? max(unit, 0) : 0;
+#pragma unroll
+  for (int n = 1; n < 32; n *= 2) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, n));
+  const std::int32_t less = there ? room + largest - unit : 0, scale = beta + Bounds<P>::beta_peak;
+  const bool fits = largest + room <= more && less <= more && abs(scale) <= most && scale + less <= more;
+  if (j < kMostChunk) {
+    to.unit[j] = power(min(less, more));
+    to.scale[j] = power(min(max(scale, -most), most));
+    // Products are of alpha, and its largest is 2^alpha_peak once the next step has taken its part off.
+    to.least[j] = fmax(there ? Bounds<P>::least_z * power(-alpha) : 0, Bounds<P>::least_product);
+  }
+  if (j == 0) to.over_first = power(-min(largest + room, more));
+  if (!fits) kept.flag[b] = 1;
+}
+
+// Numbers of a patch as mma.m8n8k4 leaves them: a lane has row lane / 4, columns 2 · (lane % 4) and the next, of each
+// tile.
+template <class P>
+struct Tiles {
+  P at[kTileRows][kTileColumns][2];
+
+  // act(two numbers, row, column of the first); both columns are in a patch or neither is
+  template <class Act>
+  __device__ void each(const Act& act) {
+#pragma unroll
+    for (int r = 0; r < kTileRows; ++r) {
+#pragma unroll
+      for (int c = 0; c < kTileColumns; ++c) act(at[r][c], 8 * r + lane_of() / 4, 8 * c + 2 * (lane_of() % 4));
+    }
+  }
+};
+
+// Adds a position. `m`, `y`: in the patch's first state. Slots and outs past a state's own are numbers of others, and
+// go to sums that nobody wants.
+template <class P>
+__device__ void multiply_patch(const JoinPatch& patch, const P* m, const P* y, double scale, Tiles<double>& sum) {
+  const std::int32_t row = lane_of() / 4, k = lane_of() % 4;
+  // Rows of 16 in another order: a state's are often an odd multiple of 16 from the next one's.
+  const bool swaps = k >= 2;
+  const std::int32_t other = swaps ? -8 : 8, whole = patch.states / 4, left = patch.states % 4;
+  // Of four states a lane has the k-th, or the last.
+  const std::int32_t back = k >= left ? k + 1 - left : 0;  // from there, if only some of the four are left
+  m += k * patch.slots + row + (swaps ? 8 : 0);
+  y += k * patch.width + row;
+  struct Numbers {
+    P m[2], y[kTileColumns];
+  };
+  const auto load = [&] {
+    Numbers x;
+    x.m[0] = m[0];
+    x.m[1] = m[other];
+#pragma unroll
+    for (int c = 0; c < kTileColumns; ++c) x.y[c] = y[8 * c];
+    return x;
+  };
+  const auto multiply = [&](const Numbers& x, double by) {
+    const double upper = static_cast<double>(swaps ? x.m[1] : x.m[0]) * by,
+                 lower = static_cast<double>(swaps ? x.m[0] : x.m[1]) * by;
+    double z[kTileColumns];
+#pragma unroll
+    for (int c = 0; c < kTileColumns; ++c) z[c] = static_cast<double>(x.y[c]);
+#pragma unroll
+    for (int c = 0; c < kTileColumns; ++c) multiply_two_tiles(sum.at[0][c], sum.at[1][c], upper, lower, z[c]);
+  };
+  if (whole > 0) {  // the next ones are on their way while these are multiplied
+    Numbers ahead = load();
+#pragma unroll 1
+    for (std::int32_t n = whole - 1; n > 0; --n) {
+      const Numbers now = ahead;
+      m += 4 * patch.slots;
+      y += 4 * patch.width;
+      ahead = load();
+      multiply(now, scale);
+    }
+    multiply(ahead, scale);
+    m += 4 * patch.slots;
+    y += 4 * patch.width;
+  }
+  if (left == 0) return;
+  m -= back * patch.slots;
+  y -= back * patch.width;
+  multiply(load(), k < left ? scale : 0.0);
+}
+
+// Two numbers side by side, for one store.
+template <class P>
+struct alignas(2 * sizeof(P)) Couple {
+  P x, y;
+};
+// A patch's sums go where they belong in a chunk's. False if one is too large to be trusted.
+template <class P>
+__device__ bool write_patch(const JoinPatch& patch, Tiles<double>& sum, P* sums) {
+  bool small = true;
+  sum.each([&](const double(&x)[2], std::int32_t i, std::int32_t o) {
+    if (i >= patch.rows || o >= patch.columns) return;
+    const Couple<P> two{static_cast<P>(x[0]), static_cast<P>(x[1])};
+    small = small && two.x < largest_number(P{}) && two.y < largest_number(P{});
+    *reinterpret_cast<Couple<P>*>(sums + patch.entry + i * patch.width + o) = two;
+  });
+  return small;
+}
+
+// A round's sum, of what its lanes have.
+template <class P>
+__device__ P sum_of_round(P x) {
+#pragma unroll
+  for (int bit = 1; bit < kRoundLanes; bit *= 2) x += __shfl_xor_sync(kAllLanes, x, bit);
+  return x;
+}
+
+}  // namespace regccrf::cuda

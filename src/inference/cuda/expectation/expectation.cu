@@ -1,0 +1,287 @@
+// log_z and expected counts on a device. Four kernels:
+//   prepare   scores to weights (prepare.cu)
+//   pass      one block a sequence and direction walks the steps and leaves alpha and beta (forward_backward.cu); where
+//   few
+//             sequences are long and the automaton is small, two kernels before it share out the steps (scan.cu)
+//   join      blocks of some positions each: marginals, and sums for the bigrams (combine.cu)
+//   finish    one value per sequence; bigrams from the blocks' sums
+// and wide (wide.cu), which does again the sequences that could not be trusted, and reduces a loss where asked to.
+//
+// A sequence is trusted where alpha and beta find the same sum over all paths, each from its own end (bounds.h).
+#include "inference/cuda/bounds.h"
+#include "inference/cuda/expectation/expectation.h"
+#include "inference/cuda/wide/wide.h"
+#include "inference/numerics/limits.h"
+#include "inference/numerics/wide.h"
+
+namespace regccrf::cuda {
+
+namespace {
+
+constexpr std::int64_t kShort = 512;  // positions up to which a small block finishes a sequence
+
+template <class P>
+struct FinishArgs {
+  DeviceJoin join;
+  DeviceTopology topology;
+  Kept<P> kept;
+  JoinWork<P> joined;
+  Expectation wanted;
+  Batch batch;
+  bool at_outs;               // of beta, as in PassWork
+  const std::int32_t* grown;  // of a scan (Boundaries), or null
+};
+
+// The thread's share of the sum over all paths as beta has it. By the last threads, since the first have other things
+// to do.
+template <class P, int kThreads>
+__device__ Sum from_beta(const FinishArgs<P>& a, std::int64_t b) {
+  const Starts& starts = a.topology.starts[a.at_outs];
+  const P* beta = a.kept.beta + b * a.batch.length * std::int64_t{a.at_outs ? a.join.outs : a.join.backward_cells};
+  Sum sum;
+  for (std::int32_t i = kThreads - 1 - static_cast<std::int32_t>(threadIdx.x); i < starts.count; i += kThreads) {
+    const P cell = Downwards::weight(beta[starts.place[i]]),
+            start = Downwards::weight(a.kept.scores.start[starts.label[i]]);
+    sum.add(static_cast<double>(cell) * static_cast<double>(start));
+  }
+  return sum;
+}
+
+// Whether x · 2^e is y but for rounding; y is no extreme number where that is so.
+__device__ bool agree(double x, std::int64_t e, double y, double rounding) {
+  if (e < -1000 || e > 1000) return false;
+  const double same = x * __hiloint2double(static_cast<int>(1023 + e) << 20, 0);
+  return fabs(same - y) < rounding * y;
+}
+
+template <class P, int kThreads>
+__device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
+  const std::int32_t T = a.kept.scores.length[b], K = a.join.K;
+  const std::int64_t at = b * a.batch.length;
+  enum { of_paths, of_gold, of_beta, count };  // logs of the sum over all paths and of gold, and that sum by beta
+  Sum sum[count];
+  bool bad_score = false;
+  for (std::int32_t t = threadIdx.x; t < T; t += kThreads) {
+    const double shift = a.kept.scores.shift[at + t];
+    bad_score = bad_score || isnan(shift);
+    sum[of_paths].add(shift);
+  }
+  if (a.wanted.gold)
+    sum[of_gold] =
+        path_score(a.batch, K, T, a.kept.scores.row + at, [&](std::int32_t t) { return a.kept.scores.gold[at + t]; });
+  bad_score = __syncthreads_or(bad_score);
+  Status status{};
+  if (threadIdx.x == 0) status = status_of(a.batch, a.kept.scores, b, T, K, bad_score);
+  wait_for_kernel_before();  // until here, nothing of the pass and the join
+  const double z = T > 0 ? a.kept.z[at + T - 1] : 0;
+  const std::int64_t taken = a.kept.taken[0][b], apart = taken - a.kept.taken[1][b];
+  if (threadIdx.x == kThreads / 2 && T > 0) {
+    for (int n = 0; n < 2; ++n) sum[of_paths].add(a.kept.scores.shifts[1 + n]);
+    sum[of_paths].add(a.kept.scores.shifts[0], T - 1);
+    sum[of_paths].add(kLn2, static_cast<double>(taken));
+    sum[of_paths].add(kLn2Rest, static_cast<double>(taken));
+    sum[of_paths].add(::log(z));
+  }
+  if (T > 0) sum[of_beta] = from_beta<P, kThreads>(a, b);
+  block_sums<kThreads>(sum);
+  if (threadIdx.x != 0) return;
+
+  if (a.grown && a.grown[b] > Bounds<double>::most_growth) a.kept.flag[b] = 1;
+  if (T > 0 && !agree(z, apart, sum[of_beta].value(), kAgreement<P>)) a.kept.flag[b] = 1;
+  double value = T > 0 ? sum[of_paths].value() : a.topology.empty ? 0.0 : -INFINITY;
+  const bool bad = status.outcome != 0;
+  bool outside = false;
+  if (a.wanted.gold) {
+    const double gold = sum[of_gold].value();
+    outside = a.kept.leaves[b] >= 0 || gold == -INFINITY;
+    value = outside ? INFINITY : value - gold;
+    if (outside && !bad) {
+      status.outcome = static_cast<std::int32_t>(Outcome::outside);
+      status.position = a.kept.leaves[b];
+    }
+  } else if (T == 0 && !a.topology.empty && !bad) {
+    status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+  }
+  a.wanted.status[b] = status;
+  a.wanted.value[b] = bad ? NAN : value;
+  if (bad || outside) a.kept.flag[b] = 2;  // nothing to do again; counts are zeros
+}
+
+// How often gold has each of `kCount` bigrams from `first` on. The whole block takes part.
+template <int kThreads, int kCount>
+__device__ void count_gold(const std::int32_t* gold, std::int32_t T, std::int32_t K, std::int64_t first,
+                           std::int32_t (&seen)[kCount]) {
+  if (threadIdx.x < kCount) seen[threadIdx.x] = 0;
+  __syncthreads();
+  for (std::int32_t t = 1 + static_cast<std::int32_t>(threadIdx.x); t < T; t += kThreads) {
+    const std::int64_t bigram = std::int64_t{gold[t - 1]} * K + gold[t] - first;
+    if (gold[t - 1] >= 0 && gold[t] >= 0 && bigram >= 0 && bigram < kCount) atomicAdd(seen + bigram, 1);
+  }
+  __syncthreads();
+}
+
+// A thread has a bigram; where sequences are long, a lane has one, and the block's warps (parts) share the chunks of
+// the sequence. What they find is added in their order.
+template <class P, int kThreads, int kParts>
+__device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::uint32_t block) {
+  constexpr std::int32_t together = kThreads / kParts;
+  __shared__ std::int32_t seen[together];
+  __shared__ double sums[kParts][together];
+  const std::int32_t T = a.kept.scores.length[b], K = a.join.K, thread = static_cast<std::int32_t>(threadIdx.x),
+                     part = thread / together, own = thread % together;
+  const std::int64_t first = std::int64_t{block} * together, pair = first + own, pairs = std::int64_t{K} * K;
+  if (a.wanted.gold) count_gold<kThreads>(a.kept.scores.gold + b * a.batch.length, T, K, first, seen);
+  std::int32_t begin = 0, end = 0;
+  double gain = 0, sum = 0;
+  if (pair < pairs && T > 1) {
+    begin = a.join.pair_begin[pair];
+    end = a.join.pair_begin[pair + 1];
+    if (begin < end) gain = exp(score_at(a.batch.transitions, a.batch.type, pair) - a.kept.scores.shifts[0]);
+  }
+  wait_for_kernel_before();  // until here, nothing of the join
+  if (begin < end) {
+    const std::int32_t chunks = (T - 1 + a.joined.chunk - 1) / a.joined.chunk;  // where bigrams begin
+    const double* inverse = a.joined.inverse + b * a.joined.chunks;
+    for (std::int32_t e = begin; e < end; ++e) {
+      const P* from = a.joined.sums + b * a.joined.chunks * a.joined.entries + a.join.pair_entry[e];
+#pragma unroll 16
+      for (std::int32_t c = part; c < chunks; c += kParts)
+        sum += static_cast<double>(from[std::int64_t{c} * a.joined.entries]) * inverse[c];
+    }
+    if (sum != 0) sum *= gain;
+  }
+  if constexpr (kParts > 1) {
+    sums[part][own] = sum;
+    __syncthreads();
+    if (part != 0) return;
+    for (std::int32_t p = 1; p < kParts; ++p) sum += sums[p][own];
+  }
+  if (a.wanted.gold) sum -= seen[own];
+  if (pair < pairs) write_score(a.wanted.transitions, a.batch.type, b * pairs + pair, sum);
+}
+
+// A block for each sequence, then those of the bigrams: the first take longest.
+template <class P, int kThreads, int kParts>
+__global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ FinishArgs<P> a) {
+  let_kernel_behind_begin();
+  const auto B = static_cast<std::uint32_t>(a.batch.size), part = blockIdx.x / B, b = blockIdx.x % B;
+  if (part == 0) {
+    finish_sequence<P, kThreads>(a, b);
+  } else {
+    finish_transitions<P, kThreads, kParts>(a, b, part - 1);
+  }
+}
+
+template <class P, int kThreads, int kParts>
+void launch_finish(const FinishArgs<P>& args, bool early, cudaStream_t stream) {
+  constexpr std::int64_t together = kThreads / kParts;
+  const std::int64_t K = args.join.K, blocks = args.wanted.transitions ? 1 + (K * K + together - 1) / together : 1;
+  if (blocks * args.batch.size > INT32_MAX) throw Error("[cuda] too many bigrams in one batch: split it");
+  launch_kernel(finish_kernel<P, kThreads, kParts>, static_cast<unsigned>(blocks * args.batch.size), kThreads, 0,
+                stream, args, "finishing", early);
+}
+
+template <class P>
+void finish(const FinishArgs<P>& args, bool early, cudaStream_t stream) {
+  if (args.batch.length > kShort) {
+    launch_finish<P, 1024, 32>(args, early, stream);
+  } else {
+    launch_finish<P, 256, 1>(args, early, stream);
+  }
+}
+
+template <class P>
+Kept<P> cut_kept(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const PassWork<P>& pass) {
+  const auto B = static_cast<std::size_t>(batch.size), BT = static_cast<std::size_t>(batch.size * batch.length);
+  Kept<P> kept{};
+  kept.scores = cut_prepared<P>(cutter, c, batch, true);
+  kept.alpha = cutter.take<P>(BT * static_cast<std::size_t>(c.forward.cells));
+  kept.beta = cutter.take<P>(BT * static_cast<std::size_t>(pass.at_outs ? c.join.outs : c.backward.cells));
+  for (auto*& e : kept.exponent) e = cutter.take<std::int32_t>(BT);
+  for (auto*& e : kept.taken) e = cutter.take<std::int64_t>(B);
+  kept.z = cutter.take<double>(BT);
+  kept.flag = cutter.take<std::int32_t>(B);
+  kept.leaves = cutter.take<std::int32_t>(B);
+  return kept;
+}
+
+// All memory of a call.
+template <class P>
+struct Work {
+  Kept<P> kept;
+  PassWork<P> pass;
+  JoinWork<P> join;
+  WideWork wide;
+};
+template <class P>
+Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted,
+                 const Pieces& pieces) {
+  Work<P> work{};
+  work.pass = cut_pass<P>(cutter, c, batch, pieces, wanted.gold != nullptr);
+  work.kept = cut_kept<P>(cutter, c, batch, work.pass);
+  work.join = cut_join<P>(cutter, c, batch, work.pass, wanted);
+  work.wide = cut_wide(cutter, c, batch, wanted.transitions != nullptr);
+  return work;
+}
+
+template <class P>
+std::size_t bytes_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted,
+                     const Pieces& pieces) {
+  Cutter cutter(Memory{});
+  cut_work<P>(cutter, c, batch, wanted, pieces);
+  return cutter.used();
+}
+
+template <class P>
+void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted, const Pieces& pieces,
+            Memory memory, cudaStream_t stream, const Loss* loss) {
+  Cutter cutter(memory);
+  const Work<P> work = cut_work<P>(cutter, c, batch, wanted, pieces);
+  prepare<P>(c, batch, work.kept.scores, Scale::probability, true, nullptr, wanted.gold, stream);
+  run_pass<P>(c, batch, work.kept, work.pass, stream);
+  run_join<P>(c, batch, work.kept, work.pass, work.join, wanted, stream);
+
+  const std::int32_t* grown = work.pass.scan.boundaries.grown;
+  finish<P>({c.join, c.topology, work.kept, work.join, wanted, batch, work.pass.at_outs, grown}, c.early, stream);
+  again_wide(c, batch, wanted, {work.kept.scores.length, work.kept.scores.row, work.kept.flag}, work.wide, loss,
+             work.kept.scores.met, stream);
+}
+
+// Float where its errors stay below the tolerance, else double; a scan is in double.
+bool in_float(const Batch& batch, const Pieces& pieces = {}) {
+  return batch.type == Type::f32 && batch.length <= kLongestFloat && pieces.count == 1;
+}
+
+Pieces pieces_for(const DeviceConstraint& constraint, const Batch& batch) {
+  const std::int32_t nodes = constraint.impl().topology.nodes;
+  return choose_pieces(constraint, batch, expectation_costs(nodes, in_float(batch)));
+}
+
+}  // namespace
+
+std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted,
+                              const Pieces& pieces) {
+  return in_float(batch, pieces) ? bytes_as<float>(constraint.impl(), batch, wanted, pieces)
+                                 : bytes_as<double>(constraint.impl(), batch, wanted, pieces);
+}
+std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted) {
+  return expectation_bytes(constraint, batch, wanted, pieces_for(constraint, batch));
+}
+
+void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted,
+                 const Pieces& pieces, Memory memory, void* stream, const Loss* loss) {
+  check_batch("expectation", batch);
+  if (batch.size == 0) return loss ? reduce(0, *loss, stream) : void();
+  const auto s = static_cast<cudaStream_t>(stream);
+  if (in_float(batch, pieces)) {
+    run_as<float>(constraint.impl(), batch, wanted, pieces, memory, s, loss);
+  } else {
+    run_as<double>(constraint.impl(), batch, wanted, pieces, memory, s, loss);
+  }
+}
+void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted, Memory memory,
+                 void* stream, const Loss* loss) {
+  expectation(constraint, batch, wanted, pieces_for(constraint, batch), memory, stream, loss);
+}
+
+}  // namespace regccrf::cuda

@@ -1,0 +1,484 @@
+// Forward and backward on a device: one block a sequence and direction, or a cluster of them if the automaton is large,
+// walks the steps with its cells on chip, and leaves each step's in memory: alpha on nodes, and beta on arrivals, both
+// with the emissions of their own position. Where it can, it leaves beta's sums at nodes instead, the outs of the join:
+// half as many numbers, and as the join wants them. How they keep to one side of the truth: bounds.h.
+// Behind a scan (scan.h) a block has one piece of a sequence.
+#include "inference/cuda/bounds.h"
+#include "inference/cuda/expectation/expectation.h"
+#include "inference/cuda/loss/gold.h"
+#include "inference/cuda/step/cluster_step.h"
+#include "inference/cuda/step/register_step.h"
+#include "inference/cuda/step/scan.h"
+#include "inference/cuda/step/step.h"
+
+namespace regccrf::cuda {
+
+namespace {
+
+struct Shape {
+  int bytes, threads;
+  std::int32_t rows, blocks;  // rows of emissions on chip; blocks that do a step together
+  bool resident, on_chip, cells_on_chip;
+};
+
+template <class P>
+std::int64_t cells_bytes(const DeviceSweep& s) {
+  return 2 * room_for(s.all_cells) * static_cast<int>(sizeof(P));
+}
+template <class P>
+std::int64_t matrix_bytes(const DeviceSweep& s) {
+  return aligned((s.entries + 8) * std::int64_t{sizeof(P)}) +
+         aligned(std::int64_t{s.thin} * s.thin_slots * static_cast<int>(sizeof(P)));
+}
+
+template <class P>
+Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces) {
+  Shape s{};
+  s.rows = rows_kept<P>(c.topology.K, batch.length);
+  const std::int64_t rows = aligned(s.rows * (std::int64_t{c.topology.K} + 1) * static_cast<int>(sizeof(P))),
+                     alone = rows + Alone<P, unsigned>::kBytes,
+                     together = rows + aligned(Together<P, unsigned>::kBytes);
+  check_rows(c, alone);
+  const std::int64_t cells = std::max(cells_bytes<P>(c.forward), cells_bytes<P>(c.backward));
+  const std::int64_t all = std::max(c.forward.hot_bytes + matrix_bytes<P>(c.forward) + cells_bytes<P>(c.forward),
+                                    c.backward.hot_bytes + matrix_bytes<P>(c.backward) + cells_bytes<P>(c.backward));
+  const auto most = [](std::int32_t forward, std::int32_t backward) {
+    return forward > 0 && backward > 0 ? std::max(forward, backward) : 0;
+  };
+  const std::int32_t warps = sizeof(P) == 4 ? most(c.forward.warps[1], c.backward.warps[1])
+                                            : most(c.forward.tensor_warps, c.backward.tensor_warps);
+  s.resident = c.forward.narrow && warps > 0 && alone + cells <= c.shared_bytes;
+  s.on_chip = !s.resident && c.forward.narrow && alone + all <= c.shared_bytes;
+  s.blocks =
+      s.resident || pieces.count > 1 ? 1 : blocks_together<P>(c, 2 * batch.size, c.shared_bytes - together, s.on_chip);
+  if (s.blocks > 1) {
+    s.bytes = static_cast<int>(together + shares_bytes<P>(c, s.blocks));
+    s.threads = 32 * warps_together(c, s.blocks);
+    s.cells_on_chip = true;
+    return s;
+  }
+  s.cells_on_chip = s.on_chip || alone + cells <= c.shared_bytes;
+  s.bytes = static_cast<int>(alone + (s.on_chip ? all : s.cells_on_chip ? cells : 0));
+  s.threads = 32 * (s.resident ? warps : std::max(c.forward.warps[0], c.backward.warps[0]));
+  return s;
+}
+
+template <class P>
+struct Args {
+  DeviceSweep sweep[2];
+  DeviceJoin join;
+  DeviceTopology topology;
+  Kept<P> kept;
+  PassWork<P> work;
+  Shape shape;
+  std::int64_t T;
+  Batch batch;
+  Pieces pieces;
+  Boundaries boundaries;
+};
+
+// What becomes of an out in a step. `kept`: null if whole steps are copied.
+template <class P, class Team, class Side>
+struct Emit {
+  const Team& team;
+  const P* row;
+  P *next, *kept;
+  P scale, floor;
+  unsigned& largest;
+
+  __device__ P weight(std::uint32_t label) const { return value_of(row, label); }
+  // Of a resident step.
+  __device__ void store(std::uint32_t cell, P weight, P sum) const { put(next, cell, weighed(weight, sum)); }
+  // By the general schedule.
+  template <class Place>
+  __device__ void send(const Place& place, P weight, P sum) const {
+    const P v = weighed(weight, sum);
+    team.put(next, place, v);
+    kept[place.cell] = v;
+  }
+
+ private:
+  __device__ P weighed(P weight, P sum) const {
+    const P v = Side::product(weight, sum, scale, floor);
+    largest = max(largest, high_word(v));
+    return v;
+  }
+};
+
+// A thread's part of what becomes of beta at the outs of the join: four of a group's, and some thin ones.
+constexpr std::int32_t kThinAtOuts = 2;
+
+bool can_be_at_outs(const DeviceJoin& join, std::int32_t threads) {
+  return join.copied && (join.quad || join.dense_outs == 0) && join.dense_outs <= 4 * threads &&
+         join.outs - join.dense_outs <= kThinAtOuts * threads;
+}
+
+template <class P>
+class AtOuts {
+ public:
+  __device__ AtOuts(const DeviceJoin& join, std::int32_t thread) : join_(join), thread_(thread) {
+    if (join.quad && 4 * thread < join.dense_outs) quad_ = Two<P>::of(join.quad[thread].x, join.quad[thread].y);
+#pragma unroll
+    for (std::int32_t k = 0; k < kThinAtOuts; ++k) {
+      if (thin(k) < join.outs) from_[k] = Two<P>::of(join.out[thin(k)].x, join.out[thin(k)].y);
+    }
+  }
+
+  __device__ void copy(P* kept, const P* now) const {
+    if (4 * thread_ < join_.dense_outs) {
+      P x[4]{}, y[4]{};
+      add4(now, quad_.x(), x);
+      add4(now, quad_.y(), y);
+#pragma unroll
+      for (std::int32_t i = 0; i < 4; ++i) x[i] += y[i];
+      leave4(kept + 4 * thread_, x);
+    }
+#pragma unroll
+    for (std::int32_t k = 0; k < kThinAtOuts; ++k) {
+      if (thin(k) < join_.outs) leave(kept + thin(k), value_of(now, from_[k].x()) + value_of(now, from_[k].y()));
+    }
+  }
+
+ private:
+  __device__ std::int32_t thin(std::int32_t k) const {
+    return join_.dense_outs + thread_ + k * static_cast<std::int32_t>(blockDim.x);
+  }
+  // Behind the zero lies what is none.
+  __device__ void add4(const P* now, std::uint32_t place, P (&to)[4]) const {
+    if (place < bytes_of<P>(join_.backward_cells))
+      load4(reinterpret_cast<const P*>(reinterpret_cast<const char*>(now) + place), to);
+  }
+
+  const DeviceJoin& join_;
+  std::int32_t thread_;
+  Two<P> quad_{}, from_[kThinAtOuts]{};
+};
+
+template <bool kBack>
+using SideOf = std::conditional_t<kBack, Downwards, Upwards>;
+template <bool kBack, class P>
+constexpr std::int32_t kPeak =
+    kBack ? Bounds<P>::beta_peak : Bounds<P>::alpha_peak;  // the exponent that a step's largest number is brought to
+
+// What a walk begins with: the edge of the sequence …
+template <bool kBack, class P, class View, class Team>
+__device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team& team, P floor, const P* row, P* now,
+                                  P* kept) {
+  const P *edge = kBack ? a.kept.scores.end : a.kept.scores.start,
+          top = kBack ? Bounds<P>::beta_top : Bounds<P>::alpha_top;
+  unsigned largest = 0;
+  for (std::int32_t o = team.first(); o < view.outs; o += team.stride()) {
+    const auto place = view.place(o);
+    if (place.label == view.K) continue;
+    const P sum = a.sweep[kBack].begins[place.out] ? SideOf<kBack>::weight(edge[place.label]) * top : P{0};
+    const P v = SideOf<kBack>::product(row[place.label], sum, P{1}, floor);
+    team.put(now, place, v);
+    if (kept) kept[place.cell] = v;
+    largest = max(largest, high_word(v));
+  }
+  return largest;
+}
+
+// … or what the scan left where pieces meet: alpha forwards, and what it may lack; backwards the step from beta at the
+// meeting to the position before it, since beta there is on nodes, and cells are arrivals.
+template <class P>
+__device__ std::int64_t boundary_of(const Args<P>& a, std::int32_t piece) {
+  return std::int64_t{blockIdx.x} * a.pieces.count + piece;
+}
+// What may be lacking there: 0 if nothing can have been lost on the way. The whole block takes part.
+template <class P>
+__device__ double lacking(const Args<P>& a, std::int32_t piece) {
+  const std::int32_t* lost = a.boundaries.lost + std::int64_t{blockIdx.x} * a.pieces.count;
+  bool some = false;
+  for (std::int32_t n = threadIdx.x; n < piece; n += blockDim.x) some = some || lost[n] != Lost::nothing;
+  return __syncthreads_or(some) ? Bounds<double>::boundary : 0;
+}
+template <bool kBack, class P>
+__device__ unsigned begin_at_boundary(const Args<P>& a, std::int32_t number, const P* row, P* now) {
+  const DeviceTopology& top = a.topology;
+  const std::int64_t boundary = boundary_of(a, number);
+  unsigned largest = 0;
+  if constexpr (kBack) {
+    const double* beta = a.boundaries.beta + boundary * a.boundaries.width;
+    for (std::int32_t m = threadIdx.x; m < top.arrivals; m += blockDim.x) {
+      const std::int32_t label = top.arrival_label[m], state = top.arrival_state[m];
+      double sum = 0;
+      for (std::int32_t i = top.node_begin[state]; i < top.node_begin[state + 1]; ++i) {
+        const std::int64_t pair = std::int64_t{label} * top.K + top.node_label[i];
+        sum += beta[i] * exp(score_at(a.batch.transitions, a.batch.type, pair) - a.kept.scores.shifts[0]);
+      }
+      const P v = Downwards::product(row[label], static_cast<P>(sum) * Bounds<P>::beta_top, P{1}, P{0});
+      now[top.arrival_cell[m]] = v;
+      largest = max(largest, high_word(v));
+    }
+  } else {
+    const double *alpha = a.boundaries.alpha + boundary * a.boundaries.width, more = lacking(a, number);
+    for (std::int32_t i = threadIdx.x; i < top.nodes; i += blockDim.x) {
+      const bool there = row[top.node_label[i]] > P{0};
+      const P v = there ? static_cast<P>(alpha[i] * Bounds<double>::alpha_top + more) : P{0};
+      now[top.node_cell[i]] = v;
+      largest = max(largest, high_word(v));
+    }
+  }
+  return largest;
+}
+
+// By how much a piece's alpha at its end is more than what the scan has there, in units of what that may lack. `shift`
+// brings it to the scale of the next piece. If the scan has lost something in the middle, it may be all of that.
+template <class P>
+__device__ void note_growth(const Args<P>& a, std::int32_t number, const P* now, std::int64_t shift) {
+  constexpr double rounding = 1e-12;
+  constexpr std::int64_t most = 4096;  // more than exponents differ by
+  const std::int64_t boundary = boundary_of(a, number);
+  const double *alpha = a.boundaries.alpha + boundary * a.boundaries.width, lacks = lacking(a, number);
+  if (threadIdx.x >= 32) return;
+  double more = 0;
+  for (std::int32_t i = threadIdx.x; i < a.topology.nodes; i += 32) {
+    const double mine =
+        scalbn(static_cast<double>(now[a.topology.node_cell[i]]), static_cast<int>(min(max(shift, -most), most)));
+    more = fmax(more, mine - alpha[i] * Bounds<double>::alpha_top * (1 + rounding));
+  }
+  for (int bit = 16; bit > 0; bit /= 2) more = fmax(more, __shfl_xor_sync(0xffffffffu, more, bit));
+  if (threadIdx.x > 0 || !(more > 0)) return;
+  const double bits = lacks > 0 && isfinite(more) ? fmax(log2(more / lacks), 0.0) : Bounds<double>::most_growth + 1;
+  const bool may_be_all = a.boundaries.lost[boundary - 1] == Lost::in_the_middle;
+  atomicAdd(a.boundaries.grown + blockIdx.x,
+            static_cast<std::int32_t>(ceil(bits)) + (may_be_all ? Bounds<double>::most_growth : 0));
+}
+
+// The exponent at the first position of the piece behind, so that a sequence's exponents are those of one walk: that
+// piece counts from the boundary's exponent, this one from `taken`.
+template <bool kBack, class P>
+__device__ void connect(const Args<P>& a, const Piece& piece, std::int64_t taken, const P* now) {
+  const std::int32_t number = piece.number + (kBack ? 0 : 1);
+  const std::int64_t b = blockIdx.x, at = b * a.T + (kBack ? piece.first - 1 : piece.last + 1),
+                     e = a.boundaries.exponent[kBack][boundary_of(a, number)] - taken;
+  if (!kBack) note_growth(a, number, now, -e);
+  if (threadIdx.x != 0) return;
+  constexpr std::int64_t most = 1021;  // as in scale_of
+  a.kept.exponent[kBack][at] = static_cast<std::int32_t>(min(max(e, -most), most));
+  if (e < -most || e > most) a.kept.flag[b] = 1;
+}
+
+// A piece's positions. Where two pieces meet, the position is the earlier one's forwards, and given to the other; it is
+// the later one's backwards. `now`, `next`: the cells; `room`: for emissions; `meeting`: for what the
+// team needs to meet.
+template <bool kBack, class P, class View, class Steps>
+__device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* now, P* next, P* room, char* meeting) {
+  using Team = typename View::template Team<P, unsigned>;
+  Team team(meeting, 0, thread_number(), view);
+  const std::int64_t b = team.sequence();
+  const std::int32_t K = view.K;
+  const P floor = *a.kept.scores.floor;
+  const Piece piece(a.kept.scores.length[b], a.pieces.steps, static_cast<std::int32_t>(blockIdx.z));
+  if (!piece.there()) return;
+  // Whether it begins where pieces meet; a scan is in double, and by blocks alone.
+  const bool inside = sizeof(P) == 8 && Team::kAlone && (kBack ? piece.number + 1 < piece.of : piece.number > 0);
+  const std::int32_t boundary = piece.number + (kBack ? 1 : 0);
+  const std::int32_t T = piece.last - piece.first + (kBack && inside ? 0 : 1), given = !kBack && inside ? 1 : 0;
+  constexpr std::int64_t step = kBack ? -1 : 1;
+  const std::int64_t first = b * a.T + piece.first, begin = first + (kBack ? T - 1 : 0);
+  const bool at_outs = kBack && Steps::kResident && a.work.at_outs;
+  const std::int64_t kept_row = at_outs ? a.join.outs : view.cells;
+  P* kept = (kBack ? a.kept.beta : a.kept.alpha) + begin * kept_row;
+  std::int32_t* exponent = a.kept.exponent[kBack] + begin;
+  Rows<P, kBack, P, SideOf<kBack>> rows(room, a.shape.rows, a.kept.scores.emissions + first * (K + 1), K, T);
+  const AtOuts<P> outs(a.join, team.thread());
+  const auto leave = [&] {
+    if (at_outs) {
+      outs.copy(kept, now);
+    } else {
+      copy_out(kept, now, view.cells, team.thread());
+    }
+  };
+  for (std::int32_t c = threadIdx.x; c < view.room(); c += blockDim.x) now[c] = next[c] = 0;
+  rows.stage(0);
+  team.begin();
+  unsigned largest = inside
+                         ? begin_at_boundary<kBack>(a, boundary, rows[0], now)
+                         : begin_at_edge<kBack>(a, view, team, floor, rows[0], now, Steps::kResident ? nullptr : kept);
+  team.meet(0, largest);
+  if (team.first() == 0 && !inside) *exponent = -kPeak<kBack, P>;
+  if (!Steps::kResident && inside && !given) copy_out(kept, now, view.cells, team.thread());
+
+  const bool notes = team.leads();
+  std::int64_t taken = 0;
+  unsigned most = 0;
+  for (std::int32_t n = 1; n < T; ++n) {
+    const auto loaded = steps.load(now);
+    const unsigned seen = team.look(n - 1);
+    if constexpr (Steps::kResident) {
+      if (n > given) leave();
+    }
+    kept += step * kept_row;
+    exponent += step;
+    if (!rows.staged(n)) rows.stage(n);
+    if constexpr (!Steps::kResident) {
+      if (view.extras) {
+        steps.fill_extras(now);
+        __syncthreads();
+      }
+    }
+    auto sums = steps.multiply(loaded);
+    std::int32_t e;
+    const unsigned peak = team.peak(seen);
+    const P scale = scale_of(peak, e, P{}, kPeak<kBack, P>);
+    most = max(most, peak);
+    largest = 0;
+    steps.finish(
+        sums, now,
+        Emit<P, Team, SideOf<kBack>>{team, rows[n], next, Steps::kResident ? nullptr : kept, scale, floor, largest});
+    team.meet(n, largest);
+    taken += e;
+    if (notes && n > given) *exponent = e;
+    P* swap = now;
+    now = next;
+    next = swap;
+  }
+  if constexpr (Steps::kResident) leave();
+  if (notes && most >= high_word(static_cast<P>(INFINITY))) a.kept.flag[b] = 1;
+  if (sizeof(P) == 8 && Team::kAlone && inside) taken += a.boundaries.exponent[kBack][boundary_of(a, boundary)];
+  if (kBack ? piece.number == 0 : piece.number + 1 == piece.of) {
+    if (notes) a.kept.taken[kBack][b] = taken - kPeak<kBack, P>;
+  } else if (sizeof(P) == 8 && Team::kAlone) {
+    connect<kBack>(a, piece, taken, now);
+  }
+}
+
+template <class P, class View, class Steps>
+__device__ void walk_a_way(const Args<P>& a, const View& view, const Steps& steps, P* cells, P* room, char* meeting) {
+  P* next = cells + room_for(view.room());
+  if (blockIdx.y) {
+    walk<true>(a, view, steps, cells, next, room, meeting);
+  } else {
+    walk<false>(a, view, steps, cells, next, room, meeting);
+  }
+}
+
+template <class P, Keep kKeep, std::int32_t kKind>
+constexpr int kThreads = kKeep == Keep::cluster     ? 32 * kSharedWarps
+                         : kKeep != Keep::registers ? 1024
+                         : sizeof(P) == 4           ? 32 * kResidentKinds[kKind].warps
+                                                    : 32 * kTensorWarps;
+
+template <class P, class Index, Keep kKeep, std::int32_t kKind>
+__global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(const __grid_constant__ Args<P> a) {
+  let_kernel_behind_begin();
+  char* shared = shared_memory();
+  const std::int32_t blocks = kKeep == Keep::cluster ? a.shape.blocks : 1;
+  const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;
+  if (blockIdx.y == 2) {
+    if (static_cast<std::int32_t>(blockIdx.x) % blocks != 0) return;
+    follow_gold(a.topology, a.kept.scores.gold, a.T, a.kept.scores.length, b, a.batch.size, 1, shared, a.work.stamps,
+                a.kept.leaves);
+    return;
+  }
+  const int back = blockIdx.y;
+  const DeviceSweep& sweep = a.sweep[back];
+  if (threadIdx.x == 0 && back == 0 && a.pieces.count == 1) a.kept.flag[b] = 0;
+  char* at = shared;
+  const auto take = [&](std::int64_t bytes) {
+    char* here = at;
+    at += (bytes + 15) / 16 * 16;
+    return here;
+  };
+  char* meeting = take(kKeep == Keep::cluster ? Together<P, unsigned>::kBytes : Alone<P, unsigned>::kBytes);
+  P* rows = reinterpret_cast<P*>(take(a.shape.rows * (std::int64_t{sweep.K} + 1) * std::int64_t{sizeof(P)}));
+  const P *matrix = a.kept.scores.matrix[back], *thin = a.kept.scores.thin[back];
+  if constexpr (kKeep == Keep::registers) {
+    const SweepView<Index> view(sweep, sweep.hot, 1);
+    constexpr ResidentKind kind = kResidentKinds[kKind];
+    using Steps = std::conditional_t<sizeof(P) == 4, ResidentSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
+                                     TensorSteps<P, Index>>;
+    walk_a_way(a, view, Steps(view, matrix, thin), reinterpret_cast<P*>(at), rows, meeting);
+  } else {
+    const std::int64_t most = room_for(max(a.sweep[0].all_cells, a.sweep[1].all_cells));
+    P* cells = a.shape.cells_on_chip
+                   ? reinterpret_cast<P*>(at)
+                   : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) * 2 * most;
+    with_general_steps<SumProduct<P>, Index, kKeep>(
+        sweep, blocks, matrix, thin, at, cells,
+        [&](const auto& view, const auto& steps, P* there) { walk_a_way(a, view, steps, there, rows, meeting); });
+  }
+}
+
+template <class P, class Index, Keep kKeep, std::int32_t kKind = 0>
+void launch(const Args<P>& args, bool gold, int gold_bytes, cudaStream_t stream) {
+  const int bytes = std::max(args.shape.bytes, gold ? gold_bytes : 0);
+  const auto B = static_cast<unsigned>(args.batch.size), pieces = static_cast<unsigned>(args.pieces.count);
+  const auto blocks = static_cast<unsigned>(args.shape.blocks);
+  launch_kernel(pass_kernel<P, Index, kKeep, kKind>, dim3(B * blocks, gold ? 3 : 2, pieces),
+                static_cast<unsigned>(args.shape.threads), bytes, stream, args, "forward and backward", false, blocks);
+}
+
+}  // namespace
+
+template <class P>
+PassWork<P> cut_pass(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
+                     bool gold) {
+  const auto blocks = 2 * static_cast<std::size_t>(batch.size) * static_cast<std::size_t>(pieces.count);
+  const auto most = static_cast<std::size_t>(room_for(std::max(c.forward.all_cells, c.backward.all_cells)));
+  const Shape shape = shape_of<P>(c, batch, pieces);
+  PassWork<P> work{};
+  work.pieces = pieces;
+  work.cells = cutter.take<P>(shape.cells_on_chip ? 0 : blocks * 2 * most);
+  work.whole = shape.resident;
+  work.at_outs = shape.resident && can_be_at_outs(c.join, shape.threads);
+  if (pieces.count > 1) {
+    if constexpr (sizeof(P) == 8) work.scan = cut_scan(cutter, c, batch, pieces, gold);
+    return work;
+  }
+  // Beside the pass if the blocks find a processor each, else beside the join.
+  if (gold) work.gold = 3 * batch.size <= c.processors ? Follows::pass : Follows::join;
+  if (gold && gold_bytes(c) == 0)
+    work.stamps =
+        cutter.take<std::int32_t>(static_cast<std::size_t>(batch.size) * 2 * static_cast<std::size_t>(c.topology.Q));
+  return work;
+}
+
+template <class P>
+void run_pass(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& work,
+              cudaStream_t stream) {
+  if constexpr (sizeof(P) == 8) {
+    if (work.pieces.count > 1)
+      run_scan(c, batch, work.pieces, kept.scores, work.scan, {kept.flag, kept.leaves}, stream);
+  }
+  const Args<P> args{{c.forward, c.backward},
+                     c.join,
+                     c.topology,
+                     kept,
+                     work,
+                     shape_of<P>(c, batch, work.pieces),
+                     batch.length,
+                     batch,
+                     work.pieces,
+                     work.scan.boundaries};
+  const bool gold = work.gold == Follows::pass;
+  const auto go = [&](auto* launcher) { launcher(args, gold, gold_bytes(c), stream); };
+  if (args.shape.resident) {
+    if (sizeof(P) == 8 || c.forward.kind == 0) go(launch<P, std::uint16_t, Keep::registers, 0>);
+    if constexpr (sizeof(P) == 4) {
+      if (c.forward.kind == 1) go(launch<P, std::uint16_t, Keep::registers, 1>);
+      if (c.forward.kind == 2) go(launch<P, std::uint16_t, Keep::registers, 2>);
+    }
+  } else if (args.shape.blocks > 1 && c.forward.narrow) {
+    go(launch<P, std::uint16_t, Keep::cluster>);
+  } else if (args.shape.blocks > 1) {
+    go(launch<P, std::int32_t, Keep::cluster>);
+  } else if (args.shape.on_chip) {
+    go(launch<P, std::uint16_t, Keep::chip>);
+  } else if (c.forward.narrow) {
+    go(launch<P, std::uint16_t, Keep::memory>);
+  } else {
+    go(launch<P, std::int32_t, Keep::memory>);
+  }
+}
+
+template PassWork<float> cut_pass(Cutter&, const DeviceConstraint::Impl&, const Batch&, const Pieces&, bool);
+template PassWork<double> cut_pass(Cutter&, const DeviceConstraint::Impl&, const Batch&, const Pieces&, bool);
+template void run_pass(const DeviceConstraint::Impl&, const Batch&, const Kept<float>&, const PassWork<float>&,
+                       cudaStream_t);
+template void run_pass(const DeviceConstraint::Impl&, const Batch&, const Kept<double>&, const PassWork<double>&,
+                       cudaStream_t);
+
+}  // namespace regccrf::cuda

@@ -1,0 +1,552 @@
+// How a topology becomes sweeps (see step.h).
+#include "inference/cuda/layout/step.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "constraint/groups.h"
+
+namespace regccrf {
+
+namespace {
+
+// One direction: slots (arrivals forwards, nodes backwards) take from places; places (nodes, arrivals) are what is
+// computed.
+struct Side {
+  const std::int32_t *slot_begin, *slot_label;    // [Q+1], [slots]
+  const std::int32_t *place_begin, *place_label;  // [Q+1], [places]
+  const std::int32_t *from_begin, *from_place;    // [slots+1], [A] the places that flow into a slot
+  std::int32_t places;
+  bool forward;
+
+  std::int32_t slots(std::int32_t q) const { return slot_begin[q + 1] - slot_begin[q]; }
+  std::int32_t width(std::int32_t q) const { return place_begin[q + 1] - place_begin[q]; }
+};
+
+// A group of states, with the labels of its matrix's rows (slots) and columns (places) in one direction.
+struct Draft {
+  std::vector<std::int32_t> states, slot_labels, place_labels;  // labels ascend
+};
+
+constexpr GroupCost kGroupCost{.overhead = 32, .most_padding = 1.35};  // a group more is work for other warps
+
+// The groups that are worth a dense product in this direction; the other states are done out by out.
+std::vector<Draft> draft_groups(const Topology& topology, const Side& side) {
+  std::vector<Draft> drafts;
+  for (StateGroup& group : group_states(topology, kGroupCost)) {
+    if (!side.forward) std::swap(group.in_labels, group.out_labels);
+    if (group.in_labels.size() <= static_cast<std::size_t>(kThinSlots) || group.out_labels.empty()) continue;
+    drafts.push_back({std::move(group.states), std::move(group.in_labels), std::move(group.out_labels)});
+  }
+  return drafts;
+}
+
+std::int32_t index_of(const std::vector<std::int32_t>& labels, std::int32_t label) {
+  return static_cast<std::int32_t>(std::lower_bound(labels.begin(), labels.end(), label) - labels.begin());
+}
+
+class Builder {
+ public:
+  Builder(const Topology& topology, const Side& side)
+      : topology_(topology),
+        side_(side),
+        drafts_(draft_groups(topology, side)),
+        grouped_(static_cast<std::size_t>(topology.Q)) {
+    sweep_.K = topology.K;
+    sweep_.out.resize(static_cast<std::size_t>(side.places));
+    for (const Draft& draft : drafts_) {
+      for (std::int32_t q : draft.states) grouped_[static_cast<std::size_t>(q)] = true;
+      number_group(draft);
+    }
+    number_thin();
+    sweep_.outs = static_cast<std::int32_t>(sweep_.label.size());
+  }
+
+  // Whether it can be resident as a kind, by its size and by what its slots want.
+  bool can_be(const ResidentKind& kind) const {
+    std::int32_t warps = 1, cells = sweep_.outs;
+    for (const SweepGroup& group : sweep_.groups) {
+      const std::int32_t lanes = resident_lanes(group, kind);
+      if (lanes == 0) return false;
+      warps += (tiles_in_band(group, kind) * lanes + 31) / 32;
+      cells += 2 * group.states * lanes * kind.slots;
+    }
+    warps = std::max(warps - 1, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin));
+    return warps <= kind.warps && cells <= kResidentCells && sweep_.K <= kResidentCells &&
+           thin_terms() <= kResidentTerms && wanted_once();
+  }
+
+  // `kind`: of kResidentKinds, or -1.
+  Sweep build(std::int32_t kind, std::int32_t most_warps) {
+    sweep_.kind = kind;
+    if (kind >= 0) {
+      make_resident(kResidentKinds[kind]);
+      make_tensor();
+    } else {
+      sweep_.stored.resize(static_cast<std::size_t>(sweep_.outs));
+      std::iota(sweep_.stored.begin(), sweep_.stored.end(), 0);
+      sweep_.cells = sweep_.outs;
+    }
+    sweep_.out_of.assign(static_cast<std::size_t>(sweep_.cells), -1);
+    for (const std::int32_t out : sweep_.out)
+      sweep_.out_of[static_cast<std::size_t>(sweep_.stored[static_cast<std::size_t>(out)])] = out;
+    for (std::size_t g = 0; g < drafts_.size(); ++g) fill_group(drafts_[g], sweep_.groups[g]);
+    fill_thin();
+    for (const Source& s : sweep_.source) note(s);
+    for (const Source& s : sweep_.thin_source) note(s);
+    sweep_.extras = static_cast<std::int32_t>(sweep_.extra_begin.size()) - 1;
+    begin_outs();
+    make_general(most_warps);
+    if (kind < 0 && topology_.products >= kSharedProducts) make_shares();
+    return std::move(sweep_);
+  }
+
+ private:
+  void note(const Source& source) { sweep_.two = sweep_.two || source.y != sweep_.zero(); }
+
+  std::int32_t entry(std::int32_t slot_label, std::int32_t place_label) const {
+    return side_.forward ? slot_label * topology_.K + place_label : place_label * topology_.K + slot_label;
+  }
+
+  void number_group(const Draft& draft) {
+    SweepGroup group{};
+    group.states = static_cast<std::int32_t>(draft.states.size());
+    group.slots = static_cast<std::int32_t>(draft.slot_labels.size());
+    group.width = round_up(static_cast<std::int32_t>(draft.place_labels.size()), 4);
+    group.tiles = (group.width + kTile - 1) / kTile;
+    group.first_out = static_cast<std::int32_t>(sweep_.label.size());
+    group.first_entry = static_cast<std::int32_t>(sweep_.entry.size());
+    for (const std::int32_t a : draft.slot_labels) {
+      for (std::int32_t o = 0; o < group.width; ++o) {
+        const bool real = o < static_cast<std::int32_t>(draft.place_labels.size());
+        sweep_.entry.push_back(real ? entry(a, draft.place_labels[static_cast<std::size_t>(o)]) : -1);
+      }
+    }
+    sweep_.label.resize(sweep_.label.size() + static_cast<std::size_t>(group.width) * draft.states.size(), topology_.K);
+    for (std::int32_t state = 0; state < group.states; ++state) {
+      const std::int32_t q = draft.states[static_cast<std::size_t>(state)];
+      for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
+        const std::int32_t out =
+            group.first_out + state * group.width + index_of(draft.place_labels, side_.place_label[p]);
+        sweep_.out[static_cast<std::size_t>(p)] = out;
+        sweep_.label[static_cast<std::size_t>(out)] = side_.place_label[p];
+      }
+    }
+    sweep_.groups.push_back(group);
+  }
+
+  void number_thin() {
+    sweep_.first_thin = static_cast<std::int32_t>(sweep_.label.size());
+    for (std::int32_t q = 0; q < topology_.Q; ++q) {
+      if (grouped_[static_cast<std::size_t>(q)]) continue;
+      sweep_.thin_slots = std::max(sweep_.thin_slots, side_.width(q) > 0 ? side_.slots(q) : 0);
+      for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
+        sweep_.out[static_cast<std::size_t>(p)] = static_cast<std::int32_t>(sweep_.label.size());
+        sweep_.label.push_back(side_.place_label[p]);
+      }
+    }
+    while (sweep_.label.size() % 4 != 0) sweep_.label.push_back(topology_.K);  // steps are read four cells at a time
+    sweep_.thin = static_cast<std::int32_t>(sweep_.label.size()) - sweep_.first_thin;
+    if (sweep_.thin > 0) sweep_.thin_slots = std::max(sweep_.thin_slots, 1);
+  }
+
+  // The cells that flow into a slot: at most two by name, more as an extra.
+  Source source(std::int32_t slot) {
+    const std::int32_t first = side_.from_begin[slot], last = side_.from_begin[slot + 1];
+    const auto cell = [&](std::int32_t i) { return sweep_.cell(side_.from_place[i]); };
+    if (last - first <= 2) {
+      return {last > first ? cell(first) : sweep_.zero(), last > first + 1 ? cell(first + 1) : sweep_.zero()};
+    }
+    for (std::int32_t i = first; i < last; ++i) sweep_.extra_source.push_back(cell(i));
+    sweep_.extra_begin.push_back(static_cast<std::int32_t>(sweep_.extra_source.size()));
+    return {sweep_.zero() + static_cast<std::int32_t>(sweep_.extra_begin.size()) - 1, sweep_.zero()};
+  }
+
+  void fill_group(const Draft& draft, SweepGroup& group) {
+    group.first_source = static_cast<std::int32_t>(sweep_.source.size());
+    sweep_.source.resize(sweep_.source.size() + draft.states.size() * draft.slot_labels.size(),
+                         {sweep_.zero(), sweep_.zero()});
+    each_slot(draft, [&](std::int32_t state, std::int32_t i, std::int32_t slot) {
+      sweep_.source[static_cast<std::size_t>(group.first_source + state * group.slots + i)] = source(slot);
+    });
+  }
+
+  // act(state of the group, row of its matrix, slot)
+  template <class Act>
+  void each_slot(const Draft& draft, const Act& act) const {
+    for (std::size_t s = 0; s < draft.states.size(); ++s) {
+      const std::int32_t q = draft.states[s];
+      for (std::int32_t slot = side_.slot_begin[q]; slot < side_.slot_begin[q + 1]; ++slot)
+        act(static_cast<std::int32_t>(s), index_of(draft.slot_labels, side_.slot_label[slot]), slot);
+    }
+  }
+
+  void fill_thin() {
+    const auto thin = static_cast<std::size_t>(sweep_.thin);
+    sweep_.thin_source.assign(thin * static_cast<std::size_t>(sweep_.thin_slots), {sweep_.zero(), sweep_.zero()});
+    sweep_.thin_entry.assign(thin * static_cast<std::size_t>(sweep_.thin_slots), -1);
+    for (std::int32_t q = 0; q < topology_.Q; ++q) {
+      if (grouped_[static_cast<std::size_t>(q)] || side_.width(q) == 0) continue;
+      for (std::int32_t i = 0; i < side_.slots(q); ++i) {
+        const std::int32_t slot = side_.slot_begin[q] + i;
+        const Source from = source(slot);
+        for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
+          const std::size_t at = static_cast<std::size_t>(i) * thin +
+                                 static_cast<std::size_t>(sweep_.out[static_cast<std::size_t>(p)] - sweep_.first_thin);
+          sweep_.thin_source[at] = from;
+          sweep_.thin_entry[at] = entry(side_.slot_label[slot], side_.place_label[p]);
+        }
+      }
+    }
+  }
+
+  void begin_outs() {
+    sweep_.begins.resize(static_cast<std::size_t>(sweep_.outs));
+    for (std::int32_t q = 0; q < topology_.Q; ++q) {
+      if (!(side_.forward ? q == topology_.start : topology_.accepting[q] != 0)) continue;
+      for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p)
+        sweep_.begins[static_cast<std::size_t>(sweep_.out[static_cast<std::size_t>(p)])] = 1;
+    }
+  }
+
+  // --- resident
+
+  // The lanes that a tile needs for its slots to fit into registers; 0: more than there are. Two at least, so that no
+  // thread has more than half of a tile's outs.
+  static std::int32_t resident_lanes(const SweepGroup& group, const ResidentKind& kind) {
+    std::int32_t lanes = 2;
+    while (lanes < 16 && lanes * kind.slots < group.slots) lanes *= 2;
+    return lanes * kind.slots < group.slots ? 0 : lanes;
+  }
+  static std::int32_t band_of(const SweepGroup& group, const ResidentKind& kind) {
+    return (group.states + kind.repeats - 1) / kind.repeats;
+  }
+  static std::int32_t tiles_in_band(const SweepGroup& group, const ResidentKind& kind) {
+    return band_of(group, kind) * group.tiles;
+  }
+
+  // The products of a thin out.
+  std::int32_t thin_terms() const {
+    std::int32_t most = 0;
+    for (std::int32_t q = 0; q < topology_.Q; ++q) {
+      if (grouped_[static_cast<std::size_t>(q)] || side_.width(q) == 0) continue;
+      for (std::int32_t slot = side_.slot_begin[q]; slot < side_.slot_begin[q + 1]; ++slot)
+        most = std::max(most, side_.from_begin[slot + 1] - side_.from_begin[slot]);
+    }
+    return sweep_.thin > 0 ? most * sweep_.thin_slots : 0;
+  }
+
+  // Every slot of a group has two sources at most, and no out is a source of two such slots.
+  bool wanted_once() const {
+    std::vector<bool> wanted(sweep_.out.size());
+    bool once = true;
+    for (const Draft& draft : drafts_) {
+      each_slot(draft, [&](std::int32_t, std::int32_t, std::int32_t slot) {
+        const std::int32_t first = side_.from_begin[slot], last = side_.from_begin[slot + 1];
+        once = once && last - first <= 2;
+        for (std::int32_t i = first; i < last && once; ++i) {
+          const auto place = static_cast<std::size_t>(side_.from_place[i]);
+          once = !wanted[place];
+          wanted[place] = true;
+        }
+      });
+    }
+    return once;
+  }
+
+  // Cells by the slots that want them, and a unit for each warp.
+  void make_resident(const ResidentKind& kind) {
+    std::int32_t cells = 0;
+    sweep_.stored.assign(static_cast<std::size_t>(sweep_.outs), -1);
+    const auto store = [&](std::int32_t place, std::int32_t cell) {
+      sweep_.stored[static_cast<std::size_t>(sweep_.out[static_cast<std::size_t>(place)])] = cell;
+    };
+    for (std::size_t g = 0; g < drafts_.size(); ++g) {
+      SweepGroup& group = sweep_.groups[g];
+      const std::int32_t lanes = resident_lanes(group, kind);
+      group.stride = lanes * kind.slots;
+      group.band = band_of(group, kind);
+      group.first_cell = cells;
+      group.planes = 1;
+      each_slot(drafts_[g], [&](std::int32_t state, std::int32_t i, std::int32_t slot) {
+        const std::int32_t first = side_.from_begin[slot], count = side_.from_begin[slot + 1] - first;
+        group.planes = std::max(group.planes, count);
+        for (std::int32_t n = 0; n < count; ++n)
+          store(side_.from_place[first + n], group.first_cell + (n * group.states + state) * group.stride + i);
+      });
+      cells += group.planes * group.states * group.stride;
+      for (std::int32_t tile = 0; tile < tiles_in_band(group, kind); tile += 32 / lanes)
+        sweep_.resident.units.push_back({static_cast<std::int32_t>(g), tile, lanes});
+    }
+    for (const std::int32_t out : sweep_.out) {
+      if (sweep_.stored[static_cast<std::size_t>(out)] < 0) sweep_.stored[static_cast<std::size_t>(out)] = cells++;
+    }
+    sweep_.cells = round_up(cells, 4);
+    sweep_.trash = sweep_.zero() + 1;
+    for (std::int32_t& cell : sweep_.stored) {
+      if (cell < 0) cell = sweep_.trash;
+    }
+    const auto units = static_cast<std::int32_t>(sweep_.resident.units.size());
+    sweep_.resident.warps = std::max({1, units, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin)});
+    for (std::int32_t w = 0; w <= sweep_.resident.warps; ++w) sweep_.resident.begin.push_back(std::min(w, units));
+  }
+
+  // The widest units that give every warp one.
+  void make_tensor() {
+    constexpr std::pair<std::int32_t, std::int32_t> shapes[] = {{1, 1}, {1, 2}, {2, 2}};
+    for (const auto& [tiles, columns] : shapes) {
+      sweep_.tensor.clear();
+      for (std::size_t g = 0; g < sweep_.groups.size(); ++g) {
+        const SweepGroup& group = sweep_.groups[g];
+        if (group.slots > kTensorSlots) return sweep_.tensor.clear();
+        for (std::int32_t state = 0; state < group.states; state += 8 * tiles) {
+          for (std::int32_t out = 0; out < group.width; out += 8 * columns)
+            sweep_.tensor.push_back({static_cast<std::int32_t>(g), state, out, tiles, columns});
+        }
+      }
+      if (sweep_.tensor.size() <= static_cast<std::size_t>(kTensorWarps)) break;
+    }
+    const std::int32_t warps = std::max({1, static_cast<std::int32_t>(sweep_.tensor.size()),
+                                         (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin)});
+    if (warps > kTensorWarps) return sweep_.tensor.clear();
+    sweep_.tensor_warps = warps;
+  }
+
+  // --- the general schedule
+
+  std::int64_t tiles() const {
+    std::int64_t tiles = 0;
+    for (const SweepGroup& group : sweep_.groups) tiles += std::int64_t{group.states} * group.tiles;
+    return tiles;
+  }
+
+  // More lanes a tile where there would be too few units of tiles.
+  std::int32_t general_lanes(const SweepGroup& group, std::int32_t wanted) const {
+    std::int32_t lanes = 1;
+    while (lanes < 8 && group.slots >= 6 * lanes && tiles() * lanes / 32 < wanted) lanes *= 2;
+    return lanes;
+  }
+
+  struct Costed {
+    Unit unit;
+    std::int64_t cost;
+  };
+  // All units. `wanted`: how many of tiles there should be at least.
+  std::vector<Costed> units_of(const std::vector<SweepGroup>& groups, std::int32_t wanted) const {
+    std::vector<Costed> units;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      const SweepGroup& group = groups[g];
+      const std::int32_t lanes = general_lanes(group, wanted);
+      for (std::int32_t first = 0; first < group.states * group.tiles; first += 32 / lanes) {
+        units.push_back({{static_cast<std::int32_t>(g), first, lanes}, 60 + 14 * ((group.slots + lanes - 1) / lanes)});
+      }
+    }
+    for (std::int32_t first = 0; first < sweep_.thin; first += 32)
+      units.push_back({{-1, first, 1}, 30 + 10 * sweep_.thin_slots});
+    return units;
+  }
+
+  // Appends units for `warps` warps, the longest first, each to the warp with the least to do.
+  static void share_out(std::vector<Costed> units, std::int32_t warps, Schedule& schedule) {
+    std::stable_sort(units.begin(), units.end(), [](const Costed& x, const Costed& y) { return x.cost > y.cost; });
+    std::vector<std::vector<Unit>> of(static_cast<std::size_t>(warps));
+    std::multimap<std::int64_t, std::size_t> load;
+    for (std::size_t w = 0; w < of.size(); ++w) load.emplace(0, w);
+    for (const Costed& next : units) {
+      const auto least = load.begin();
+      const auto [cost, w] = *least;
+      load.erase(least);
+      of[w].push_back(next.unit);
+      load.emplace(cost + next.cost, w);
+    }
+    for (const auto& own : of) {
+      schedule.units.insert(schedule.units.end(), own.begin(), own.end());
+      schedule.begin.push_back(static_cast<std::int32_t>(schedule.units.size()));
+    }
+  }
+
+  void make_general(std::int32_t most_warps) {
+    const std::vector<Costed> units = units_of(sweep_.groups, most_warps - sweep_.thin / 128);
+    for (const Costed& unit : units) sweep_.cost += unit.cost;
+    Schedule& schedule = sweep_.general;
+    schedule.warps =
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(units.size()), 1, most_warps));
+    schedule.begin = {0};
+    share_out(units, schedule.warps, schedule);
+  }
+
+  // --- shares
+
+  // Which share has a state of a group, and which 32 thin outs: neighbours, as much work for each.
+  struct Cut {
+    std::vector<std::int32_t> of_group, of_thin;  // [pieces] [thin units]
+  };
+  Cut cut_groups() {
+    Shares& shares = sweep_.shares;
+    Cut cut;
+    std::int64_t all = 0, done = 0;
+    const auto cost = [](const SweepGroup& group) { return std::int64_t{group.tiles} * (4 + group.slots); };
+    for (const SweepGroup& group : sweep_.groups) all += group.states * cost(group);
+    for (const SweepGroup& group : sweep_.groups) {
+      for (std::int32_t state = 0; state < group.states; ++state) {
+        const auto share = static_cast<std::int32_t>(done * kShares / all);
+        done += cost(group);
+        if (state > 0 && cut.of_group.back() == share) {
+          ++shares.groups.back().states;
+          continue;
+        }
+        SweepGroup piece = group;
+        piece.states = 1;
+        piece.first_out += state * group.width;
+        piece.first_source += state * group.slots;
+        shares.groups.push_back(piece);
+        cut.of_group.push_back(share);
+      }
+    }
+    const std::int32_t units = (sweep_.thin + 31) / 32;
+    for (std::int32_t u = 0; u < units; ++u)
+      cut.of_thin.push_back(static_cast<std::int32_t>(std::int64_t{u} * kShares / units));
+    return cut;
+  }
+
+  // act(slot's source in the sweep, in the shares) for the slots of one share.
+  template <class Act>
+  void each_source(const Cut& cut, std::int32_t share, const Act& act) {
+    Shares& shares = sweep_.shares;
+    for (std::size_t g = 0; g < shares.groups.size(); ++g) {
+      const SweepGroup& piece = shares.groups[g];
+      if (cut.of_group[g] != share) continue;
+      for (std::int32_t state = 0; state < piece.states; ++state) {
+        for (std::int32_t i = 0; i < piece.slots; ++i)
+          act(sweep_.source[static_cast<std::size_t>(piece.first_source + state * piece.slots + i)],
+              shares.source[static_cast<std::size_t>(piece.first_source + i * piece.states + state)]);
+      }
+    }
+    for (std::int32_t i = 0; i < sweep_.thin; ++i) {
+      if (cut.of_thin[static_cast<std::size_t>(i / 32)] != share) continue;
+      for (std::int32_t s = 0; s < sweep_.thin_slots; ++s) {
+        const auto at = static_cast<std::size_t>(s * sweep_.thin + i);
+        act(sweep_.thin_source[at], shares.thin_source[at]);
+      }
+    }
+  }
+
+  // Numbers for what the slots of a share want; where each out goes.
+  void number_copies(const Cut& cut, std::int32_t share, std::vector<std::vector<std::uint32_t>>& to) {
+    Shares& shares = sweep_.shares;
+    std::vector<std::int32_t> cells, extras;
+    const auto want = [&](std::int32_t cell) {
+      if (cell > sweep_.zero()) extras.push_back(cell - sweep_.zero() - 1);
+      if (cell < sweep_.zero()) cells.push_back(cell);
+    };
+    const auto sort = [](std::vector<std::int32_t>& numbers) {
+      std::sort(numbers.begin(), numbers.end());
+      numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    };
+    each_source(cut, share, [&](const Source& from, const Source&) {
+      want(from.x);
+      want(from.y);
+    });
+    sort(extras);
+    const auto extra_sources = [&](std::int32_t extra, const auto& act) {
+      for (std::int32_t j = sweep_.extra_begin[static_cast<std::size_t>(extra)];
+           j < sweep_.extra_begin[static_cast<std::size_t>(extra) + 1]; ++j)
+        act(sweep_.extra_source[static_cast<std::size_t>(j)]);
+    };
+    for (const std::int32_t extra : extras) extra_sources(extra, [&](std::int32_t cell) { cells.push_back(cell); });
+    sort(cells);
+    const auto count = static_cast<std::int32_t>(cells.size());
+    const auto number = [&](std::int32_t cell) {
+      if (cell == sweep_.zero()) return 0;
+      if (cell < sweep_.zero()) return 1 + index_of(cells, cell);
+      return 1 + count + index_of(extras, cell - sweep_.zero() - 1);
+    };
+    for (const std::int32_t cell : cells)
+      to[static_cast<std::size_t>(cell)].push_back(shared_cell(share, number(cell)));
+    each_source(cut, share, [&](const Source& from, Source& here) { here = {number(from.x), number(from.y)}; });
+    for (const std::int32_t extra : extras) {
+      extra_sources(extra, [&](std::int32_t cell) { shares.extra_source.push_back(number(cell)); });
+      shares.extra_begin.push_back(static_cast<std::int32_t>(shares.extra_source.size()));
+      shares.extra_cell.push_back(shared_cell(share, number(sweep_.zero() + 1 + extra)));
+    }
+    shares.extra_first.push_back(static_cast<std::int32_t>(shares.extra_begin.size()) - 1);
+    shares.copies.push_back(count);
+    shares.room = std::max(shares.room, round_up(1 + count + static_cast<std::int32_t>(extras.size()), 4));
+  }
+
+  // A cell is its out here, since nothing is resident.
+  void make_shares() {
+    Shares& shares = sweep_.shares;
+    const Cut cut = cut_groups();
+    shares.source.resize(sweep_.source.size());
+    shares.thin_source.resize(sweep_.thin_source.size());
+    shares.extra_first = {0};
+    std::vector<std::vector<std::uint32_t>> to(static_cast<std::size_t>(sweep_.outs));
+    for (std::int32_t share = 0; share < kShares; ++share) number_copies(cut, share, to);
+    if (shares.room > 65536) {  // more than 16 bits count
+      shares = {};
+      return;
+    }
+    shares.number.resize(to.size());
+    std::iota(shares.number.begin(), shares.number.end(), 0);
+    for (const SweepGroup& piece : shares.groups) {
+      for (std::int32_t i = 0; i < piece.states * piece.width; ++i)
+        shares.number[static_cast<std::size_t>(piece.first_out + i)] =
+            piece.first_out + i % piece.states * piece.width + i / piece.states;
+    }
+    for (const std::int32_t number : shares.number) {
+      const std::vector<std::uint32_t>& cells = to[static_cast<std::size_t>(number)];
+      SharedOut out{sweep_.label[static_cast<std::size_t>(number)], kNoCell, kNoCell, -1};
+      if (!cells.empty()) out.x = cells[0];
+      if (cells.size() > 1) out.y = cells[1];
+      if (cells.size() > 2) {
+        out.rest = static_cast<std::int32_t>(shares.rest.size());
+        shares.rest.insert(shares.rest.end(), cells.begin() + 2, cells.end());
+        shares.rest.push_back(kNoCell);
+      }
+      shares.outs.push_back(out);
+    }
+    for (std::int32_t k = 0; k < 4; ++k) {
+      const std::int32_t blocks = 2 << k;
+      std::vector<std::vector<Costed>> of_block(static_cast<std::size_t>(blocks));
+      // Few lanes a tile, so that the threads of a warp read the same entries of a matrix.
+      for (Costed& next : units_of(shares.groups, 6 * blocks)) {
+        Unit& unit = next.unit;
+        unit.share = unit.group < 0 ? cut.of_thin[static_cast<std::size_t>(unit.first / 32)]
+                                    : cut.of_group[static_cast<std::size_t>(unit.group)];
+        of_block[static_cast<std::size_t>(unit.share * blocks / kShares)].push_back(next);
+      }
+      Schedule& schedule = shares.schedule[k];
+      std::size_t most = 1;
+      for (const auto& units : of_block) most = std::max(most, units.size());
+      schedule.warps = static_cast<std::int32_t>(std::min(most, static_cast<std::size_t>(kSharedWarps)));
+      schedule.begin = {0};
+      for (const auto& units : of_block) share_out(units, schedule.warps, schedule);
+    }
+  }
+
+  const Topology& topology_;
+  const Side& side_;
+  std::vector<Draft> drafts_;
+  std::vector<bool> grouped_;
+  Sweep sweep_;
+};
+
+}  // namespace
+
+Sweeps make_sweeps(const Topology& t, std::int32_t most_warps) {
+  const Side ahead{t.arrival_begin, t.arrival_label, t.node_begin, t.node_label,
+                   t.into_begin,    t.into_node,     t.nodes,      true};
+  const Side back{t.node_begin, t.node_label,   t.arrival_begin, t.arrival_label,
+                  t.from_begin, t.from_arrival, t.arrivals,      false};
+  Builder forward(t, ahead), backward(t, back);
+  std::int32_t kind = 0;
+  const auto kinds = static_cast<std::int32_t>(std::size(kResidentKinds));
+  while (kind < kinds && !(forward.can_be(kResidentKinds[kind]) && backward.can_be(kResidentKinds[kind]))) ++kind;
+  if (kind == kinds) kind = -1;
+  return {forward.build(kind, most_warps), backward.build(kind, most_warps)};
+}
+
+}  // namespace regccrf

@@ -1,0 +1,187 @@
+// Who does the steps of a walk: a block alone, or the blocks of a cluster together.
+//
+// A large automaton's step is bound by what one processor reads, so a cluster shares it out (Shares in step.h): a
+// block has on chip the cells that its shares want, and sends an out to the blocks that want it.
+#pragma once
+
+#include "inference/cuda/cluster.h"
+#include "inference/cuda/step/step.h"
+
+namespace regccrf::cuda {
+
+// The largest of a block's numbers in the step before: every warp leaves its own, and reads them all once the block has
+// met. Bits: unsigned, or signed numbers.
+template <class Bits>
+class Peak {
+ public:
+  static constexpr int kBytes = 2 * 32 * sizeof(Bits);
+  // Before the block first meets. `least`: for warps that are not there.
+  __device__ Peak(Bits* room, Bits least, std::int32_t thread)
+      : mine_(room + thread / 32), all_(room + thread % 32), leaves_(thread % 32 == 0) {
+    for (std::int32_t i = thread; i < 64; i += blockDim.x) room[i] = least;
+  }
+  __device__ void leave(std::int32_t n, Bits mine) {
+    const Bits most = reduce_max(mine);
+    if (leaves_) mine_[(n & 1) * 32] = most;
+  }
+  __device__ Bits of_a_warp(std::int32_t n) const { return all_[(n & 1) * 32]; }
+  static __device__ Bits of_all(Bits of_a_warp) { return reduce_max(of_a_warp); }
+
+ private:
+  Bits *mine_, *all_;
+  bool leaves_;
+};
+
+// A block that does every step alone. How walks see it: which sequence is its own, which outs a thread begins with,
+// where an out is put, and how a step ends.
+template <class P, class Bits>
+class Alone {
+ public:
+  static constexpr bool kAlone = true;
+  static constexpr int kBytes = Peak<Bits>::kBytes;
+  // Before the block first meets. `room`: kBytes on chip. `least`: the peak of nothing.
+  template <class View>
+  __device__ Alone(char* room, Bits least, std::int32_t thread, const View&)
+      : peak_(reinterpret_cast<Bits*>(room), least, thread), thread_(thread) {}
+  __device__ std::int32_t thread() const { return thread_; }
+  __device__ std::int64_t sequence() const { return blockIdx.x; }
+  __device__ std::int32_t first() const { return static_cast<std::int32_t>(threadIdx.x); }
+  __device__ std::int32_t stride() const { return static_cast<std::int32_t>(blockDim.x); }
+  static __device__ std::int32_t rank() { return 0; }  // of the block
+  __device__ bool leads() const { return thread_ == 0; }
+  __device__ void begin() {}
+  template <class Place>
+  __device__ void put(P* next, const Place& place, P value) const {
+    next[place.cell] = value;
+  }
+  __device__ void meet(std::int32_t n, Bits mine) {
+    peak_.leave(n, mine);
+    __syncthreads();
+  }
+  // What peak() then needs, asked for beforehand.
+  __device__ Bits look(std::int32_t n) const { return peak_.of_a_warp(n); }
+  __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
+  // The largest of the block's own, behind the last step, n - 1.
+  __device__ Bits of_block(std::int32_t n, Bits mine) {
+    peak_.leave(n, mine);
+    __syncthreads();
+    return peak_.of_all(peak_.of_a_warp(n));
+  }
+
+ private:
+  Peak<Bits> peak_;
+  std::int32_t thread_;
+};
+
+// The blocks of a cluster, each with cells of its own for two steps, and a mailbox for each: into the one it reads, and
+// into the other all send. A block sends its peak when all of its threads have read what they read in this step, and
+// goes on when it has everybody's: so nobody sends to cells that are still read.
+template <class P, class Bits>
+class Together {
+ public:
+  static constexpr bool kAlone = false;
+  static constexpr int kBytes = Peak<Bits>::kBytes + 2 * kShares * sizeof(Bits) + 2 * sizeof(Mailbox);
+  template <class View>
+  __device__ Together(char* room, Bits least, std::int32_t thread, const View& view)
+      : peak_(reinterpret_cast<Bits*>(room), least, thread),
+        peaks_(reinterpret_cast<Bits*>(room + Peak<Bits>::kBytes)),
+        boxes_(reinterpret_cast<Mailbox*>(room + Peak<Bits>::kBytes + 2 * kShares * sizeof(Bits))),
+        box_(boxes_),
+        rest_(view.shares.rest),
+        thread_(thread),
+        room_(view.shares.room),
+        blocks_(view.blocks),
+        rank_(view.rank),
+        own_bits_(view.own_bits) {
+    for (std::int32_t k = 0; k < view.own; ++k) bytes_ += view.shares.copies[rank_ * view.own + k] * sizeof(P);
+    bytes_ += blocks_ * sizeof(Bits);
+    if (thread == 0) {
+      open_mailbox(boxes_);
+      open_mailbox(boxes_ + 1);
+    }
+  }
+  __device__ std::int32_t thread() const { return thread_; }
+  __device__ std::int64_t sequence() const { return static_cast<std::int32_t>(blockIdx.x) / blocks_; }
+  __device__ std::int32_t first() const { return rank_ * static_cast<std::int32_t>(blockDim.x) + thread_; }
+  __device__ std::int32_t stride() const { return blocks_ * static_cast<std::int32_t>(blockDim.x); }
+  __device__ std::int32_t rank() const { return rank_; }
+  __device__ bool leads() const { return rank_ == 0 && thread_ == 0; }
+  // Cells are cleared.
+  __device__ void begin() { meet_cluster(); }
+
+  __device__ void put(P* next, const SharedOut& to, P value) const {
+    if (to.x != kNoCell) deliver(next, to.x, value);
+    if (to.y != kNoCell) deliver(next, to.y, value);
+    if (to.rest < 0) return;
+    for (std::int32_t i = to.rest; rest_[i] != kNoCell; ++i) deliver(next, rest_[i], value);
+  }
+
+  __device__ void meet(std::int32_t n, Bits mine) {
+    peak_.leave(n, mine);
+    __syncthreads();
+    if (thread_ < 32) {
+      const Bits most = peak_.of_all(peak_.of_a_warp(n));
+      if (thread_ < blocks_) send(peaks_ + n % 2 * kShares + rank_, static_cast<std::uint32_t>(thread_), most, box_);
+      if (thread_ == 0) expect(box_, bytes_);
+    }
+    wait_for(box_, static_cast<std::uint32_t>(n / 2));
+    box_ = boxes_ + (n + 1) % 2;
+  }
+  __device__ Bits look(std::int32_t n) const { return peaks_[n % 2 * kShares + (thread_ & (blocks_ - 1))]; }
+  __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
+  // The largest of the block's own, behind the last step, n - 1.
+  __device__ Bits of_block(std::int32_t n, Bits mine) {
+    peak_.leave(n, mine);
+    __syncthreads();
+    return peak_.of_all(peak_.of_a_warp(n));
+  }
+
+ private:
+  __device__ void deliver(P* next, std::uint32_t to, P value) const {
+    const std::uint32_t share = to >> 16;
+    const std::uint32_t here = share & ((1u << own_bits_) - 1);
+    send(next + here * room_ + (to & 0xffff), share >> own_bits_, value, box_);
+  }
+
+  Peak<Bits> peak_;
+  Bits* peaks_;            // [2, kShares] of the blocks, in a step
+  Mailbox *boxes_, *box_;  // [2], and the one of this step
+  const std::uint32_t* rest_;
+  std::int32_t thread_, room_, blocks_, rank_, own_bits_;  // a block has 2^own_bits_ shares
+  std::uint32_t bytes_ = 0;                                // that come to the block in a step
+};
+
+// What the cells of a block of a cluster take on chip; the warps that it has.
+template <class P>
+std::int64_t shares_bytes(const DeviceConstraint::Impl& c, std::int32_t blocks) {
+  const std::int64_t room = std::max(c.forward.shares.room, c.backward.shares.room);
+  return 2 * room * (kShares / blocks) * static_cast<int>(sizeof(P));
+}
+inline std::int32_t warps_together(const DeviceConstraint::Impl& c, std::int32_t blocks) {
+  const std::int32_t kind = power_of(blocks) - 1;
+  return std::max(c.forward.shares.warps[kind], c.backward.shares.warps[kind]);
+}
+
+// How many blocks do a step together, of `walks` walks with `room` on chip for cells: what ends first, by microseconds
+// a step as an H200 takes them, times how often the device must be filled. `on_chip`: a block alone would have all
+// there.
+template <class P>
+std::int32_t blocks_together(const DeviceConstraint::Impl& c, std::int64_t walks, std::int64_t room, bool on_chip) {
+  if (c.forward.shares.room == 0 || c.backward.shares.room == 0) return 1;
+  const auto cost = static_cast<double>(std::max(c.forward.cost, c.backward.cost));
+  const auto rounds = [&](int power) {
+    return static_cast<double>((walks + c.clusters[power] - 1) / c.clusters[power]);
+  };
+  double least = 0.85 * rounds(0) * cost * (on_chip ? 0.0005 : 0.0014);
+  std::int32_t best = 1;
+  for (int power = 1; power < 5 && c.clusters[power] > 0; ++power) {
+    const std::int32_t blocks = 1 << power;
+    const double time = rounds(power) * (1 + 0.0016 * cost / blocks);
+    if (time >= least || shares_bytes<P>(c, blocks) > room) continue;
+    least = time;
+    best = blocks;
+  }
+  return best;
+}
+
+}  // namespace regccrf::cuda

@@ -1,0 +1,324 @@
+// Steps of small automata, with everything but the cells in registers.
+//
+// Such a step is short, and a block's steps follow one another, so what counts is how many instructions stand one
+// behind the other. ResidentSteps is one straight line of them: nobody is left out, threads with nothing to do read a
+// zero and write to a cell that nobody reads.
+#pragma once
+
+#include "inference/cuda/step/step.h"
+#include "inference/cuda/warp.h"
+
+namespace regccrf::cuda {
+
+// Two places in arrays of P, in one register: in bytes where 16 bits hold those.
+template <class P>
+struct Two {
+  static constexpr std::uint32_t kUnit = sizeof(P) == 4 ? 4 : 1;
+  std::uint32_t bits;
+  static __device__ Two of(std::int32_t x, std::int32_t y) {
+    return {static_cast<std::uint32_t>(x) * kUnit | static_cast<std::uint32_t>(y) * kUnit << 16};
+  }
+  __device__ std::uint32_t x() const { return (bits & 0xffff) * (sizeof(P) / kUnit); }
+  __device__ std::uint32_t y() const { return (bits >> 16) * (sizeof(P) / kUnit); }
+};
+
+// Outs, each a cell and a label. Weights first, all at once, since to read them takes a while.
+template <std::int32_t kCount, class P, class Emit>
+__device__ void emit_all(const Two<P>* out, const P* sum, const Emit& emit) {
+  P weight[kCount];
+#pragma unroll
+  for (std::int32_t k = 0; k < kCount; ++k) weight[k] = emit.weight(out[k].y());
+#pragma unroll
+  for (std::int32_t k = 0; k < kCount; ++k) emit.store(out[k].x(), weight[k], sum[k]);
+}
+
+// The thin outs of a thread, in registers; every blockDim.x-th is its own.
+template <class S, class Index>
+class ThinOuts {
+ public:
+  using P = typename S::Value;
+
+  __device__ ThinOuts(const SweepView<Index>& view, const P* matrix) {
+    rounds_ = (view.thin + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
+#pragma unroll
+    for (std::int32_t k = 0; k < kResidentThin; ++k) {
+      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_thin + i;
+      out_[k] = Two<P>::of(view.trash, view.K);
+      from_[k] = Two<P>::of(view.cells, view.cells);
+      gain_[k][0] = gain_[k][1] = S::zero();
+      if (i >= view.thin) continue;
+      out_[k] = Two<P>::of(view.stored[out], view.label[out]);
+      const Pair<Index> source = view.thin_source[i];
+      from_[k] = Two<P>::of(source.x, view.thin_slots > 1 ? view.thin_source[view.thin + i].x : source.y);
+      gain_[k][0] = matrix[i];
+      gain_[k][1] = matrix[view.thin_slots > 1 ? view.thin + i : i];
+    }
+  }
+  template <class Emit>
+  __device__ void operator()(const P* now, const Emit& emit) const {
+    if (rounds_ > 2) {
+      step<kResidentThin>(now, emit);
+    } else if (rounds_ > 0) {
+      step<2>(now, emit);
+    }
+  }
+
+ private:
+  template <std::int32_t kCount, class Emit>
+  __device__ void step(const P* now, const Emit& emit) const {
+    P x[kCount], y[kCount];
+#pragma unroll
+    for (std::int32_t k = 0; k < kCount; ++k) {
+      x[k] = value_of(now, from_[k].x());
+      y[k] = value_of(now, from_[k].y());
+    }
+#pragma unroll
+    for (std::int32_t k = 0; k < kCount; ++k)
+      x[k] = S::plus_times(S::plus_times(S::zero(), x[k], gain_[k][0]), y[k], gain_[k][1]);
+    emit_all<kCount>(out_, x, emit);
+  }
+
+  std::int32_t rounds_;
+  Two<P> out_[kResidentThin], from_[kResidentThin];  // cell and label; two sources
+  P gain_[kResidentThin][kResidentTerms];
+};
+
+// Steps with everything but the cells in registers.
+template <class S, class Index, std::int32_t kSlots, std::int32_t kRepeats>
+class ResidentSteps {
+ public:
+  using P = typename S::Value;
+  static constexpr bool kResident = true;
+  static constexpr std::int32_t kOuts = kTile / 2;  // of a thread, since two share a tile at least
+
+  __device__ ResidentSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix)
+      : thin_(view, thin_matrix) {
+    load_outs(view);
+    lanes_ = common_to_warp(lanes_);
+    plane_ = static_cast<std::uint32_t>(common_to_warp(static_cast<std::int32_t>(plane_)));
+    if (lanes_ > 0) load_gains(view, matrix);
+  }
+
+  struct Loaded {
+    P x[kSlots];
+  };
+  __device__ Loaded load(const P* now) const { return load(now, 0); }
+
+  struct Sums {
+    P sum[kTile];
+  };
+  __device__ Sums multiply(const Loaded& loaded) const {
+    Sums sums{};
+    if (lanes_ == 0) return sums;
+#pragma unroll
+    for (std::int32_t o = 0; o < kTile; ++o) sums.sum[o] = S::plus_times(S::zero(), loaded.x[0], gain_[0][o]);
+#pragma unroll
+    for (std::int32_t k = 1; k < kSlots; ++k) {
+#pragma unroll
+      for (std::int32_t o = 0; o < kTile; ++o) sums.sum[o] = S::plus_times(sums.sum[o], loaded.x[k], gain_[k][o]);
+    }
+    return sums;
+  }
+
+  template <class Emit>
+  __device__ void finish(Sums& sums, const P* now, const Emit& emit) const {
+    if (lanes_ > 0) finish_tiles(sums, now, emit);
+    thin_(now, emit);
+  }
+
+ private:
+  // The states behind the first are multiplied here.
+  template <class Emit>
+  __device__ void finish_tiles(Sums& sums, const P* now, const Emit& emit) const {
+#pragma unroll
+    for (std::int32_t r = 0; r < kRepeats; ++r) {
+      if (r > 0) sums = multiply(load(now, r));
+      own_outs<kOuts>(lanes_, [&](auto own) {
+        constexpr std::int32_t count = decltype(own)::value;
+        P weight[count];  // first, since to read them takes a while
+#pragma unroll
+        for (std::int32_t k = 0; k < count; ++k) weight[k] = emit.weight(out_[r][k].y());
+        share_out<S>(count == 1 ? lanes_ : kTile / count, part_, sums.sum);
+#pragma unroll
+        for (std::int32_t k = 0; k < count; ++k) emit.store(out_[r][k].x(), weight[k], sums.sum[k]);
+      });
+    }
+  }
+
+  __device__ void load_outs(const SweepView<Index>& view) {
+    const std::int32_t warp = threadIdx.x / 32;
+    if (warp >= view.resident_units) return;
+    const Unit unit = view.unit[warp];
+    const SweepGroup group = view.group[unit.group];
+    const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
+    lanes_ = unit.lanes;
+    part_ = at.part;
+    plane_ = group.planes > 1 ? bytes_of<P>(group.states * group.stride) : 0;
+    const std::int32_t first = at.tile * kTile + at.first_own();
+#pragma unroll
+    for (std::int32_t r = 0; r < kRepeats; ++r) {
+      const std::int32_t state = at.state + r * group.band;
+      const bool real = at.real && state < group.states;
+      row_[r] = bytes_of<P>(group.first_cell + (real ? state : 0) * group.stride + at.part * kSlots);
+#pragma unroll
+      for (std::int32_t k = 0; k < kOuts; ++k) {
+        const std::int32_t out = group.first_out + state * group.width + first + k;
+        const bool own = real && k * lanes_ < kTile && first + k < group.width && at.part < kTile;
+        out_[r][k] = own ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.trash, view.K);
+      }
+    }
+  }
+
+  __device__ void load_gains(const SweepView<Index>& view, const P* matrix) {
+    const Unit unit = view.unit[threadIdx.x / 32];
+    const SweepGroup group = view.group[unit.group];
+    const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
+#pragma unroll
+    for (std::int32_t k = 0; k < kSlots; ++k) {
+      const std::int32_t i = at.part * kSlots + k;
+#pragma unroll
+      for (std::int32_t o = 0; o < kTile; o += 4) {  // a width is a multiple of four
+        const std::int32_t column = at.tile * kTile + o;
+        P four[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
+        if (at.real && i < group.slots && column < group.width)
+          load4(matrix + group.first_entry + i * group.width + column, four);
+#pragma unroll
+        for (std::int32_t n = 0; n < 4; ++n) gain_[k][o + n] = four[n];
+      }
+    }
+  }
+
+  __device__ Loaded load(const P* now, std::int32_t r) const {
+    Loaded loaded;
+    load_row(now, row_[r], loaded.x);
+    if (plane_ > 0) {
+      P second[kSlots];
+      load_row(now, row_[r] + plane_, second);
+#pragma unroll
+      for (std::int32_t k = 0; k < kSlots; ++k) loaded.x[k] = S::plus(loaded.x[k], second[k]);
+    }
+    return loaded;
+  }
+
+  static __device__ void load_row(const P* now, std::uint32_t place, P (&x)[kSlots]) {
+    const P* row = reinterpret_cast<const P*>(reinterpret_cast<const char*>(now) + place);
+#pragma unroll
+    for (std::int32_t k = 0; k < kSlots; k += 4) load4(row + k, x + k);
+  }
+
+  std::int32_t lanes_ = 0, part_ = 0;
+  std::uint32_t row_[kRepeats] = {}, plane_ = 0;  // where its slots' cells begin; from there to their second sources
+  P gain_[kSlots][kTile];
+  Two<P> out_[kRepeats][kOuts];  // cell and label of its outs
+  ThinOuts<S, Index> thin_;
+};
+
+// Sums of products with the tensor cores, in double whatever the cells are; the matrices are in registers.
+template <class P, class Index>
+class TensorSteps {
+ public:
+  static constexpr bool kResident = true;
+
+  __device__ TensorSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix)
+      : thin_(view, thin_matrix) {
+    load_columns(view, matrix);
+  }
+
+  __device__ Nothing load(const P*) const { return {}; }
+  __device__ Nothing multiply(Nothing) const { return {}; }
+
+  template <class Emit>
+  __device__ void finish(Nothing, const P* now, const Emit& emit) const {
+    if (tiles_ > 0) {  // the same for a whole warp
+      if (columns_ == 1) {
+        tile_step<1>(now, 0, emit);
+        if (tiles_ > 1) tile_step<1>(now, 1, emit);
+      } else {
+        tile_step<2>(now, 0, emit);
+        if (tiles_ > 1) tile_step<2>(now, 1, emit);
+      }
+    }
+    thin_(now, emit);
+  }
+
+ private:
+  static constexpr std::int32_t kSteps = kTensorSlots / 4,
+                                kTogether = 8;  // of four slots; those that are loaded at once
+  __device__ void load_columns(const SweepView<Index>& view, const P* matrix) {
+    const std::int32_t warp = threadIdx.x / 32, row = threadIdx.x % 32 / 4, column = threadIdx.x % 4;
+    if (warp >= view.tensor_units) return;
+    const TensorUnit unit = view.tensor[warp];
+    const SweepGroup group = view.group[unit.group];
+    tiles_ = unit.tiles;
+    columns_ = unit.columns;
+    steps_ = (group.slots + 3) / 4;
+    plane_ = group.planes > 1 ? group.states * group.stride : 0;
+#pragma unroll
+    for (std::int32_t c = 0; c < 2; ++c) {
+      const std::int32_t o = unit.out + 8 * c + row;
+#pragma unroll
+      for (std::int32_t s = 0; s < kSteps; ++s) {
+        const std::int32_t i = 4 * s + column;
+        const bool real = c < unit.columns && i < group.slots && o < group.width;
+        gain_[c][s] = real ? static_cast<double>(matrix[group.first_entry + i * group.width + o]) : 0.0;
+      }
+    }
+#pragma unroll
+    for (std::int32_t t = 0; t < 2; ++t) {
+      const std::int32_t state = unit.state + 8 * t + row;
+      const bool there = t < unit.tiles && state < group.states;
+      row_[t] = group.first_cell + (there ? state : 0) * group.stride + column;
+#pragma unroll
+      for (std::int32_t k = 0; k < 4; ++k) {
+        const std::int32_t o = unit.out + 8 * (k / 2) + 2 * column + k % 2,
+                           out = group.first_out + state * group.width + o;
+        const bool real = there && k / 2 < unit.columns && o < group.width;
+        out_[t][k] = real ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.trash, view.K);
+      }
+    }
+  }
+
+  // Two sums for each column of tiles where there is one only, so that one product need not wait for the other.
+  template <std::int32_t kColumns, class Emit>
+  __device__ void tile_step(const P* now, std::int32_t t, const Emit& emit) const {
+    const P* row = now + row_[t];
+    double sum[2][2] = {};
+#pragma unroll
+    for (std::int32_t first = 0; first < kSteps; first += kTogether) {
+      if (first >= steps_) break;
+      P x[kTogether];
+#pragma unroll
+      for (std::int32_t s = 0; s < kTogether; ++s) x[s] = first + s < steps_ ? row[4 * (first + s)] : P{0};
+      if (plane_ > 0) {
+#pragma unroll
+        for (std::int32_t s = 0; s < kTogether; ++s) x[s] += first + s < steps_ ? row[plane_ + 4 * (first + s)] : P{0};
+      }
+#pragma unroll
+      for (std::int32_t s = 0; s < kTogether; ++s) {
+        if constexpr (kColumns == 1) {
+          multiply_tile(sum[s % 2], static_cast<double>(x[s]), gain_[0][first + s]);
+        } else {
+          multiply_tile(sum[0], static_cast<double>(x[s]), gain_[0][first + s]);
+          multiply_tile(sum[1], static_cast<double>(x[s]), gain_[1][first + s]);
+        }
+      }
+    }
+    P out[4];
+    if constexpr (kColumns == 1) {
+      out[0] = static_cast<P>(sum[0][0] + sum[1][0]);
+      out[1] = static_cast<P>(sum[0][1] + sum[1][1]);
+      emit_all<2>(out_[t], out, emit);
+    } else {
+      for (int k = 0; k < 4; ++k) out[k] = static_cast<P>(sum[k / 2][k % 2]);
+      emit_all<4>(out_[t], out, emit);
+    }
+  }
+
+  std::int32_t tiles_ = 0, columns_ = 0, steps_ = 0, plane_ = 0;
+  std::int32_t row_[2];     // where its lane's slots' cells begin
+  double gain_[2][kSteps];  // as multiply_tile takes them
+  Two<P> out_[2][4];        // cell and label of its outs
+  ThinOuts<SumProduct<P>, Index> thin_;
+};
+
+}  // namespace regccrf::cuda

@@ -1,0 +1,379 @@
+// Viterbi in pieces (scan.h), for long sequences under small automata. Everything on nodes, where a step is one
+// small matrix, and in double, so that no sequence need be done again. Four kernels:
+//   multiply  a block a piece: the best score of its steps from every node to every node
+//   cross     a block a sequence: the best way through the pieces, hence the nodes at which it leaves each
+//   follow    a block a piece: the best way between these two nodes, with a backpointer for every node and step, and
+//             what it adds to the path's score
+//   total     the score, summed in double as everywhere
+#include <algorithm>
+
+#include "inference/cuda/expectation/expectation.h"
+#include "inference/cuda/step/scan.h"
+
+namespace regccrf::cuda {
+
+namespace {
+
+constexpr std::int32_t kParts = 8;        // threads for each node of a step
+constexpr std::int32_t kRowsOfAWarp = 4;  // of a product; a half warp has two
+constexpr std::int32_t kTotalThreads = 128;
+
+struct Work {
+  Prepared<double> scores;
+  double* products;       // [B, pieces, width, width]
+  std::int32_t* node;     // [B, pieces + 1] where a piece begins and the last one ends; -1: there is no path
+  Sum* share;             // [B, pieces] of the score
+  std::uint8_t* crossed;  // [B, pieces, width] the best node at the begin of a piece for each at its end
+  std::uint8_t* before;   // [B, T, width] the best node of the step before for each
+};
+
+struct Args {
+  DeviceTopology topology;
+  Batch batch;
+  Pieces pieces;
+  Work work;
+  Best best;
+};
+
+__device__ double none() { return -INFINITY; }
+
+__device__ double gain(const Args& a, std::int32_t i, std::int32_t j) {
+  const DeviceTopology& top = a.topology;
+  if (!follows(top, i, j)) return none();
+  return score_at(a.batch.transitions, a.batch.type, std::int64_t{top.node_label[i]} * top.K + top.node_label[j]);
+}
+
+__device__ const double* emissions_of(const Args& a, std::int64_t b) {
+  return a.work.scores.emissions + b * a.batch.length * (a.topology.K + 1);
+}
+
+// --- multiply
+
+template <std::int32_t kTiles>
+struct MultiplyRoom {
+  static constexpr std::int32_t kWidth = 8 * kTiles, kRow = kWidth + 2;  // rows of half warps in banks of their own
+  char weights[Weights<kTiles>::kBytes];
+  double gain[kWidth][kWidth];
+  double row[kWidth][kRow];
+};
+
+// A warp has kRowsOfAWarp rows of the product, which need nothing of each other; a lane every 16th column of half of
+// them.
+template <std::int32_t kTiles>
+__global__ void __launch_bounds__(64 * kTiles, 1) multiply_kernel(const __grid_constant__ Args a) {
+  constexpr std::int32_t width = 8 * kTiles, columns = width / 16, rows = kRowsOfAWarp / 2;
+  auto& room = *reinterpret_cast<MultiplyRoom<kTiles>*>(shared_memory());
+  const std::int64_t b = blockIdx.y;
+  const Piece piece(a.work.scores.length[b], a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
+  if (!piece.there()) return;
+  for (std::int32_t n = threadIdx.x; n < width * width; n += blockDim.x) {
+    const std::int32_t i = n / width, j = n % width;
+    room.gain[i][j] = gain(a, i, j);
+    room.row[i][j] = i == j ? 0 : none();
+  }
+  Weights<kTiles> weights(a.topology, emissions_of(a, b), piece, room.weights);
+  __syncthreads();
+  const std::int32_t lane = threadIdx.x % 32, column = lane % 16,
+                     first = static_cast<std::int32_t>(threadIdx.x) / 32 * kRowsOfAWarp + lane / 16 * rows;
+  for (std::int32_t n = 0; n < piece.last - piece.first; ++n) {
+    const double* weight = weights.of(n);
+    double best[rows][columns];
+#pragma unroll
+    for (std::int32_t r = 0; r < rows; ++r)
+      for (std::int32_t c = 0; c < columns; ++c) best[r][c] = none();
+#pragma unroll 4
+    for (std::int32_t k = 0; k < width; k += 2) {
+      double2 from[rows];
+#pragma unroll
+      for (std::int32_t r = 0; r < rows; ++r) from[r] = *reinterpret_cast<const double2*>(&room.row[first + r][k]);
+#pragma unroll
+      for (std::int32_t c = 0; c < columns; ++c) {
+        const double x = room.gain[k][column + 16 * c], y = room.gain[k + 1][column + 16 * c];
+#pragma unroll
+        for (std::int32_t r = 0; r < rows; ++r) {
+          const double by_x = from[r].x + x, by_y = from[r].y + y;
+          best[r][c] = by_x > best[r][c] ? by_x : best[r][c];
+          best[r][c] = by_y > best[r][c] ? by_y : best[r][c];
+        }
+      }
+    }
+    __syncwarp();
+#pragma unroll
+    for (std::int32_t r = 0; r < rows; ++r)
+      for (std::int32_t c = 0; c < columns; ++c)
+        room.row[first + r][column + 16 * c] = best[r][c] + weight[column + 16 * c];
+    __syncwarp();
+  }
+  double* to = a.work.products + (b * a.pieces.count + piece.number) * width * width;
+#pragma unroll
+  for (std::int32_t r = 0; r < rows; ++r)
+    for (std::int32_t c = 0; c < columns; ++c)
+      to[(first + r) * width + column + 16 * c] = room.row[first + r][column + 16 * c];
+}
+
+// --- a step from one vector to the next
+
+// The larger, and of equals the one with the lower number.
+struct Candidate {
+  double value;
+  std::int32_t number;
+  __device__ void take(const Candidate& other) {
+    if (other.value > value || (other.value == value && other.number < number)) *this = other;
+  }
+};
+
+// A block's vector of a number for each node. Thread i + width · part looks at every kParts-th node before node i.
+template <std::int32_t kTiles>
+struct Vector {
+  static constexpr std::int32_t kWidth = 8 * kTiles;
+  double now[kWidth], share[kParts][kWidth];
+  std::uint8_t from[kParts][kWidth];
+
+  static __device__ std::int32_t part() { return static_cast<std::int32_t>(threadIdx.x) / kWidth; }
+  static __device__ std::int32_t mine() { return static_cast<std::int32_t>(threadIdx.x) % kWidth; }
+
+  // `gain`: this thread's, from node part + kParts · k. To the threads of part 0, the best of all for their node; the
+  // block meets, and must meet again when they have put it into `now`.
+  __device__ Candidate best_before(const double (&gain)[kTiles]) {
+    Candidate best{none(), part()};
+#pragma unroll
+    for (std::int32_t k = 0; k < kTiles; ++k) {
+      const double value = now[part() + kParts * k] + gain[k];
+      if (value > best.value) best = {value, part() + kParts * k};
+    }
+    share[part()][mine()] = best.value;
+    from[part()][mine()] = static_cast<std::uint8_t>(best.number);
+    __syncthreads();
+    if (part() != 0) return best;
+#pragma unroll
+    for (std::int32_t p = 1; p < kParts; ++p) best.take({share[p][mine()], from[p][mine()]});
+    return best;
+  }
+};
+
+// --- cross
+
+// The last position's best node, to all lanes of a warp; -1: there is none.
+template <std::int32_t kWidth>
+__device__ std::int32_t last_node(const Args& a, const double* alpha) {
+  const DeviceTopology& top = a.topology;
+  Candidate best{none(), kWidth};
+  for (std::int32_t i = threadIdx.x % 32; i < top.nodes; i += 32)
+    if (top.node_accepts[i]) best.take({alpha[i] + a.work.scores.end[top.node_label[i]], i});
+  for (int bit = 1; bit < 32; bit *= 2)
+    best.take({__shfl_xor_sync(0xffffffffu, best.value, bit), __shfl_xor_sync(0xffffffffu, best.number, bit)});
+  return best.value > none() ? best.number : -1;
+}
+
+// `crossed`: on chip, or in memory where there is no room.
+template <std::int32_t kTiles>
+__device__ void cross(const Args& a, std::int64_t b, std::int32_t T, std::uint8_t* crossed) {
+  constexpr std::int32_t width = 8 * kTiles;
+  __shared__ Vector<kTiles> alpha;
+  const DeviceTopology& top = a.topology;
+  const std::int32_t part = alpha.part(), mine = alpha.mine(), of = Piece(T, a.pieces.steps, 0).of;
+  double gains[2][kTiles];  // two pieces ahead
+  const auto load = [&](double(&gain)[kTiles], std::int32_t piece) {
+    const double* from = a.work.products + ((b * a.pieces.count + piece) * width + part) * width + mine;
+#pragma unroll
+    for (std::int32_t k = 0; k < kTiles; ++k) gain[k] = piece < of ? from[k * kParts * width] : 0;
+  };
+  load(gains[0], 0);
+  load(gains[1], 1);
+  if (part == 0) {
+    const bool begins = mine < top.nodes && top.node_state[mine] == top.start;
+    const std::int32_t label = begins ? top.node_label[mine] : 0;
+    alpha.now[mine] = begins ? a.work.scores.start[label] + emissions_of(a, b)[label] : none();
+  }
+  __syncthreads();
+  const auto step = [&](std::int32_t n, double(&gain)[kTiles]) {
+    const Candidate best = alpha.best_before(gain);
+    if (part == 0) {
+      alpha.now[mine] = best.value;
+      crossed[n * width + mine] = static_cast<std::uint8_t>(best.number);
+    }
+    load(gain, n + 2);
+    __syncthreads();
+  };
+  for (std::int32_t n = 0; n < of; n += 2) {
+    step(n, gains[0]);
+    if (n + 1 < of) step(n + 1, gains[1]);
+  }
+  if (threadIdx.x >= 32) return;
+  std::int32_t node = last_node<width>(a, alpha.now);
+  if (threadIdx.x > 0) return;
+  std::int32_t* to = a.work.node + b * (a.pieces.count + 1);
+  for (std::int32_t n = of; n >= 0; --n) {
+    to[n] = node;
+    if (n > 0 && node >= 0) node = crossed[(n - 1) * width + node];
+  }
+}
+
+template <std::int32_t kTiles>
+__global__ void __launch_bounds__(64 * kTiles, 1) cross_kernel(const __grid_constant__ Args a) {
+  const std::int64_t b = blockIdx.x;
+  const std::int32_t T = a.work.scores.length[b];
+  if (T > 0) {
+    std::uint8_t* on_chip = reinterpret_cast<std::uint8_t*>(shared_memory());
+    cross<kTiles>(a, b, T, a.work.crossed ? a.work.crossed + b * a.pieces.count * 8 * kTiles : on_chip);
+  }
+  __syncthreads();
+  const std::int32_t* node = a.work.node + b * (a.pieces.count + 1);
+  const bool found = T > 0 && node[0] >= 0;
+  std::int32_t* path = a.best.labels + b * a.batch.length;
+  for (std::int64_t t = (found ? T : 0) + threadIdx.x; t < a.batch.length; t += blockDim.x) path[t] = -1;
+}
+
+// --- follow
+
+template <std::int32_t kTiles>
+__global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_constant__ Args a) {
+  constexpr std::int32_t width = 8 * kTiles;
+  __shared__ Vector<kTiles> delta;
+  __shared__ __align__(16) char weights_room[Weights<kTiles>::kBytes];
+  const DeviceTopology& top = a.topology;
+  const std::int64_t b = blockIdx.y;
+  const std::int32_t T = a.work.scores.length[b], thread = threadIdx.x, part = delta.part(), mine = delta.mine();
+  const Piece piece(T, a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
+  if (!piece.there()) return;
+  const std::int32_t* node = a.work.node + b * (a.pieces.count + 1) + piece.number;
+  if (node[0] < 0) return;
+  const std::int32_t steps = piece.last - piece.first;
+  std::uint8_t* before = a.work.before ? a.work.before + (b * a.batch.length + piece.first) * width
+                                       : reinterpret_cast<std::uint8_t*>(shared_memory());
+  double gains[kTiles];
+#pragma unroll
+  for (std::int32_t k = 0; k < kTiles; ++k) gains[k] = gain(a, part + kParts * k, mine);
+  if (part == 0) delta.now[mine] = mine == node[0] ? 0 : none();
+  Weights<kTiles> weights(top, emissions_of(a, b), piece, weights_room);
+  __syncthreads();
+  for (std::int32_t n = 0; n < steps; ++n) {
+    const double* weight = weights.of(n);
+    const Candidate best = delta.best_before(gains);
+    if (part == 0) {
+      delta.now[mine] = best.value + weight[mine];
+      before[n * width + mine] = static_cast<std::uint8_t>(best.number);
+    }
+    __syncthreads();
+  }
+  std::int32_t* path = a.best.labels + b * a.batch.length;
+  if (thread == 0) {
+    std::int32_t at = node[1];
+    for (std::int32_t n = steps; n > 0; --n) {
+      path[piece.first + n] = top.node_label[at];
+      at = before[(n - 1) * width + at];
+    }
+    if (piece.number == 0) path[0] = top.node_label[at];
+  }
+  __syncthreads();
+
+  // The piece before writes the label at this one's first position, but it is known already.
+  const std::int64_t* row = a.work.scores.row + b * a.batch.length;
+  const std::int32_t begin = top.node_label[node[0]];
+  const auto label = [&](std::int32_t t) { return t == piece.first ? begin : path[t]; };
+  const Sum share = path_score(a.batch, top.K, T, row, label, piece.number > 0 ? piece.first + 1 : 0, piece.last + 1);
+  const Sum sum = block_exact<64 * kTiles>(share);
+  if (thread == 0) a.work.share[b * a.pieces.count + piece.number] = sum;
+}
+
+// --- total
+
+__global__ void __launch_bounds__(kTotalThreads, 1) total_kernel(const __grid_constant__ Args a) {
+  const std::int64_t b = blockIdx.x;
+  const std::int32_t T = a.work.scores.length[b], of = Piece(T, a.pieces.steps, 0).of;
+  const bool found = T > 0 && a.work.node[b * (a.pieces.count + 1)] >= 0;
+  Sum sum;
+  for (std::int32_t n = threadIdx.x; found && n < of; n += kTotalThreads) {
+    const Sum share = a.work.share[b * a.pieces.count + n];
+    sum.add(share.sum);
+    sum.rest += share.rest;
+  }
+  const double score = block_exact<kTotalThreads>(sum).value();
+  if (threadIdx.x != 0) return;
+  Status& status = a.best.status[b];
+  if (*a.work.scores.bad) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
+  const bool empty = T == 0 && a.topology.empty;
+  a.best.score[b] = found ? score : empty ? 0 : -INFINITY;
+  if (!found && !empty && status.outcome == 0) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+}
+
+// --- the call
+
+// Bytes of backpointers on chip.
+struct Shape {
+  std::int64_t width, crossed, before;
+  bool crossed_on_chip, before_on_chip;
+};
+Shape shape_of(const DeviceConstraint::Impl& c, const Pieces& pieces) {
+  Shape s{};
+  s.width = 8 * tiles_of(c.topology.nodes);
+  s.crossed = s.width * pieces.count;
+  s.before = s.width * pieces.steps;
+  const std::int64_t fixed = (16 * kStaged + 8 + 9 * kParts) * s.width + 1024;  // what the kernels have beside
+  s.crossed_on_chip = s.crossed + fixed <= c.shared_bytes;
+  s.before_on_chip = s.before + fixed <= c.shared_bytes;
+  return s;
+}
+
+Work cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces) {
+  const Shape s = shape_of(c, pieces);
+  const auto B = static_cast<std::size_t>(batch.size), all = B * static_cast<std::size_t>(pieces.count),
+             width = static_cast<std::size_t>(s.width);
+  Work work{};
+  work.scores = cut_prepared<double>(cutter, c, batch, false);
+  work.products = cutter.take<double>(all * width * width);
+  work.node = cutter.take<std::int32_t>(all + B);
+  work.share = cutter.take<Sum>(all);
+  if (!s.crossed_on_chip) work.crossed = cutter.take<std::uint8_t>(all * width);
+  if (!s.before_on_chip) work.before = cutter.take<std::uint8_t>(B * static_cast<std::size_t>(batch.length) * width);
+  return work;
+}
+
+}  // namespace
+
+int viterbi_room(std::int32_t nodes) {
+  std::size_t bytes = 0;
+  with_tiles(tiles_of(nodes), [&](auto tiles) { bytes = sizeof(MultiplyRoom<decltype(tiles)::value>); });
+  return static_cast<int>(bytes);
+}
+
+// As measured on an H200.
+ScanCosts viterbi_costs(std::int32_t nodes) {
+  const double tiles = tiles_of(nodes);
+  return {.step = 0.48,
+          .multiply = 0.3 + 0.0143 * tiles * tiles * tiles,
+          .cross = 0.3,
+          .walk = 0.35 + 0.02 * tiles,
+          .start = 20 + 3 * tiles};
+}
+
+std::size_t viterbi_bytes(const DeviceConstraint& constraint, const Batch& batch, const Pieces& pieces) {
+  Cutter cutter(Memory{});
+  cut_work(cutter, constraint.impl(), batch, pieces);
+  return cutter.used();
+}
+
+void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best& best, const Pieces& pieces,
+             Memory memory, void* stream) {
+  check_batch("viterbi", batch);
+  if (batch.size == 0) return;
+  const DeviceConstraint::Impl& c = constraint.impl();
+  Cutter cutter(memory);
+  const Args args{c.topology, batch, pieces, cut_work(cutter, c, batch, pieces), best};
+  const auto s = static_cast<cudaStream_t>(stream);
+  prepare<double>(c, batch, args.work.scores, Scale::log, false, best.status, nullptr, s);
+  const Shape shape = shape_of(c, pieces);
+  const auto B = static_cast<unsigned>(batch.size), count = static_cast<unsigned>(pieces.count);
+  with_tiles(tiles_of(c.topology.nodes), [&](auto constant) {
+    constexpr std::int32_t tiles = decltype(constant)::value;
+    launch_kernel(multiply_kernel<tiles>, dim3(count, B), 64 * tiles, sizeof(MultiplyRoom<tiles>), s, args,
+                  "viterbi, multiplying steps");
+    launch_kernel(cross_kernel<tiles>, B, 64 * tiles, shape.crossed_on_chip ? shape.crossed : 0, s, args,
+                  "viterbi, crossing pieces");
+    launch_kernel(follow_kernel<tiles>, dim3(count, B), 64 * tiles, shape.before_on_chip ? shape.before : 0, s, args,
+                  "viterbi, following pieces");
+  });
+  launch_kernel(total_kernel, B, kTotalThreads, 0, s, args, "viterbi, adding up");
+}
+
+}  // namespace regccrf::cuda

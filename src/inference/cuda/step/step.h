@@ -1,0 +1,516 @@
+// One step of a sweep. Written once: the semiring says what sums and products are, and `emit` what becomes of an out.
+// Here are the steps by a general schedule, which serves every automaton; register_step.h has those of small ones, and
+// cluster_step.h who does them.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "inference/cuda/device.h"
+#include "inference/cuda/warp.h"
+
+namespace regccrf::cuda {
+
+// Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers; or the cells
+// that it wants on chip and the rest in memory, as one of a cluster.
+enum class Keep { memory, chip, registers, cluster };
+
+// The larger word of a number ≥ 0: ordered as the numbers are, and holds the exponent.
+__device__ inline unsigned high_word(float x) { return __float_as_uint(x); }
+__device__ inline unsigned high_word(double x) { return static_cast<unsigned>(__double2hiint(x)); }
+
+// 2^-e for the exponent e of the number with this high word over 2^peak, and e.
+__device__ inline float scale_of(unsigned high, std::int32_t& e, float, std::int32_t peak = 0) {
+  e = high ? min(max(static_cast<std::int32_t>(high >> 23) - 127 - peak, -125), 125) : 0;
+  return __uint_as_float(static_cast<unsigned>(127 - e) << 23);
+}
+__device__ inline double scale_of(unsigned high, std::int32_t& e, double, std::int32_t peak = 0) {
+  e = high ? min(max(static_cast<std::int32_t>(high >> 20) - 1023 - peak, -1021), 1021) : 0;
+  return __hiloint2double((1023 - e) << 20, 0);
+}
+
+// From a block's cells to those of the step behind: rows are read four cells at a time.
+__host__ __device__ inline std::int64_t room_for(std::int32_t all_cells) {
+  return (std::int64_t{all_cells} + 3) / 4 * 4;
+}
+
+// The power of two that a number of blocks or shares is.
+__host__ __device__ constexpr std::int32_t power_of(std::int32_t count) {
+  return count >= 16 ? 4 : count >= 8 ? 3 : count >= 4 ? 2 : count >= 2 ? 1 : 0;
+}
+
+template <class Index>
+struct alignas(2 * sizeof(Index)) Pair {
+  Index x, y;
+};
+
+// How blocks do the steps of a walk: alone, or with others in a cluster.
+template <class P, class Bits>
+class Alone;
+template <class P, class Bits>
+class Together;
+
+// The hot part of a DeviceSweep, on chip or not.
+template <class Index>
+struct SweepView {
+  template <class P, class Bits>
+  using Team = Alone<P, Bits>;
+  const SweepGroup* group;
+  const Unit* unit;
+  const TensorUnit* tensor;
+  const std::int32_t* warp_begin;
+  const Index *label, *stored, *out_of;
+  const Pair<Index>* source;
+  const Pair<Index>* thin_source;
+  const std::int32_t* extra_begin;
+  const Index* extra_source;
+  std::int32_t K, outs, cells, extras, thin, first_thin, thin_slots, warps, trash, resident_units, tensor_units;
+  bool two;
+
+  __device__ SweepView(const DeviceSweep& sweep, const char* hot, int resident)
+      : group(reinterpret_cast<const SweepGroup*>(hot + sweep.group_at)),
+        unit(reinterpret_cast<const Unit*>(hot + sweep.unit_at[resident])),
+        tensor(reinterpret_cast<const TensorUnit*>(hot + sweep.tensor_at)),
+        warp_begin(reinterpret_cast<const std::int32_t*>(hot + sweep.warp_at[resident])),
+        label(reinterpret_cast<const Index*>(hot + sweep.label_at)),
+        stored(reinterpret_cast<const Index*>(hot + sweep.stored_at)),
+        out_of(reinterpret_cast<const Index*>(hot + sweep.out_of_at)),
+        source(reinterpret_cast<const Pair<Index>*>(hot + sweep.source_at)),
+        thin_source(reinterpret_cast<const Pair<Index>*>(hot + sweep.thin_source_at)),
+        extra_begin(reinterpret_cast<const std::int32_t*>(hot + sweep.extra_begin_at)),
+        extra_source(reinterpret_cast<const Index*>(hot + sweep.extra_source_at)),
+        K(sweep.K),
+        outs(sweep.outs),
+        cells(sweep.cells),
+        extras(sweep.extras),
+        thin(sweep.thin),
+        first_thin(sweep.first_thin),
+        thin_slots(sweep.thin_slots),
+        warps(sweep.warps[resident]),
+        trash(sweep.trash),
+        resident_units(sweep.resident_units),
+        tensor_units(sweep.tensor_units),
+        two(sweep.two != 0) {}
+
+  __device__ std::int32_t room() const { return cells + 1 + extras; }  // a step's numbers
+  __device__ std::int32_t first_cell(const Unit&) const { return 0; }  // from here on a unit's sources count
+
+  // Where an out goes: one of all, a group's, a thin one.
+  struct Place {
+    std::int32_t label, out, cell;
+  };
+  __device__ Place place(std::int32_t out) const { return {label[out], out, stored[out]}; }
+  __device__ Place place(const SweepGroup& group, std::int32_t state, std::int32_t o) const {
+    return place(group.first_out + state * group.width + o);
+  }
+  __device__ Place thin_place(std::int32_t out) const { return place(out); }
+
+  // The sources of a state's slots, and from one to the next.
+  static constexpr int kTogether = 4;
+  __device__ const Pair<Index>* sources(const SweepGroup& group, std::int32_t state) const {
+    return source + group.first_source + state * group.slots;
+  }
+  static __device__ std::int32_t stride(const SweepGroup&) { return 1; }
+
+  // act(first source, last source, where the cells begin that they count, cell) for the thread's extras.
+  template <class Act>
+  __device__ void each_extra(const Act& act) const {
+    for (std::int32_t i = threadIdx.x; i < extras; i += blockDim.x)
+      act(extra_begin[i], extra_begin[i + 1], 0, cells + 1 + i);
+  }
+};
+
+// The same for a block of a cluster: its shares, whose cells lie one share's behind the other's.
+template <class Index>
+struct SharesView : SweepView<Index> {
+  template <class P, class Bits>
+  using Team = Together<P, Bits>;
+  const DeviceShares& shares;
+  const SweepGroup* group;
+  const Unit* unit;
+  const std::int32_t* warp_begin;
+  const Pair<std::uint16_t>*source, *thin_source;
+  const std::uint16_t* extra_source;
+  std::int32_t extras, warps, blocks, rank, own;  // own: shares of a block
+  std::int32_t own_bits;
+
+  __device__ SharesView(const DeviceSweep& sweep, std::int32_t blocks)
+      : SweepView<Index>(sweep, sweep.hot, 0),
+        shares(sweep.shares),
+        group(sweep.shares.group),
+        source(reinterpret_cast<const Pair<std::uint16_t>*>(sweep.shares.source)),
+        thin_source(reinterpret_cast<const Pair<std::uint16_t>*>(sweep.shares.thin_source)),
+        extra_source(sweep.shares.extra_source),
+        extras(sweep.shares.extras),
+        blocks(blocks),
+        rank(static_cast<std::int32_t>(blockIdx.x) & (blocks - 1)),
+        own(kShares / blocks),
+        own_bits(power_of(own)) {
+    const std::int32_t kind = power_of(blocks) - 1;
+    warps = shares.warps[kind];
+    unit = shares.unit[kind];
+    warp_begin = shares.warp_begin[kind] + rank * warps;
+  }
+
+  __device__ std::int32_t room() const { return own * shares.room; }
+  __device__ std::int32_t first_cell(const Unit& unit) const { return (unit.share & (own - 1)) * shares.room; }
+
+  struct Place : SharedOut {
+    std::int32_t out, cell;
+    __device__ Place(const SharedOut& at, std::int32_t number) : SharedOut(at), out(number), cell(number) {}
+  };
+  __device__ Place place(std::int32_t out) const { return {shares.outs[out], shares.number[out]}; }
+  __device__ Place place(const SweepGroup& group, std::int32_t state, std::int32_t o) const {
+    return {shares.outs[group.first_out + o * group.states + state], group.first_out + state * group.width + o};
+  }
+  __device__ Place thin_place(std::int32_t out) const { return {shares.outs[out], out}; }
+
+  static constexpr int kTogether = 8;
+  __device__ const Pair<std::uint16_t>* sources(const SweepGroup& group, std::int32_t state) const {
+    return source + group.first_source + state;
+  }
+  static __device__ std::int32_t stride(const SweepGroup& group) { return group.states; }
+
+  template <class Act>
+  __device__ void each_extra(const Act& act) const {
+    const std::int32_t last = shares.extra_first[(rank + 1) * own];
+    for (std::int32_t i = shares.extra_first[rank * own] + static_cast<std::int32_t>(threadIdx.x); i < last;
+         i += blockDim.x) {
+      const std::uint32_t to = shares.extra_cell[i];
+      const std::int32_t from = static_cast<std::int32_t>(to >> 16 & (own - 1)) * shares.room;
+      act(shares.extra_begin[i], shares.extra_begin[i + 1], from, from + static_cast<std::int32_t>(to & 0xffff));
+    }
+  }
+};
+
+// Sums of products.
+template <class P>
+struct SumProduct {
+  using Value = P;
+  static __device__ P zero() { return P{0}; }
+  static __device__ P plus(P x, P y) { return x + y; }
+  static __device__ P plus_times(P sum, P x, P gain) { return sum + x * gain; }
+};
+
+// Maxima of sums.
+template <class P>
+struct MaxPlus {
+  using Value = P;
+  static __device__ P zero() { return -P{INFINITY}; }
+  static __device__ P plus(P x, P y) { return max(x, y); }
+  static __device__ P plus_times(P best, P x, P gain) { return max(best, x + gain); }
+};
+
+template <class P>
+__device__ std::uint32_t bytes_of(std::int32_t count) {
+  return static_cast<std::uint32_t>(count) * static_cast<std::uint32_t>(sizeof(P));
+}
+template <class P>
+__device__ P value_of(const P* array, std::uint32_t place) {
+  return *reinterpret_cast<const P*>(reinterpret_cast<const char*>(array) + place);
+}
+template <class P>
+__device__ void put(P* array, std::uint32_t place, P value) {
+  *reinterpret_cast<P*>(reinterpret_cast<char*>(array) + place) = value;
+}
+
+__device__ inline void load4(const float* from, float to[4]) {
+  const float4 x = *reinterpret_cast<const float4*>(from);
+  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+}
+__device__ inline void load4(const float* from, double to[4]) {
+  const float4 x = *reinterpret_cast<const float4*>(from);
+  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+}
+__device__ inline void load4(const double* from, double to[4]) {
+  const double2 x = reinterpret_cast<const double2*>(from)[0], y = reinterpret_cast<const double2*>(from)[1];
+  to[0] = x.x, to[1] = x.y, to[2] = y.x, to[3] = y.y;
+}
+
+// To memory, where it is read once, by another kernel: such lines are the first to leave the cache, and those stay that
+// every call wants, instructions among them.
+template <class T>
+__device__ void leave(T* to, T x) {
+  __stcs(to, x);
+}
+__device__ inline void leave4(float* to, const float (&x)[4]) {
+  leave(reinterpret_cast<float4*>(to), float4{x[0], x[1], x[2], x[3]});
+}
+__device__ inline void leave4(double* to, const double (&x)[4]) {
+  leave(reinterpret_cast<double2*>(to), double2{x[0], x[1]});
+  leave(reinterpret_cast<double2*>(to) + 1, double2{x[2], x[3]});
+}
+
+// The thread's number as a value that stays in a register: a compiler would ask for it anew each time, which takes
+// long. It does not know that a lane asks itself.
+__device__ inline std::int32_t thread_number() {
+  return __shfl_xor_sync(0xffffffffu, static_cast<std::int32_t>(threadIdx.x), 0);
+}
+
+// A number that all threads of a warp have, in a way that the compiler knows it: branches on it cost little.
+__device__ inline std::int32_t common_to_warp(std::int32_t x) { return reduce_max(x); }
+
+// Which tile a thread works on, and which part of its slots. The threads of a tile are neighbours; neighbouring tiles
+// are those of neighbouring states.
+struct TileOf {
+  std::int32_t part, tile, state;
+  bool real;
+  __device__ TileOf(std::int32_t states, std::int32_t tiles, std::int32_t first, std::int32_t lanes) {
+    const std::int32_t lane = threadIdx.x % 32, item = first + lane / lanes;
+    part = lane % lanes;
+    real = item < states * tiles;
+    tile = real ? item / states : 0;
+    state = real ? item - tile * states : 0;
+  }
+  // The first of the outs that this thread has after sharing out, and how many: 8 / lanes, at least 1.
+  __device__ std::int32_t first_own() const { return (part & 1) * 4 + (part & 2) + ((part & 4) >> 2); }
+};
+
+// The threads of a tile share out its sums: each round a thread keeps half of them and gives the other half to its
+// partner. What it has in the end stands at the front of `sum`.
+template <class S, std::int32_t kWidth>
+__device__ void share_round(std::int32_t part, std::int32_t bit, typename S::Value (&sum)[kTile]) {
+  const bool upper = (part & bit) != 0;
+#pragma unroll
+  for (std::int32_t k = 0; k < kWidth; ++k) {
+    const auto given = upper ? sum[k] : sum[k + kWidth], kept = upper ? sum[k + kWidth] : sum[k];
+    sum[k] = S::plus(kept, __shfl_xor_sync(0xffffffffu, given, bit));
+  }
+}
+template <class S>
+__device__ void share_out(std::int32_t lanes, std::int32_t part, typename S::Value (&sum)[kTile]) {
+  if (lanes >= 2) share_round<S, 4>(part, 1, sum);
+  if (lanes >= 4) share_round<S, 2>(part, 2, sum);
+  if (lanes >= 8) share_round<S, 1>(part, 4, sum);
+  if (lanes >= 16) sum[0] = S::plus(sum[0], __shfl_xor_sync(0xffffffffu, sum[0], 8));
+}
+
+// act(N) where N = 8 / lanes, at least 1 and at most kMost, is the number of outs that a thread has; the same for a
+// whole warp.
+template <std::int32_t kMost = kTile, class Act>
+__device__ void own_outs(std::int32_t lanes, const Act& act) {
+  if (lanes >= 8) {
+    act(std::integral_constant<std::int32_t, 1>{});
+  } else if (lanes == 4) {
+    act(std::integral_constant<std::int32_t, 2>{});
+  } else if (kMost == 4 || lanes == 2) {
+    act(std::integral_constant<std::int32_t, 4>{});
+  } else {
+    act(std::integral_constant<std::int32_t, kMost>{});
+  }
+}
+
+// Some tiles of a group, each by `lanes` threads that take its slots in turn.
+template <class S, bool kTwo, class View, class Gain, class Emit>
+__device__ void thick_unit(const View& view, const SweepGroup& group, const Unit& unit, const Gain* __restrict__ matrix,
+                           const typename S::Value* now, const Emit& emit) {
+  using P = typename S::Value;
+  const std::int32_t lanes = unit.lanes;
+  const TileOf at(group.states, group.tiles, unit.first, lanes);
+  const auto* source = view.sources(group, at.state);
+  const std::int32_t stride = view.stride(group);
+  const auto* row = matrix + group.first_entry + at.tile * kTile;
+  P sum[kTile];
+#pragma unroll
+  for (std::int32_t k = 0; k < kTile; ++k) sum[k] = S::zero();
+#pragma unroll View::kTogether
+  for (std::int32_t i = at.part; i < group.slots; i += lanes) {
+    const auto from = source[i * stride];
+    auto x = now[from.x];
+    if constexpr (kTwo) x = S::plus(x, now[from.y]);
+    P gain[kTile];
+    load4(row + i * group.width, gain);
+    load4(row + i * group.width + 4, gain + 4);
+#pragma unroll
+    for (std::int32_t k = 0; k < kTile; ++k) sum[k] = S::plus_times(sum[k], x, gain[k]);
+  }
+  share_out<S>(lanes, at.part, sum);
+  const std::int32_t first = at.tile * kTile + at.first_own();
+  own_outs(lanes, [&](auto own) {
+#pragma unroll
+    for (std::int32_t k = 0; k < decltype(own)::value; ++k) {
+      if (!at.real || at.part >= kTile || first + k >= group.width) continue;
+      const auto place = view.place(group, at.state, first + k);
+      if (place.label != view.K) emit.send(place, emit.weight(bytes_of<P>(place.label)), sum[k]);
+    }
+  });
+}
+
+template <class S, class View, class Gain, class Emit>
+__device__ void thin_unit(const View& view, std::int32_t first, const Gain* __restrict__ thin_matrix,
+                          const typename S::Value* now, const Emit& emit) {
+  using P = typename S::Value;
+  const std::int32_t i = first + static_cast<std::int32_t>(threadIdx.x % 32);
+  if (i >= view.thin) return;
+  auto sum = S::zero();
+  for (std::int32_t s = 0; s < view.thin_slots; ++s) {
+    const auto from = view.thin_source[s * view.thin + i];
+    auto x = now[from.x];
+    if (view.two) x = S::plus(x, now[from.y]);
+    sum = S::plus_times(sum, x, static_cast<P>(thin_matrix[s * view.thin + i]));
+  }
+  const std::int32_t out = view.first_thin + i;
+  const auto place = view.thin_place(out);
+  if (place.label != view.K) emit.send(place, emit.weight(bytes_of<P>(place.label)), sum);  // else padding
+}
+
+// Steps come in three parts, so that their user can do other things where they would wait:
+//   load      asks for the cells that the products need
+//   multiply  the products
+//   finish    all that is left, with emit
+// These do all in the last.
+struct Nothing {};
+
+// Steps by a general schedule, which reads everything anew. emit.send(view.place(out), emit.weight(label), sum) takes
+// each out's sum over its slots; the label is a place in an array of P, in bytes. Gain: as the matrices are stored.
+template <class S, class View, class Gain = typename S::Value>
+struct GeneralSteps {
+  using P = typename S::Value;
+  static constexpr bool kResident = false;
+  const View& view;
+  const Gain *matrix, *thin_matrix;
+
+  __device__ Nothing load(const P*) const { return {}; }
+  __device__ Nothing multiply(Nothing) const { return {}; }
+
+  template <class Emit>
+  __device__ void finish(Nothing, const P* now, const Emit& emit) const {
+    const std::int32_t warp = threadIdx.x / 32;
+    if (warp >= view.warps) return;
+    for (std::int32_t u = view.warp_begin[warp]; u < view.warp_begin[warp + 1]; ++u) {
+      const Unit unit = view.unit[u];
+      const P* from = now + view.first_cell(unit);
+      if (unit.group < 0) {
+        thin_unit<S>(view, unit.first, thin_matrix, from, emit);
+      } else if (view.two) {
+        thick_unit<S, true>(view, view.group[unit.group], unit, matrix, from, emit);
+      } else {
+        thick_unit<S, false>(view, view.group[unit.group], unit, matrix, from, emit);
+      }
+    }
+  }
+
+  // Sums of more than two cells, in cells of their own.
+  __device__ void fill_extras(P* now) const {
+    view.each_extra([&](std::int32_t first, std::int32_t last, std::int32_t from, std::int32_t cell) {
+      P sum = S::zero();
+      for (std::int32_t j = first; j < last; ++j) sum = S::plus(sum, now[from + view.extra_source[j]]);
+      now[cell] = sum;
+    });
+  }
+};
+
+// The emissions of some steps, on chip. Read: what becomes of a weight on the way.
+struct AsItIs {
+  template <class P>
+  static __device__ P weight(P w) {
+    return w;
+  }
+};
+template <class P, bool kBack, class Score = P, class Read = AsItIs>
+class Rows {
+ public:
+  // `room`: for `count` rows of K + 1 numbers.
+  __device__ Rows(P* room, std::int32_t count, const Score* emissions, std::int32_t K, std::int32_t T)
+      : room_(room), emissions_(emissions), count_(count), width_(K + 1), T_(T) {}
+  // Copies the rows of step n and those behind it; the block must not be reading rows. Meets.
+  __device__ void stage(std::int32_t n) {
+    const std::int32_t rows = min(count_, T_ - n);
+    end_ = n + rows;
+    first_ = kBack ? T_ - end_ : n;
+    const Score* from = emissions_ + std::int64_t{first_} * width_;
+    for (std::int32_t i = threadIdx.x; i < rows * width_; i += blockDim.x)
+      room_[i] = Read::weight(static_cast<P>(from[i]));
+    __syncthreads();
+  }
+  __device__ bool staged(std::int32_t n) const { return n < end_; }
+  __device__ const P* operator[](std::int32_t n) const { return room_ + ((kBack ? T_ - 1 - n : n) - first_) * width_; }
+
+ private:
+  P* room_;
+  const Score* emissions_;
+  std::int32_t count_, width_, T_, first_ = 0, end_ = 0;
+};
+
+// How many rows a block keeps: some, and not so many that blocks could not share a processor.
+template <class P>
+std::int32_t rows_kept(std::int64_t K, std::int64_t T) {
+  constexpr std::int64_t bytes = 16384;
+  return static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(bytes / ((K + 1) * std::int64_t{sizeof(P)}), 1, std::max<std::int64_t>(T, 1)));
+}
+
+// Error where not even the rows that a block must have find room: `bytes` on chip, for scores of K labels.
+inline void check_rows(const DeviceConstraint::Impl& c, std::int64_t bytes) {
+  if (bytes <= c.shared_bytes) return;
+  throw Error("[cuda] " + std::to_string(c.topology.K) + " labels: their scores at a position take " +
+              std::to_string(bytes) + " bytes on chip, and a block of this device has " +
+              std::to_string(c.shared_bytes) + ": use the CPU");
+}
+
+// A step's cells go to memory, four at a time; `count` is a multiple of four. Two at once, for that is mostly all.
+template <class P>
+__device__ void copy_out(P* __restrict__ to, const P* from, std::int32_t count, std::int32_t thread) {
+  const std::int32_t further = 4 * static_cast<std::int32_t>(blockDim.x);
+#pragma unroll 1
+  for (std::int32_t c = 4 * thread; c < count; c += 2 * further) {
+    P four[4], others[4];
+    const bool more = c + further < count;
+    load4(from + c, four);
+    if (more) load4(from + c + further, others);
+    leave4(to + c, four);
+    if (more) leave4(to + c + further, others);
+  }
+}
+
+// Copies `bytes` (a multiple of 16) from global memory; the whole block takes part.
+__device__ inline void copy_in(char* to, const char* from, std::int32_t bytes) {
+  for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x) * 16; i < bytes;
+       i += static_cast<std::int32_t>(blockDim.x) * 16) {
+    *reinterpret_cast<int4*>(to + i) = *reinterpret_cast<const int4*>(from + i);
+  }
+}
+
+// A sweep's hot part and its matrices, on chip from `at` on; the whole block takes part, and meets.
+template <class P>
+struct OnChip {
+  const P *matrix, *thin;
+  const char* hot;
+};
+template <class P, class Gain>
+__device__ OnChip<P> bring(char* at, const DeviceSweep& sweep, const Gain* matrix, const Gain* thin) {
+  const std::int64_t entries = sweep.entries + 8, thin_entries = std::int64_t{sweep.thin} * sweep.thin_slots;
+  const auto after = [](std::int64_t count) { return (count * std::int64_t{sizeof(P)} + 15) / 16 * 16; };
+  P *matrix_here = reinterpret_cast<P*>(at), *thin_here = reinterpret_cast<P*>(at + after(entries));
+  char* hot = at + after(entries) + after(thin_entries);
+  for (std::int64_t i = threadIdx.x; i < entries; i += blockDim.x) matrix_here[i] = static_cast<P>(matrix[i]);
+  for (std::int64_t i = threadIdx.x; i < thin_entries; i += blockDim.x) thin_here[i] = static_cast<P>(thin[i]);
+  copy_in(hot, sweep.hot, sweep.hot_bytes);
+  __syncthreads();
+  return {matrix_here, thin_here, hot};
+}
+
+// Calls act(view, steps, cells) for a block that goes by the general schedule: with everything on chip from `at` on,
+// with its cells in `cells` and the rest where it is, or with cells at `at` as one of `blocks` in a cluster.
+template <class S, class Index, Keep kKeep, class Gain, class Act>
+__device__ void with_general_steps(const DeviceSweep& sweep, std::int32_t blocks, const Gain* matrix, const Gain* thin,
+                                   char* at, typename S::Value* cells, const Act& act) {
+  using P = typename S::Value;
+  if constexpr (kKeep == Keep::cluster) {
+    const SharesView<Index> view(sweep, blocks);
+    act(view, GeneralSteps<S, SharesView<Index>, Gain>{view, matrix, thin}, reinterpret_cast<P*>(at));
+  } else if constexpr (kKeep == Keep::chip) {
+    cells = reinterpret_cast<P*>(at);
+    const OnChip<P> here = bring<P>(at + 2 * room_for(sweep.all_cells) * std::int64_t{sizeof(P)}, sweep, matrix, thin);
+    const SweepView<Index> view(sweep, here.hot, 0);
+    act(view, GeneralSteps<S, SweepView<Index>>{view, here.matrix, here.thin}, cells);
+  } else {
+    const SweepView<Index> view(sweep, sweep.hot, 0);
+    act(view, GeneralSteps<S, SweepView<Index>, Gain>{view, matrix, thin}, cells);
+  }
+}
+
+}  // namespace regccrf::cuda
