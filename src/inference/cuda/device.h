@@ -183,7 +183,6 @@ struct DeviceConstraint::Impl {
   DeviceSweep forward{}, backward{};
   DeviceJoin join{};
   DeviceTopology topology{};
-  std::int64_t products = 0;
   int shared_bytes = 0;  // what a block may have, beside kDeclared
   int processors = 0;
   bool early = false;    // the device lets kernels begin early
