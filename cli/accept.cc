@@ -131,16 +131,17 @@ int accept_command(Options& options) {
 Run add_accept(CLI::App& app) {
   CLI::App* command = app.add_subcommand("accept", "Tell which label sequences are in a language.");
   command->footer(
-      "Reads one sequence a line, labels separated by spaces (or by tabs, where labels have spaces in them). Prints "
-      "yes, or\n"
-      "no with the place where the sequence leaves the language and the labels that were possible there. Exit status 1 "
-      "if\n"
-      "any is no.\n"
+      "Each line of the input is one sequence, with spaces between labels (or tabs, if labels contain spaces). The "
+      "answer is\n"
+      "yes, or no with the place where the sequence leaves the language and the labels that were possible there. The "
+      "exit\n"
+      "status is 1 if any answer is no.\n"
       "\n"
       "  echo 'O B-PER I-LOC' | regccrf accept -e '(O | any t in {PER LOC}: B-{t} I-{t}*)*'");
   auto options = std::make_shared<Options>();
   options->language.add_to(*command, true);
-  command->add_flag("--json", options->json, "one JSON object a line: accepted, position (from 0), label, possible");
+  command->add_flag("--json", options->json,
+                    "print one JSON object for each sequence: accepted, position (from 0), label, possible");
   return [options] { return accept_command(*options); };
 }
 

@@ -10,21 +10,21 @@
 namespace regccrf::cli {
 
 void add_limits(CLI::App& command, Limits& limits) {
-  command.add_option("--max-states", limits.states, "stop a construction that grows past this many states")
+  command.add_option("--max-states", limits.states, "limit of states in compiling")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--max-arcs", limits.arcs, "… or this many arcs")
+  command.add_option("--max-arcs", limits.arcs, "limit of arcs in compiling")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--max-seconds", limits.seconds, "… or takes longer than this")
+  command.add_option("--max-seconds", limits.seconds, "limit of time in compiling")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--max-memory", limits.memory, "… or holds more megabytes than this")
+  command.add_option("--max-memory", limits.memory, "limit of memory in compiling, in megabytes")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command
       .add_option("--max-products", limits.products,
-                  "with --rules auto, multiply a conjunction out where a time step takes at most this many products")
+                  "with --rules auto: keep rules apart above this many multiplications a position")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
@@ -35,8 +35,8 @@ void add_rules(CLI::App& command, Rules& rules) {
   command
       .add_option_function<std::string>(
           "--rules", [&rules](const std::string& name) { rules = names.at(name); },
-          "what becomes of the rules of a conjunction: multiplied out (none), kept beside a base (all), or kept only "
-          "where multiplying them out would pass --max-products (auto)")
+          "rules that are joined by &: one automaton for all (none), each kept apart (all), or kept apart only if one "
+          "automaton would be too large (auto); docs/rules.md")
       ->check(CLI::IsMember({"auto", "all", "none"}))
       ->default_str("auto")
       ->type_name("WHICH");

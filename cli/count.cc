@@ -43,7 +43,8 @@ Run add_count(CLI::App& app) {
       ->allow_extra_args(false)
       ->check(CLI::Range(std::int64_t{0}, kLongest))
       ->type_name("N,…");
-  command->add_flag("--json", options->json, "one JSON object a length; the count is a string, since it may be large");
+  command->add_flag("--json", options->json,
+                    "print one JSON object for each length; the count is a string, because it may be large");
   return [options] { return count_command(*options); };
 }
 

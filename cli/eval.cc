@@ -147,32 +147,36 @@ int eval_command(const Options& options) {
 }
 
 constexpr const char* kFooter =
-    "Files hold a token a line, columns separated by tabs or blanks, an empty line behind each sequence. The label "
-    "is "
-    "the last\n"
-    "column; in a single FILE gold and prediction are the last two, as for conlleval, whose counts these are.\n\n"
+    "Files have one token on each line, columns separated by tabs or blanks, and an empty line after each sequence. "
+    "The\n"
+    "label is the last column. In a single FILE the correct and the predicted labels are the last two columns, as for\n"
+    "conlleval. Spans are counted as conlleval counts them.\n"
+    "\n"
     "  regccrf eval gold.txt tagged.txt                              one system\n"
-    "  regccrf eval gold.txt plain.txt constrained.txt --show 2      two, compared, with two sentences on which they "
+    "  regccrf eval gold.txt plain.txt constrained.txt --show 2      two systems, and two sentences on which they "
     "differ\n"
     "  regccrf eval tagged.txt -e 'bio({PER LOC})'                   how many sequences are illegal\n"
     "  regccrf eval tagged.txt --conlleval                           what conlleval prints\n"
-    "  regccrf eval -m plain.model -m legal.model test.txt           unconstrained, constrained decoding, "
-    "constrained training\n\n"
-    "With -m the files are labelled data. A model that was trained without the language is decoded freely and under "
-    "it, one that was\n"
-    "trained under it is decoded under it; the language is the one given, or else the first that a model has.\n\n"
-    "Spans: B-X, I-X, O and the like are read by conlleval's rules (prefixed); those take S-X S-X for one span, "
-    "bioes for two.\n"
-    "Labels without prefixes make a span of every run of the same label (runs), or of every token (tokens, conlleval "
-    "-r).\n"
-    "auto looks at the gold labels and takes bioes where there is an S-X, else prefixed or runs.";
+    "  regccrf eval -m plain.model -m legal.model test.txt           unconstrained, constrained decoding and training\n"
+    "\n"
+    "With -m the files are labelled data, which the models label. A model that was trained without the language is\n"
+    "evaluated without it and under it. A model that was trained under it is evaluated under it. The language is the "
+    "one\n"
+    "that is given, or else that of the first model that has one.\n"
+    "\n"
+    "Schemes: prefixed reads B-X, I-X, O and the like by conlleval's rules, by which S-X S-X is one span. bioes reads "
+    "it\n"
+    "as two. runs makes a span of every run of the same label, tokens of every token (conlleval -r). auto chooses by "
+    "the\n"
+    "correct labels: bioes if there is an S-X, otherwise prefixed or runs.";
 
 // What is compared, and the language it should be in.
 void add_input_options(CLI::App& command, Options& options) {
   command
-      .add_option("files", options.files,
-                  "GOLD PRED…: gold labels, and those of one or more systems; or one FILE with both; with -m, DATA…; "
-                  "- is standard input")
+      .add_option(
+          "files", options.files,
+          "GOLD PRED…: a file with the correct (gold) labels, and those of one or more systems; or one FILE with "
+          "both; with -m labelled DATA…; - is standard input")
       ->required()
       ->type_name("");
   command
@@ -190,18 +194,22 @@ void add_label_options(CLI::App& command, Options& options) {
       ->capture_default_str();
   command
       .add_option("--unknown", options.unknown,
-                  "gold of this name is not known: such tokens are left out, except for violations")
+                  "a correct label of this name is not known: such tokens count for violations only")
       ->type_name("LABEL");
-  command.add_option("--gold-column", options.gold_column, "the column of gold labels, from 1; -1 is the last")
+  command
+      .add_option("--gold-column", options.gold_column,
+                  "the column of the correct labels, counted from 1; -1 is the last")
       ->type_name("N");
   command.add_option("--pred-column", options.predicted_column, "the column of predicted labels")->type_name("N");
 }
 
 // How the models of -m work.
 void add_model_options(CLI::App& command, Options& options) {
-  command.add_option("--embeddings", options.models.embeddings, "with -m: where the models' embeddings file is now")
+  command
+      .add_option("--embeddings", options.models.embeddings,
+                  "with -m: the path of the models' embeddings file, if it has moved")
       ->type_name("FILE");
-  command.add_option("--threads", options.models.threads, "with -m: 0 for all cores")
+  command.add_option("--threads", options.models.threads, "with -m; 0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
 }
@@ -212,7 +220,7 @@ void add_report_options(CLI::App& command, Options& options) {
   command.add_option("--samples", options.resampling.samples, "resamples for intervals and tests")
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
-  command.add_option("--seed", options.resampling.seed, "of the resamples")->capture_default_str();
+  command.add_option("--seed", options.resampling.seed, "seed of the resamples")->capture_default_str();
   CLI::Option* json = command.add_flag("--json", options.json, "one JSON object: systems, comparisons");
   command.add_flag("--conlleval", options.conlleval, "print conlleval's report")->excludes(json);
 }
@@ -221,7 +229,7 @@ void add_report_options(CLI::App& command, Options& options) {
 
 Run add_eval(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "eval", "Compare predicted labels with gold ones: accuracy, span F1, exact sequences, violations.");
+      "eval", "Compare predicted labels with the correct ones: accuracy, span F1, exact sequences, violations.");
   command->footer(kFooter);
   auto options = std::make_shared<Options>();
   // In the order in which --help shows them.

@@ -274,7 +274,7 @@ Run add_inspect(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--json", options->json, "the same as one JSON object");
   command->add_flag("--dump", options->dump,
-                    "every label, transition, feature and pair with its weight, one a line, separated by tabs");
+                    "every label, transition, feature and pair with its weight, one on each line, separated by tabs");
   return [options] { return inspect_command(*options); };
 }
 

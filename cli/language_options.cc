@@ -22,11 +22,12 @@ void LanguageOptions::add_to(CLI::App& command, bool takes_input) {
               : "FILE: the language (.lang, OpenFst binary, AT&T text as .att, or a compiled constraint; not with -e)")
       ->type_name("");
   command
-      .add_option("--labels", labels, "the alphabet, instead of what the language declares or mentions: --labels O,B,I")
+      .add_option("--labels", labels,
+                  "all labels: --labels O,B,I; by default those that the language declares or mentions")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("A,B");
-  command.add_option("--symbols", symbols, "OpenFst symbol table (text) for an automaton that carries none")
+  command.add_option("--symbols", symbols, "OpenFst symbol table (text) for an automaton that has none")
       ->type_name("FILE");
   add_rules(command, rules);
   add_limits(command, limits);

@@ -53,8 +53,8 @@ Run add_random(CLI::App& app) {
       ->check(CLI::Range(std::int64_t{0}, kLongest))
       ->capture_default_str()
       ->type_name("K");
-  command->add_option("--seed", options->seed, "of the random numbers")->capture_default_str()->type_name("S");
-  command->add_flag("--json", options->json, "one JSON array a sequence");
+  command->add_option("--seed", options->seed, "seed of the random numbers")->capture_default_str()->type_name("S");
+  command->add_flag("--json", options->json, "print one JSON array for each sequence");
   return [options] { return random_command(*options); };
 }
 

@@ -253,28 +253,25 @@ int tag_command(Options& options) {
 }
 
 constexpr const char* kFooter =
-    "Reads what the model was trained on (columns, or CRFsuite's attributes), plain or gzip, and appends the label "
-    "as a last\n"
-    "column; for CRFsuite's attributes it prints labels alone. Output has the input's lines in the input's order; "
-    "blank lines\n"
-    "stay. Works as a filter: constant memory, and an answer whenever the input pauses behind a sentence.\n"
+    "The input has the format of the training data (columns, or CRFsuite's attributes), plain or gzipped. The label "
+    "is\n"
+    "added as the last column; for CRFsuite's attributes only labels are printed. Lines and their order stay as they "
+    "are.\n"
+    "tag is a filter: it needs constant memory, and answers whenever the input pauses after a sentence.\n"
     "\n"
     "  regccrf tag -m ner.model test.conll > tagged.conll\n"
-    "  cut -f1 raw.tsv | regccrf tag -m ner.model --scores          label, its marginal, P(sequence)\n"
-    "  regccrf tag -m ner.model --marginals test.conll              how likely every label is: O:0.9 B-PER:0.06 …\n"
-    "  regccrf tag -m ner.model --k-best 3 test.conll               three label columns, best first\n"
-    "  regccrf tag -m ner.model -e '(O | B-PER I-PER*)*' test.conll  under another constraint\n"
-    "  regccrf tag -m ner.model --forced 2 partly.conll             labels in column 2 stay; _ is free\n"
+    "  cut -f1 raw.tsv | regccrf tag -m ner.model --scores            label, its probability, that of the sequence\n"
+    "  regccrf tag -m ner.model --marginals test.conll                probability of every label: O:0.9 B-PER:0.06 …\n"
+    "  regccrf tag -m ner.model --k-best 3 test.conll                 three label columns, best first\n"
+    "  regccrf tag -m ner.model -e '(O | B-PER I-PER*)*' test.conll   under another constraint\n"
+    "  regccrf tag -m ner.model --forced 2 partly.conll               keeps the labels of column 2; _ is not known\n"
     "  zcat *.gz | parallel --pipe --recend '\\n\\n' regccrf tag -m ner.model\n"
     "\n"
-    "Appended columns, in this order: the label (with --k-best K, K of them, _ where there are fewer); with --scores "
-    "the\n"
-    "marginal probability of the first label and the probability of each of the K sequences; with --language-mass "
-    "P(L | x), how\n"
-    "much of the unconstrained model's mass is legal; with --marginals LABEL:probability for every label, as "
-    "CRFsuite's "
-    "-l prints\n"
-    "them.";
+    "Added columns, in this order:\n"
+    "  the label (with --k-best K, K of them; _ if there are fewer)\n"
+    "  --scores: the marginal probability of the first label, and the probability of each of the K sequences\n"
+    "  --language-mass: P(L | x), the probability of all legal sequences without the constraint\n"
+    "  --marginals: LABEL:probability for every label, as CRFsuite's -l prints them";
 
 void add_file_options(CLI::App& command, Options& options) {
   command.add_option("-m,--model", options.model, "the model")->required()->type_name("FILE");
@@ -283,44 +280,44 @@ void add_file_options(CLI::App& command, Options& options) {
 
 // What is printed for a token.
 void add_column_options(CLI::App& command, Options& options) {
-  command.add_flag("--labels-only", options.labels_only, "print labels without the input's columns");
-  command.add_flag("--scores", options.tag.scores, "append probabilities");
+  command.add_flag("--labels-only", options.labels_only, "print only the labels");
+  command.add_flag("--scores", options.tag.scores, "add probabilities");
   command.add_option("--k-best", options.tag.k_best, "the K best sequences")
       ->check(CLI::Range(1, 10'000))
       ->type_name("K");
   command.add_flag("--marginals", options.tag.all_marginals,
-                   "append a column for every label, LABEL:probability, in the model's order (inspect shows it)");
-  command.add_flag("--language-mass", options.tag.language_mass, "append P(L | x)");
+                   "add a column LABEL:probability for every label, in the order of the model");
+  command.add_flag("--language-mass", options.tag.language_mass, "add P(L | x)");
 }
 
 // Which sequences are legal, and what becomes of a sentence that has none.
 void add_constraint_options(CLI::App& command, Options& options) {
   options.constraint.add_to(command);
-  command.add_flag("--unconstrained", options.unconstrained, "without the model's constraint")
+  command.add_flag("--unconstrained", options.unconstrained, "ignore the model's constraint")
       ->excludes("--constraint")
       ->excludes("--expression");
   command
-      .add_option(
-          "--forced", options.forced,
-          "this column, from 1, holds labels that stay; empty or _: free. (In CRFsuite's format: 1, its label field)")
+      .add_option("--forced", options.forced,
+                  "keep the labels of this column, counted from 1; empty or _: not known (CRFsuite's format: 1)")
       ->check(CLI::PositiveNumber)
       ->type_name("COLUMN");
   command
       .add_option("--no-sequence", options.no_sequence,
-                  "what to do with a sentence that has no legal sequence: error, free (label it without the "
-                  "constraint) or empty "
-                  "(leave it without labels: _)")
+                  "a sentence that has no legal sequence: error, free (label it without the constraint) or empty "
+                  "(label it _)")
       ->check(CLI::IsMember({"error", "free", "empty"}))
       ->capture_default_str()
       ->type_name("WHAT");
 }
 
 void add_other_options(CLI::App& command, Options& options) {
-  command.add_option("--embeddings", options.embeddings, "where the model's embeddings file is now")->type_name("FILE");
-  command.add_flag("--json", options.json,
-                   "one JSON object a sentence: line, labels, probability, marginals, k_best, language_mass, "
-                   "all_marginals");
-  command.add_option("--threads", options.threads, "0: as many as the machine has")
+  command.add_option("--embeddings", options.embeddings, "the path of the model's embeddings file, if it has moved")
+      ->type_name("FILE");
+  command.add_flag(
+      "--json", options.json,
+      "print one JSON object for each sentence: line, labels, probability, marginals, k_best, language_mass, "
+      "all_marginals");
+  command.add_option("--threads", options.threads, "0: all cores")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
 }

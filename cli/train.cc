@@ -490,43 +490,38 @@ int train_command(Options& options) {
 }
 
 constexpr const char* kFooter =
-    "DATA holds a token a line, an empty line behind each sequence, plain or gzip: columns as in CoNLL's tasks (the "
-    "word first,\n"
-    "the label last), or CRFsuite's format (label TAB attribute TAB …), which is told apart by its looks.\n\n"
+    "DATA has one token on each line, and an empty line after each sequence. It is plain or gzipped. The format is\n"
+    "columns as in the CoNLL tasks (the word first, the label last) or CRFsuite's (label TAB attribute TAB …).\n"
+    "Which of them it is, is detected.\n"
+    "\n"
     "  regccrf train train.conll -m ner.model -e 'bio({PER LOC ORG})'          constrained training\n"
-    "  regccrf train train.conll -m ner.model -c srl.lang --constrain decode   the constraint counts in tagging "
-    "alone\n"
+    "  regccrf train train.conll -m ner.model -c srl.lang --constrain decode   constraint in tagging only\n"
     "  regccrf train train.conll -m ner.model                                  no constraint: an ordinary CRF\n"
     "  regccrf train train.conll -m ner.model --dev dev.conll --patience 10    keeps the model that is best on "
     "dev.conll\n"
-    "  regccrf train train.conll --cv 5 --l2 0.1,1,10                          mean score and deviation for each "
-    "penalty\n"
+    "  regccrf train train.conll --cv 5 --l2 0.1,1,10                          cross-validation of three penalties\n"
     "  regccrf train pos.txt -m pos.model --template pos.template              features in CRF++'s syntax\n"
-    "  regccrf train ner.crfsuite -m ner.model --l1 0.5 --l2 0                 CRFsuite's data; few weights "
-    "(OWL-QN)\n"
-    "  regccrf train big.conll.gz -m big.model --optimizer adagrad             small steps, for much data\n"
-    "  regccrf train train.conll -m ner.model --unknown '?'                    gold is not known where it says ?\n"
-    "  regccrf train big.conll -m big.model --checkpoint big.ckpt --resume     goes on where it was cut off, if it "
-    "was\n"
-    "  regccrf train new.conll -m new.model --continue-from ner.model          begins with another model's weights\n"
-    "  mpirun -n 4 regccrf train big.conll -m big.model                        by several processes\n\n"
-    "The objective is the sum over sequences of -log P(gold | x, L), plus l2 times the sum of squared weights, plus "
-    "l1 times\n"
-    "the sum of their sizes; CRFsuite's c2 and c1 are the same. Ctrl-C or SIGTERM ends training, within an iteration "
-    "too, and\n"
-    "saves the best model of the whole iterations so far; a second one saves nothing. With --checkpoint L-BFGS "
-    "forgets its\n"
-    "earlier steps at every checkpoint, so that a run that was cut off and resumed takes the very steps of one that "
-    "was not; it\n"
-    "may need some more iterations for that.";
+    "  regccrf train ner.crfsuite -m ner.model --l1 0.5 --l2 0                 CRFsuite's data; few weights (OWL-QN)\n"
+    "  regccrf train big.conll.gz -m big.model --optimizer adagrad             small steps, for large data\n"
+    "  regccrf train train.conll -m ner.model --unknown '?'                    labels written ? are not known\n"
+    "  regccrf train big.conll -m big.model --checkpoint big.ckpt --resume     continues an interrupted run\n"
+    "  regccrf train new.conll -m new.model --continue-from ner.model          starts from another model's weights\n"
+    "  mpirun -n 4 regccrf train big.conll -m big.model                        several processes\n"
+    "\n"
+    "The objective is the sum over sequences of -log P(y | x, L), where y are the correct labels of x, plus l2 times "
+    "the\n"
+    "sum of squared weights, plus l1 times the sum of absolute weights. CRFsuite's c2 and c1 are the same.\n"
+    "Ctrl-C or SIGTERM stops training at once and saves the best model of the completed iterations. A second one "
+    "stops\n"
+    "without saving. docs/training.md has more.";
 
 void add_file_options(CLI::App& command, Options& options) {
   command.add_option("data", options.data, "DATA…: labelled sequences; - is standard input")->required()->type_name("");
-  command.add_option("-m,--model", options.model, "where the model goes; with --cv it may be left out")
+  command.add_option("-m,--model", options.model, "write the model to FILE; with --cv it may be left out")
       ->type_name("FILE");
   command
       .add_option("--continue-from", options.continue_from,
-                  "begin with this model's weights, where it has the same labels and attributes; others begin at 0")
+                  "start from the weights of this model; weights that it does not have start at 0")
       ->type_name("MODEL");
 }
 
@@ -534,11 +529,12 @@ void add_language_options(CLI::App& command, Options& options) {
   options.constraint.add_to(command);
   command
       .add_option("--constrain", options.constrain,
-                  "when the language counts: train (and tagging), decode (tagging alone) or none")
+                  "where the constraint is used: train (in training and tagging), decode (in tagging only) or none")
       ->check(CLI::IsMember({"train", "decode", "none"}));
   command
-      .add_option("--outside", options.outside,
-                  "training sequences outside the language: error, skip, or repair (nearest legal labels)")
+      .add_option(
+          "--outside", options.outside,
+          "training sequences that are not in the language: error, skip, or repair (change as few labels as possible)")
       ->check(CLI::IsMember({"error", "skip", "repair"}))
       ->capture_default_str();
 }
@@ -546,11 +542,9 @@ void add_language_options(CLI::App& command, Options& options) {
 void add_development_options(CLI::App& command, Options& options) {
   command
       .add_option("--dev", options.development,
-                  "development set: scored after every iteration; the best model is kept, of equal ones the last")
+                  "development set: scored after every iteration; the model with the best score is kept")
       ->type_name("FILE");
-  command
-      .add_option("--cv", options.folds,
-                  "cross-validation: train N times on all folds but one and score the one; without -m nothing else")
+  command.add_option("--cv", options.folds, "N-fold cross-validation; with -m a model is then trained on all data")
       ->check(CLI::Range(2, 1'000'000))
       ->type_name("N");
   command
@@ -561,29 +555,32 @@ void add_development_options(CLI::App& command, Options& options) {
 
 // How the data is read and which attributes its tokens get.
 void add_input_options(CLI::App& command, Options& options) {
-  command.add_option("--format", options.format, "of the data: auto, columns or crfsuite")
+  command.add_option("--format", options.format, "format of the data: auto, columns or crfsuite")
       ->check(CLI::IsMember({"auto", "columns", "crfsuite"}))
       ->capture_default_str();
   command
       .add_option("--template", options.pattern_file,
                   "features in CRF++'s syntax (U, B, B with %x; Wapiti's *), instead of the built-in ones for words")
       ->type_name("FILE");
-  command.add_option("--word-column", options.word_column, "of the built-in features, from 1")
+  command
+      .add_option("--word-column", options.word_column,
+                  "the column of the words, counted from 1; for the built-in features")
       ->type_name("N")
       ->capture_default_str();
-  command.add_option("--label-column", options.label_column, "from 1; -1 is the last")
+  command
+      .add_option("--label-column", options.label_column, "the column of the labels, counted from 1; -1 is the last")
       ->type_name("N")
       ->capture_default_str();
-  command.add_option("--columns", options.columns, "further columns that the built-in features look at: --columns 2,3")
+  command.add_option("--columns", options.columns, "further columns to use as features: --columns 2,3")
       ->delimiter(',')
       ->type_name("N,…");
-  command.add_option("--list", options.lists, "a list of words, one a line, as a feature")
+  command.add_option("--list", options.lists, "a list of words, one on each line, as a feature")
       ->type_name("[NAME=]FILE")
       ->allow_extra_args(false);
   command.add_option("--embeddings", options.embeddings, "word vectors as text, as features")->type_name("FILE");
   command
       .add_option("--unknown", options.unknown,
-                  "gold labels spelled so are not known; training sums over all that may stand there")
+                  "a label of this name is not known; the loss sums over all labels that are possible there")
       ->type_name("LABEL");
 }
 
@@ -593,57 +590,57 @@ void add_objective_options(CLI::App& command, Options& options) {
   command.add_option("--optimizer", options.optimizer, "lbfgs (with --l1: OWL-QN) or adagrad")
       ->check(CLI::IsMember({"lbfgs", "adagrad"}))
       ->capture_default_str();
-  command.add_option("--l1", t.l1, "penalty on the weights' sizes: makes most of them 0")
+  command.add_option("--l1", t.l1, "penalty on absolute weights: makes most of them 0")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
       .add_option("--l2", options.penalties,
-                  "penalty on the weights' squares; of several, --l2 0.1,1,10, the best by --dev or --cv")
+                  "penalty on squared weights; of several (--l2 0.1,1,10) the best by --dev or --cv is taken")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::NonNegativeNumber)
       ->type_name("FLOAT,…")
       ->capture_default_str();
-  command.add_option("--min-count", t.min_count, "leave out attributes that are rarer")
+  command.add_option("--min-count", t.min_count, "leave out attributes that occur fewer times")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command.add_flag("--all-features", t.all_features,
-                   "weights for every attribute and label, not only for those seen together");
+                   "weights for every attribute and label, not only for those that occur together");
   command.add_flag("--all-transitions", t.all_transitions,
                    "weights for every pair of labels, not only for neighbours in the data");
 }
 
 void add_stopping_options(CLI::App& command, Options& options) {
   TrainOptions& t = options.train;
-  command.add_option("--max-iterations", t.max_iterations, "0: until converged")
+  command.add_option("--max-iterations", t.max_iterations, "stop after so many; 0: when converged")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
       .add_option("--tolerance", t.tolerance,
-                  "converged when the objective's relative improvement over --period iterations is less")
+                  "converged when the objective has improved by less than this, relatively, over --period iterations")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
-      .add_option("--max-gap", t.max_gap,
-                  "under rules that are kept beside a base: how uncertain a sequence's loss may be (docs/rules.md)")
+      .add_option("--max-gap", t.max_gap, "under many rules: bound on the error of a sequence's loss (docs/rules.md)")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--period", t.period, "iterations")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--period", t.period, "iterations over which --tolerance looks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
 }
 
 void add_adagrad_options(CLI::App& command, Options& options) {
   TrainOptions& t = options.train;
-  command.add_option("--rate", t.rate, "adagrad: the step's size")->check(CLI::PositiveNumber)->capture_default_str();
-  command.add_option("--batch", t.batch, "adagrad: sequences a step")
+  command.add_option("--rate", t.rate, "adagrad: step size")->check(CLI::PositiveNumber)->capture_default_str();
+  command.add_option("--batch", t.batch, "adagrad: sequences in a step")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_flag("--no-average", options.no_average, "adagrad: the last weights, not the mean");
-  command.add_option("--seed", t.seed, "adagrad: the order of the sequences")->capture_default_str();
+  command.add_flag("--no-average", options.no_average, "adagrad: keep the last weights, not their mean");
+  command.add_option("--seed", t.seed, "adagrad: seed for the order of the sequences")->capture_default_str();
 }
 
 void add_threads_option(CLI::App& command, Options& options) {
-  command
-      .add_option("--threads", options.train.threads, "0: as many as the machine has; the result does not depend on it")
+  command.add_option("--threads", options.train.threads, "0: all cores; the result does not depend on it")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
 }
@@ -651,13 +648,13 @@ void add_threads_option(CLI::App& command, Options& options) {
 void add_checkpoint_options(CLI::App& command, Options& options) {
   TrainOptions& t = options.train;
   CLI::Option* checkpoint =
-      command.add_option("--checkpoint", t.checkpoint, "keep what is needed to go on after an interruption here")
+      command.add_option("--checkpoint", t.checkpoint, "save the state of training in FILE, for --resume")
           ->type_name("FILE");
-  command.add_option("--every", t.every, "iterations between checkpoints; 0: 50, adagrad 1")
+  command.add_option("--every", t.every, "iterations between checkpoints; 0: 50 for lbfgs, 1 for adagrad")
       ->check(CLI::NonNegativeNumber)
       ->needs(checkpoint)
       ->capture_default_str();
-  command.add_flag("--resume", t.resume, "go on from the checkpoint, if it is there")->needs(checkpoint);
+  command.add_flag("--resume", t.resume, "continue from the checkpoint, if it exists")->needs(checkpoint);
 }
 
 void add_report_options(CLI::App& command, Options& options) {

@@ -17,6 +17,7 @@ import os
 import random
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import corpora
@@ -35,14 +36,14 @@ ALL_RULES = "constrained decoding, all rules"
 # --- the data: each gives (train, test), lists of sequences of rows, the label last ---------------------------------
 
 
-def shuffled(sequences):
+def shuffled(sequences, seed=SEED):
     sequences = list(sequences)
-    random.Random(SEED).shuffle(sequences)
+    random.Random(seed).shuffle(sequences)
     return sequences
 
 
-def cut(sequences, test_share):
-    sequences = shuffled(sequences)
+def cut(sequences, test_share, seed=SEED):
+    sequences = shuffled(sequences, seed)
     size = round(test_share * len(sequences))
     return sequences[size:], sequences[:size]
 
@@ -245,15 +246,16 @@ def table(result):
 
 
 def outside(result):
-    """How much gold the language does not allow: it is left out of constrained training, and lost in the test."""
+    """How many sequences of the data are illegal: they are left out of constrained training, and lost in the test."""
     if result["gold_is_partial"]:
-        return "All gold agrees with the language where it is known."
+        return "All known labels agree with the language."
     runs = result["runs"]
     skipped = [f"{one['training'][TRAINING].get('skipped', 0)} of {one['training_sequences']}" for one in runs]
     last = runs[-1]
     under_all = f", {last['test_gold_outside_all_rules']} under all rules" if "all_rules" in result else ""
-    return (f"Gold outside the language: in training {' and '.join(skipped)}, left out of constrained training; "
+    text = (f"Correct labels that are illegal: in training {' and '.join(skipped)}, left out of constrained training; "
             f"in the test {last['test_gold_outside']} of {last['test_sequences']}{under_all}.")
+    return textwrap.fill(text, 120)
 
 
 def main():

@@ -264,7 +264,7 @@ def seeds_said(report: Dict) -> str:
     missing = [
         f"{model} seed {seed}" for model, seeds in sorted(trained.items()) for seed in sorted(every - seeds)
     ]
-    text = "Mean ± standard deviation over the seeds; outputs outside the language are counted over all of them."
+    text = "Mean ± standard deviation over the seeds. Outputs outside the language: of all seeds together."
     if not missing:
         return text + f" Every model was trained with the same {len(every)} seeds."
     return text + f" Not trained: {enumeration(missing)}; the run ended before, none is missing for its result."
@@ -344,7 +344,7 @@ def neural_runs() -> str:
     workers = sorted({run["workers"] for run in report["runs"]})
     return markdown(
         ["model", "runs", "whole training, s", "ms a step", "÷ crf-reduced"], rows
-    ) + wrapped(f"{' or '.join(map(str, workers))} runs at once on the device, which share it.")
+    ) + wrapped(f"{' or '.join(map(str, workers))} runs share the GPU at a time.")
 
 
 def neural_times() -> str:
@@ -375,10 +375,10 @@ def neural_times() -> str:
     head += ["decoding the test part, ms", "÷ CRF-reduced", "layer alone, ms", "÷ CRF-reduced"]
     machine = report["machine"]
     text = (
-        f"Median [least, most] of {report['rounds']} rounds, {report['steps']} steps of "
-        f"{report['settings']['batch']} instances a round; the test part has {thousands(report['instances']['test'])} "
-        f"instances. {machine['device']}, PyTorch {machine['torch']}. Constrained systems' outputs outside the "
-        f"language: {sum(d['violations'] for s, d in report['decoding'].items() if s.startswith('RegCCRF'))}."
+        f"Median [minimum, maximum] of {report['rounds']} rounds, {report['steps']} steps of "
+        f"{report['settings']['batch']} instances in each round. The test part has {thousands(report['instances']['test'])} "
+        f"instances. {machine['device']}, PyTorch {machine['torch']}. Outputs of constrained systems outside "
+        f"the language: {sum(d['violations'] for s, d in report['decoding'].items() if s.startswith('RegCCRF'))}."
     )
     return markdown(head, rows) + wrapped(text)
 

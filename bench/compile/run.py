@@ -96,7 +96,8 @@ def main():
         return
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     stem = RECORD / ("compile-limits" if options.limits else "compile-cpu")
-    head = {"date": str(datetime.date.today()), "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+    head = {"date": str(datetime.date.today()),
+            "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, load average {os.getloadavg()[1]:.0f}",
             "commit": commit, "command": "bench/compile/run.py" + (" --limits" if options.limits else "")}
     stem.with_suffix(".json").write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
     title = "# Limits of compiling" if options.limits else "# Compiling"

@@ -4,15 +4,15 @@ Ours: device time by replays of a captured CUDA graph, and time by the clock, fr
 autograd and the lists, in rounds over all sizes. Others: by the clock, once. Our loss is timed as PyTorch comes, where autograd's own
 thread runs the backward pass; under `torch.autograd.set_multithreading_enabled(False)`, where the caller's does; and that way with its
 kernels captured by `torch.cuda.make_graphed_callables`. At one size beside it: a plain autograd function that only allocates its answer and
-its gradients, for what PyTorch itself takes on this host at this time, and ours without the node in C++ (regccrf/node.py).
+its gradients, for what PyTorch itself takes on this host at this time.
 """
 
 import torch
 
 from clock import attempt, middle
-from layers import Graphed, InPython, Layers, NoLayer, Ours, check, gradient_call, in_the_callers_thread
+from layers import Graphed, Layers, NoLayer, Ours, check, gradient_call, in_the_callers_thread
 
-BESIDE = {"an autograd function that does nothing": NoLayer, "ours, autograd in Python": InPython}
+BESIDE = {"an autograd function that does nothing": NoLayer}
 SIZES = [(2, 32), (8, 64), (8, 128), (64, 64), (256, 128), (1, 10000)]
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import regccrf
-from regccrf import _torch_cuda, _torch_ops
+from regccrf import _torch_cuda
 from regccrf.torch import CRF, RegCCRF
 
 LANGUAGES = pathlib.Path(__file__).resolve().parents[2] / "languages"
@@ -31,7 +31,7 @@ class Ours(nn.Module):
         return self.crf.decode(h, mask=mask)
 
     def enqueue_decode(self, h):
-        return _torch_cuda.enqueue_viterbi(*self.crf._frozen(h, None, None), self.crf.batch_first, self.crf._handle)
+        return _torch_cuda.enqueue_viterbi(*self.crf._detached(h, None, None), self.crf.batch_first, self.crf._handle)
 
 
 class PytorchCrf(Ours):
@@ -114,17 +114,6 @@ class Original(nn.Module):
 
     def decode(self, h):
         return self.model.tag2label[self.model.map(h)].tolist()
-
-
-class InPython(Ours):
-    """Ours as it is where the node in C++ was not built."""
-
-    def loss(self, h, y):
-        node, _torch_ops._node = _torch_ops._node, None
-        try:
-            return super().loss(h, y)
-        finally:
-            _torch_ops._node = node
 
 
 class Graphed(nn.Module):

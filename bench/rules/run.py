@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 """Decoding and losses under rules that are kept beside a base: python3 bench/rules/run.py [--record]
 
-Four tables. Each compares, in one run of build/bench/bench_rules (measure.cc) and on the same scores, the base alone, which is
+Four tables, and a figure of the losses, docs/rules.svg. Each compares, in one run of build/bench/bench_rules (measure.cc) and on the same scores, the base alone, which is
 the floor; the rules kept beside it; and all of it multiplied out, where that takes at most a million products a step. Times are
 CPU time of one thread.
 
     number     2 to 64 rules (at_most, once_contiguous) over 64 labels, sentences of 30 words; scores of a model that was trained
                without the rules on sentences that obey them, and random scores
     addresses  usaddress's addresses, every label in one piece (languages/address-parts.lang); a model trained on its training part
-    losses     a loss with its gradients at gaps of 1e-2 to 1e-6, on the models of the others
+    losses     a loss with its gradients at gaps of 1e-2 to 1e-6: at_most as above, addresses, roles; scores of models that are sure
+               (peaked) and of models that are not (flat), by their penalty
     roles      EWT's test part, all roles (languages/srl-full.lang); a model trained on a quarter of the training part
 
 The last two need the corpora beside the repository (experiments/corpora.py) and are left out where they are absent.
 """
 import argparse
 import datetime
+import importlib.util
 import json
 import os
 import random
@@ -145,37 +147,94 @@ def roles():
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 
-def losses():
-    """A loss with its gradients against the number of rules and the gap, beside the base alone."""
+GAPS = ["1e-2", "1e-3", "1e-4", "1e-5", "1e-6"]
+# Penalties. With little of it a model is as sure as one of EWT's roles: its likeliest label has a probability of 0.98 in the mean,
+# and of more than 0.99 at four of five positions. With much of it 0.89, and at hardly any position.
+PENALTIES = {"peaked": 0.01, "flat": 1}
+
+
+def loss_subjects():
+    """(name, scores, model, data, language)"""
     trained("at_most", 1)
     trained_addresses()
-    subjects = [(f"at_most {count}", "at_most.model", "at_most.txt",
-                 ".* & " + " & ".join(RULES["at_most"].format(label) for label in LABELS[:count])) for count in COUNTS]
-    subjects += [("addresses", "addresses.model", "addresses.txt", ROOT / "languages" / "address-parts.lang"),
-                 ("roles", "roles.model", "roles-test.txt", ROOT / "languages" / "srl-full.lang")]
+    subjects = []
+    for scores, penalty in PENALTIES.items():
+        for name, training in (("at_most", "at_most-training.txt"), ("addresses", "addresses-training.txt")):
+            train(FOLDER / training, FOLDER / f"{name}-{scores}.model", "--l2", penalty)
+        subjects += [(f"at_most {count}", scores, f"at_most-{scores}.model", "at_most.txt",
+                      ".* & " + " & ".join(RULES["at_most"].format(label) for label in LABELS[:count])) for count in COUNTS]
+        subjects.append(("addresses", scores, f"addresses-{scores}.model", "addresses.txt", ROOT / "languages" / "address-parts.lang"))
+    if (FOLDER / "roles.model").exists():
+        subjects.append(("roles", "peaked", "roles.model", "roles-test.txt", ROOT / "languages" / "srl-full.lang"))
+    else:
+        print("losses, roles: no roles.model yet: run the table of roles first")
+    return subjects
+
+
+def loss_row(name, scores, model, data, language, gap):
+    command = [ROOT / "build" / "bench" / "bench_rules", FOLDER / model, FOLDER / data, language, "losses", gap]
+    limit = 3 * MOST_SECONDS
+    done = subprocess.run([str(argument) for argument in command], capture_output=True, text=True, check=False,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit)))
+    if done.returncode and not done.stdout and done.returncode != -signal.SIGKILL:
+        sys.exit(f"bench_rules: {done.stderr}")
+    row = json.loads(done.stdout or f'{{"error": "not done in {limit} s"}}')
+    return {"name": f"loss, {name}, {gap}", "scores": scores, "task": "loss", "subject": name, "max_gap": float(gap), **row}
+
+
+def losses():
+    """A loss with its gradients against the number of rules and the gap, beside the base alone."""
     rows = []
-    for name, model, data, language in subjects:
-        if not (FOLDER / model).exists():
-            print(f"losses, {name}: no {model} yet: run the table of roles first")
-            continue
-        for gap in ("1e-2", "1e-3", "1e-4", "1e-6"):
-            command = [ROOT / "build" / "bench" / "bench_rules", FOLDER / model, FOLDER / data, language, "losses", gap]
-            done = subprocess.run([str(argument) for argument in command], capture_output=True, text=True, check=False,
-                                  preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (3 * MOST_SECONDS, 3 * MOST_SECONDS)))
-            row = json.loads(done.stdout or f'{{"error": "not done in {3 * MOST_SECONDS} s"}}')
-            row = {"name": f"loss, {name}, {gap}", "scores": "model", **row}
+    for subject in loss_subjects():
+        for gap in GAPS:
+            row = loss_row(*subject, gap)
             rows.append(row)
-            print(f"{row['name']:<28}" + (row["error"] if "error" in row else
-                  f"rules {row['rules']:>3}  ÷ base {row['ratio']:>7.2f}  median gap {row['median_gap']:.1e}  "
+            print(f"{row['name']:<28}{row['scores']:<7}" + (row["error"] if "error" in row else
+                  f"rules {row['rules']:>3}  ÷ base {row['ratio']:>9.2f}  µs a sequence {1e6 * row['kept_seconds'] / row['sequences']:>9.1f}  "
+                  f"median gap {'none' if row['median_gap'] is None else format(row['median_gap'], '.1e')}  "
                   f"not certified {row['uncertified']} of {row['sequences']}"), flush=True)
+            if "error" in row:
+                break  # a smaller gap takes longer
     return rows
+
+
+def draw(rows):
+    """Time of a loss over that of the base alone, against the number of rules, a line for each gap: docs/rules.svg."""
+    import matplotlib
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "rules"
+    import matplotlib.pyplot as plt
+    done = [row for row in rows if row.get("task") == "loss" and "error" not in row]
+    colours = dict(zip(map(float, GAPS), ["#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#084594"]))
+    figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), sharey=True)
+    for axis, scores in zip(axes, PENALTIES):
+        for gap, colour in colours.items():
+            points = sorted((row["rules"], row["ratio"]) for row in done
+                            if row["scores"] == scores and row["max_gap"] == gap and row["subject"].startswith("at_most"))
+            axis.loglog(*zip(*points), "o-", color=colour, label=f"max_gap {gap:.0e}") if points else None
+        exact = sorted({(row["rules"], row["multiplied_seconds"] / row["base_seconds"]) for row in done
+                        if row["scores"] == scores and "multiplied_seconds" in row and row["max_gap"] == 1e-2})
+        axis.loglog(*zip(*exact), "s--", color="#b2182b", label="multiplied out") if exact else None
+        axis.axhline(1, color="#999999", linewidth=0.8, label="base alone")
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(COUNTS, [str(count) for count in COUNTS])
+        axis.set_xlabel(f"rules; {scores} scores")
+        axis.grid(True, which="major", color="#eeeeee")
+    axes[0].set_ylabel("loss with gradients, ÷ base alone")
+    axes[1].legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(ROOT / "docs" / "rules.svg", metadata={"Date": None})
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", help="number, addresses, roles, losses; all of them without one")
-    parser.add_argument("--record", action="store_true", help="write the rows into bench/record/rules-cpu.json")
+    parser.add_argument("--record", action="store_true", help="write the rows into bench/record/rules-cpu.json, and docs/rules.svg")
+    parser.add_argument("--draw", action="store_true", help="run nothing, draw docs/rules.svg from the record")
     arguments = parser.parse_args()
+    path = ROOT / "bench" / "record" / "rules-cpu.json"
+    if arguments.draw:
+        return draw(json.loads(path.read_text())["rows"])
     tables = {"number": number_of_rules, "addresses": addresses, "roles": roles, "losses": losses}
     FOLDER.mkdir(parents=True, exist_ok=True)
     print(HEAD)
@@ -188,11 +247,14 @@ def main():
     if arguments.record:
         facts = Path("/proc/cpuinfo").read_text().splitlines()
         model_name = next((one.split(":", 1)[1].strip() for one in facts if one.startswith("model name")), "CPU")
-        path = ROOT / "bench" / "record" / "rules-cpu.json"
         made = {(row["name"], row["scores"]): row for row in (json.loads(path.read_text())["rows"] if path.exists() else []) + rows}
         facts = {"date": datetime.date.today().isoformat(), "machine": f"{model_name}, {os.cpu_count()} cores",
                  "command": "python3 bench/rules/run.py --record", "rows": list(made.values())}
         path.write_text(json.dumps(facts, indent=1) + "\n")
+        if importlib.util.find_spec("matplotlib"):
+            draw(facts["rows"])
+        else:
+            print("rules: no matplotlib here, so no figure")
 
 
 if __name__ == "__main__":

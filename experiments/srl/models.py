@@ -28,7 +28,7 @@ MODELS: Dict[str, Trained] = {
     "crf-reduced": Trained("reduced", None, (("CRF-reduced", None), ("RegCCRF, constrained decoding", "reduced"))),
     "regccrf": Trained("reduced", "reduced", (("RegCCRF, constrained training", "reduced"),)),
     "crf-rich": Trained("rich", None, (("CRF-rich", None), ("RegCCRF-rich, constrained decoding", "rich"))),
-    # All roles under all rules, which are kept beside a base: feature-based only.
+    # All roles under all rules, which are kept beside a base.
     "crf-all": Trained("full", None, (("CRF-full", None), ("RegCCRF-full, constrained decoding", "full"))),
     "regccrf-full": Trained("full", "full", (("RegCCRF-full, constrained training", "full"),)),
     "regccrf-rich": Trained("rich", "rich", (("RegCCRF-rich, constrained training", "rich"),)),

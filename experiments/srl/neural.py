@@ -13,6 +13,7 @@ several runs go together with `merge.py`; what a step and decoding take is the b
     experiments/srl/neural.py --output build/srl                              our setting
     experiments/srl/neural.py --configuration paper --data FOLDER …           the paper's, with RoBERTa and OntoNotes
     experiments/srl/neural.py --lacking REPORT --output build/srl             only the jobs that a report lacks
+    experiments/srl/neural.py --models crf-all regccrf-full --output …        all roles, all rules
     experiments/srl/neural.py --limit 200 --epochs 1 --seeds 1 --output …     does it run?
 """
 
@@ -134,7 +135,7 @@ def arrays_of(instances: Sequence[corpus.Instance], text) -> Arrays:
 # --- the model --------------------------------------------------------------------------------------------------------
 
 
-def make_tagger(encoder: str, labels: Sequence[str], constraint, embeddings: Path):
+def make_tagger(encoder: str, labels: Sequence[str], constraint, embeddings: Path, max_gap: float):
     import torch
     from torch import nn
 
@@ -178,7 +179,14 @@ def make_tagger(encoder: str, labels: Sequence[str], constraint, embeddings: Pat
             self.encoder = Recurrent() if encoder == GLOVE else Transformer()
             self.emit = nn.Linear(self.encoder.width, len(labels))
             names = Labels(list(labels))
-            self.crf = RegCCRF(names, constraint or Constraint.unconstrained(names), batch_first=True, start_end=False)
+            self.crf = RegCCRF(
+                names,
+                constraint or Constraint.unconstrained(names),
+                batch_first=True,
+                start_end=False,
+                max_gap=max_gap,  # counts where rules are kept beside a base
+                uncertified="bound",
+            )
             nn.init.normal_(self.crf.transitions, std=0.1)
 
         def emissions(self, ids, types, present, first):
@@ -253,13 +261,15 @@ class Experiment:
         optimizer, schedule = self.optimizer(tagger, len(data.arrays.words))
         best: Dict[str, object] = {"f1": -1.0, "state": None, "waited": 0}
         step, total, begin = 0, torch.zeros((), device=device), time.perf_counter()
-        losses = []
-        for _ in range(self.options.epochs):
+        losses, gaps = [], Gaps()
+        for epoch in range(self.options.epochs):
             tagger.train()
+            layer = base_layer(tagger.crf) if epoch < self.options.base_epochs else tagger.crf
             batches = shuffled_batches(data.arrays.subtokens, self.options.batch, random)
             total.zero_()
             for which in batches:
-                total += train_step(tagger, data.batch(which), optimizer, schedule)
+                total += train_step(tagger, data.batch(which), optimizer, schedule, layer)
+                gaps.add(layer.gaps)
                 step += 1
                 if self.configuration.evaluate_every and step % self.configuration.evaluate_every == 0:
                     self._look(tagger, labels, trained, best)
@@ -277,6 +287,7 @@ class Experiment:
             "steps": step,
             "losses": losses,
             "seconds": time.perf_counter() - begin,
+            **gaps.report(),
             "systems": {},
             "predictions": {},
         }
@@ -297,13 +308,21 @@ class Experiment:
         return result
 
     def judged_by(self, trained: Trained, language: Optional[str] = None):
-        """The constraint that outputs are held against; for all roles it is the reduced one."""
+        """The constraint that outputs are held against; for all roles it is the one that they are decoded under, or the reduced one."""
+        if has_full_language(trained):
+            return self.languages["full"]
         return self.languages[language or (trained.roles if trained.roles != "full" else "reduced")]
+
+    def labels_of(self, trained: Trained) -> List[str]:
+        """The language of all roles has two labels that the training part lacks; a model that meets it has them too."""
+        if has_full_language(trained):
+            return list(self.languages["full"].labels)
+        return self.languages.labels(trained.roles, self.instances["train"])
 
     def prepare(self, name: str):
         """Labels, training data on the device, how many instances were left out for the language, and a new tagger."""
         trained = MODELS[name]
-        labels = self.languages.labels(trained.roles, self.instances["train"])
+        labels = self.labels_of(trained)
         constraint = self.languages[trained.language] if trained.language else None
         gold = gold_labels(self.instances["train"], labels)
         illegal = set(outside(constraint, gold)) if constraint else set()
@@ -313,7 +332,8 @@ class Experiment:
         for row, i in zip(padded, keep):
             row[: len(gold[i])] = [ids[label] for label in gold[i]]
         data = OnDevice(self.arrays["train"].subset(keep), self.options.device, padded)
-        tagger = make_tagger(self.options.encoder, labels, constraint, self.options.embeddings).to(self.options.device)
+        options = self.options
+        tagger = make_tagger(options.encoder, labels, constraint, options.embeddings, options.max_gap).to(options.device)
         return labels, data, len(illegal), tagger
 
     def optimizer(self, tagger, instances: int):
@@ -373,12 +393,40 @@ def decode(tagger, crf, data: OnDevice) -> List[List[int]]:
     return result
 
 
-def train_step(tagger, batch, optimizer, schedule):
-    """The loss, not yet fetched from the device."""
+def has_full_language(trained: Trained) -> bool:
+    return "full" in [language for _, language in trained.systems]
+
+
+def base_layer(crf):
+    """The layer without the rules that its constraint keeps; itself where it keeps none. An untrained model's scores are flat, and sums
+    under rules want scores that are not."""
+    return crf.with_constraint(crf.constraint.base) if crf.constraint.rules else crf
+
+
+class Gaps:
+    """Of the losses under rules that are kept: how many there were, how many of them were an upper bound, the largest gap."""
+
+    def __init__(self) -> None:
+        self.losses, self.uncertified, self.largest = 0, 0, 0.0
+
+    def add(self, gaps: Sequence[float]) -> None:
+        certified = [gap for gap in gaps if gap != float("inf")]
+        self.losses += len(gaps)
+        self.uncertified += len(gaps) - len(certified)
+        self.largest = max([self.largest, *certified])
+
+    def report(self) -> Dict[str, object]:
+        if not self.losses:
+            return {}
+        return {"certified": {"losses": self.losses, "uncertified": self.uncertified, "largest_gap": self.largest}}
+
+
+def train_step(tagger, batch, optimizer, schedule, layer=None):
+    """The loss, not yet fetched from the device. `layer`: the tagger's parameters under another constraint."""
     import torch
 
     inputs, mask, gold = batch
-    loss = -tagger.crf(tagger.emissions(*inputs), gold, mask, reduction="mean")
+    loss = -(layer or tagger.crf)(tagger.emissions(*inputs), gold, mask, reduction="mean")
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     if schedule is not None:
@@ -471,6 +519,7 @@ def common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--encoder-rate", type=float)
     parser.add_argument("--head-rate", type=float)
     parser.add_argument("--limit", type=int, default=0, help="so many instances of every part; 0 for all")
+    parser.add_argument("--max-gap", type=float, default=1e-3, help="of losses under rules that are kept beside a base")
     parser.add_argument("--device", help="cuda or cpu; by default what there is")
 
 
@@ -509,7 +558,9 @@ def without_folders(word: str) -> str:
 
 def settings_of(options: argparse.Namespace) -> Dict[str, object]:
     """What decides about the results; equal in all runs of a report."""
-    names = ("configuration", "encoder", "epochs", "batch", "encoder_rate", "head_rate", "limit")
+    names = ["configuration", "encoder", "epochs", "batch", "encoder_rate", "head_rate", "limit"]
+    if any(MODELS[name].language == "full" for name in options.models):
+        names += [name for name in ("max_gap", "base_epochs", "pretrain") if hasattr(options, name)]
     return {**{name: getattr(options, name) for name in names}, "encoder": without_folders(options.encoder)}
 
 
@@ -544,6 +595,7 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Neural semantic role labelling with and without the constraint.")
     common_options(parser)
     parser.add_argument("--seeds", type=int)
+    parser.add_argument("--base-epochs", type=int, default=1, help="the first so many without the rules that are kept")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--lacking", type=Path, help="a report: leave out the jobs that it has")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the device")

@@ -8,9 +8,13 @@ kernels are loaded and memory is asked for), then all run in rounds, each round 
 when the device has nothing left to do. A stretch that is short is repeated within its turn.
 
 Models start from the encoder and are trained by the very steps that are timed, so they are those of early training;
-what they decode is held against the language.
+what they decode is held against the language. Sums under rules that are kept beside a base cost the less the surer a
+model is: `--pretrain` trains every model for so many steps first, without such rules. For a model that has them, the
+report says where a step goes: the layer alone with 1, 2, 4 … threads, the same without the rules, the copies between
+device and CPU, and the gaps.
 
     experiments/srl/neural_times.py --output build/srl/times.json
+    experiments/srl/neural_times.py --models crf-all regccrf-full --pretrain 1000 --output build/srl/times-full.json
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import functools
 import gc
 import json
 import math
+import os
 import statistics
 import sys
 import time
@@ -35,7 +40,9 @@ import corpus
 from models import MODELS, outside
 from neural import (
     Experiment,
+    Gaps,
     OnDevice,
+    base_layer,
     command_line,
     common_options,
     complete,
@@ -61,7 +68,7 @@ class Stretch:
 class Subject:
     """A model with what its stretches need."""
 
-    def __init__(self, experiment: Experiment, name: str, steps: int) -> None:
+    def __init__(self, experiment: Experiment, name: str, steps: int, pretrain: int) -> None:
         import torch
 
         torch.manual_seed(0)
@@ -72,7 +79,13 @@ class Subject:
         self.layers = {system: experiment.layer(self.tagger, language) for system, language in MODELS[name].systems}
         size = min(experiment.options.batch, len(self.data.arrays.words))
         batches = shuffled_batches(self.data.arrays.subtokens, size, np.random.default_rng(0))
-        self.batches = [batch for batch in batches if len(batch) == size][:steps]
+        batches = [batch for batch in batches if len(batch) == size]
+        self.batches = batches[:steps]
+        self.base = base_layer(self.tagger.crf)
+        self.has_rules = self.base is not self.tagger.crf
+        for step in range(pretrain):
+            batch = self.data.batch(batches[step % len(batches)])
+            train_step(self.tagger, batch, self.optimizer, self.schedule, self.base)
 
     def train(self) -> None:
         self.tagger.train()
@@ -91,13 +104,38 @@ class Subject:
                 result.append((self.tagger.emissions(*inputs).requires_grad_(), gold, mask))
         return result
 
-    def train_layer(self) -> None:
+    def train_layer(self, layer=None) -> None:
         """Loss and gradients."""
         import torch
 
+        layer = layer or self.tagger.crf
         for emissions, gold, mask in self.ready_batches:
-            loss = -self.tagger.crf(emissions, gold, mask, reduction="mean")
-            torch.autograd.grad(loss, [emissions, self.tagger.crf.transitions])
+            loss = -layer(emissions, gold, mask, reduction="mean")
+            torch.autograd.grad(loss, [emissions, layer.transitions])
+
+    def train_layer_by(self, threads: int) -> None:
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        self.train_layer()
+        torch.set_num_threads(before)
+
+    def copy(self) -> None:
+        """Emissions to the CPU and back, as a loss under rules needs them."""
+        for emissions, _, _ in self.ready_batches:
+            emissions.detach().cpu().to(emissions.device)
+
+    def gaps(self) -> Dict[str, object]:
+        """Of all sequences of the batches."""
+        every: List[float] = []
+        for emissions, gold, mask in self.ready_batches:
+            self.tagger.crf(emissions, gold, mask)
+            every += self.tagger.crf.gaps
+        account = Gaps()
+        account.add(every)
+        median = statistics.median(every)
+        return {**account.report()["certified"], "median_gap": median if math.isfinite(median) else None}
 
     def decode(self, system: str) -> List[List[int]]:
         return decode(self.tagger, self.layers[system], self.test)
@@ -122,6 +160,12 @@ class Subject:
             ("training", self.name, "step_ms"): Stretch(self.train, steps),
             ("training", self.name, "layer_step_ms"): Stretch(self.train_layer, steps),
         }
+        if self.has_rules:
+            result["rules", self.name, "without rules, ms"] = Stretch(functools.partial(self.train_layer, self.base), steps)
+            result["rules", self.name, "copies, ms"] = Stretch(self.copy, steps)
+            for threads in thread_counts():
+                by = functools.partial(self.train_layer_by, threads)
+                result["rules", self.name, f"{threads} threads, ms"] = Stretch(by, steps)
         for system in self.layers:
             result["decoding", system, "ms"] = Stretch(functools.partial(self.decode, system), 1)
             result["decoding", system, "layer_ms"] = Stretch(functools.partial(self.decode_layer, system), 1)
@@ -135,6 +179,12 @@ class Subject:
             broken = outside(self.experiment.judged_by(MODELS[self.name], language), names)
             result[system] = {"outputs": len(names), "violations": len(broken)}
         return result
+
+
+def thread_counts() -> List[int]:
+    """Powers of two up to the cores."""
+    cores = os.cpu_count() or 1
+    return [2**i for i in range(cores.bit_length()) if 2**i <= cores]
 
 
 def milliseconds(stretch: Stretch, device: str) -> float:
@@ -174,6 +224,7 @@ def rounds(stretches: Dict[tuple, Stretch], options: argparse.Namespace) -> Dict
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Times training steps and decoding of the neural models.")
     common_options(parser)
+    parser.add_argument("--pretrain", type=int, default=0, help="training steps before anything is timed")
     parser.add_argument("--steps", type=int, default=24, help="training steps of a stretch")
     parser.add_argument("--warm", type=float, default=0.6, help="seconds that each stretch runs before it is timed")
     parser.add_argument("--shortest", type=float, default=0.15, help="seconds that a stretch lasts at least")
@@ -191,7 +242,7 @@ def main() -> int:
     except corpus.Absent as error:
         print(f"neural_times: error: {error}", file=sys.stderr)
         return 2
-    subjects = [Subject(experiment, name, options.steps) for name in options.models]
+    subjects = [Subject(experiment, name, options.steps, options.pretrain) for name in options.models]
     print(f"ready after {time.time() - begin:.1f} s", flush=True)
     stretches = {key: stretch for subject in subjects for key, stretch in subject.stretches().items()}
     gc.collect()
@@ -210,6 +261,7 @@ def main() -> int:
         "steps": options.steps,
         "training": {},
         "decoding": {},
+        **({"rules": {}} if any(subject.has_rules for subject in subjects) else {}),
     }
     for (task, name, quantity), values in times.items():
         report[task].setdefault(name, {})[quantity] = values
@@ -219,6 +271,9 @@ def main() -> int:
             flush=True,
         )
     for subject in subjects:
+        if subject.has_rules:
+            report["rules"][subject.name].update(subject.gaps())
+            print(f"gaps of {subject.name}: {report['rules'][subject.name]}", flush=True)
         for system, checked in subject.check().items():
             report["decoding"][system].update(model=subject.name, **checked)
     report["wall_seconds"] = time.time() - begin

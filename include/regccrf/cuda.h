@@ -28,6 +28,18 @@ bool available();  // … and a device is there
 
 enum class Type { f16, bf16, f32, f64 };
 
+// An array in device memory, and the type of its numbers. Null: absent.
+struct Array {
+  void* data = nullptr;
+  Type type = Type::f32;
+  explicit constexpr operator bool() const { return data != nullptr; }
+};
+struct ConstArray {
+  const void* data = nullptr;
+  Type type = Type::f32;
+  explicit constexpr operator bool() const { return data != nullptr; }
+};
+
 // A constraint in a device's memory. Cheap to copy, safe to share; made once (this copies and waits), for the device
 // that is current.
 class DeviceConstraint {
@@ -82,7 +94,7 @@ struct Expectation {
   const std::int64_t* gold = nullptr;  // [rows] or null
 };
 std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted);
-struct Loss;  // below; where given, the last kernel makes it of `wanted`'s value and status, which it has to name
+struct Loss;  // below; where given, the last kernel reduces `wanted`'s value and status, which it has to name
 void expectation(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted, Memory memory,
                  void* stream, const Loss* loss = nullptr);
 
@@ -150,53 +162,58 @@ std::size_t curvature_bytes(const DeviceConstraint& constraint, const Batch& bat
 void curvature(const DeviceConstraint& constraint, const Batch& batch, const Curvature& wanted, Memory memory,
                void* stream);
 
-// A loss from what the sequences have on their own (`Expectation` or `Entropy`), on the device: values [B] times
-// `sign`, or one number (loss.h: Reduction). Sums are in double, in the same order in every run.
-enum class LeftOut : std::int32_t { no, skip, infinite };  // what is not fine: stays as it is, counts for nothing, +inf
+// A training loss in one call: what the sequences have on their own, times `sign`, as values [B] or reduced to one
+// number (loss.h: Reduction), and what its gradients need. Sums are in double, in the same order in every run.
+enum class Objective : std::int32_t { log_z, nll, entropy };
+enum class Outside : std::int32_t {
+  keep,
+  skip,
+  infinite
+};  // what is not fine: stays as it is, counts for nothing, +inf
 enum class Errors : std::int32_t { none, bad_scores, all };  // which outcomes are errors
 
 // The first error of several calls, left on the device until somebody looks. Begins as zeros.
 struct Failure {
   Status status;
-  std::int32_t sequence, operation;  // the caller's number for what was asked
+  std::int32_t sequence, operation;
+};
+
+struct SavedForBackward {
+  double* scale = nullptr;   // [1]: ∂ out / ∂ value of every sequence that counts
+  Status* status = nullptr;  // [B]
+  double* value = nullptr;   // [B]
+  Array emissions;           // [rows, K] of Batch::type, or absent; as Expectation's
+  Array transitions;         // [B, K, K] of Batch::type, or absent
 };
 
 struct Loss {
-  const double* value = nullptr;   // [B]
-  const Status* status = nullptr;  // [B]
+  Objective objective = Objective::log_z;
+  const std::int64_t* gold = nullptr;  // [rows], for nll
   double sign = 1;
   Reduction reduction = Reduction::none;
-  LeftOut left_out = LeftOut::no;
-  Type type = Type::f32;    // of `out`: f32 or f64
-  void* out = nullptr;      // [B], or [1] where reduced
-  double* scale = nullptr;  // [1]: ∂ out / ∂ value of every sequence that counts
+  Outside outside = Outside::keep;
+  Array out;  // [B], or [1] where reduced; f32 or f64
+  SavedForBackward saved;
   Errors errors = Errors::none;
-  std::int32_t operation = 0;
-  Failure* failure = nullptr;             // or null
-  const std::int64_t* numbers = nullptr;  // [B] of the sequences, for `failure`, or null: places in the batch
+  Failure* failure = nullptr;                  // or null
+  std::int32_t operation = 0;                  // the caller's number for what was asked, for `failure`
+  const std::int64_t* sequence_ids = nullptr;  // [B], for `failure`, or null: places in the batch
 };
+std::size_t loss_bytes(const DeviceConstraint& constraint, const Batch& batch, const Loss& loss);
+void loss(const DeviceConstraint& constraint, const Batch& batch, const Loss& loss, Memory memory, void* stream);
+// Its last part: `out` and `saved.scale` from `saved.value` and `saved.status`.
 void reduce(std::int64_t size, const Loss& loss, void* stream);
 
-// … and its gradients: the sequences' counts times the weight of each and `scale`, summed. Zeros at absent positions
-// and for sequences that are not fine.
-struct Weighing {
-  const void* weights = nullptr;  // sequence i has the weight at i · stride
-  std::int64_t stride = 1;
-  Type weights_type = Type::f32;             // f32 or f64
-  const double* scale = nullptr;             // [1]
-  const Status* status = nullptr;            // [B]
-  const void* emissions_counts = nullptr;    // [rows, K] of Batch::type; whatever is at absent positions
-  const void* transitions_counts = nullptr;  // [B, K, K] of Batch::type
-  void* emissions = nullptr;                 // [rows, K] of Batch::emissions_type, or null
-  void* transitions = nullptr;               // [K, K] of Batch::type, or null
-  void* start = nullptr;  // [K] of Batch::type, or null: the first present rows of the emissions' counts
-  void* end = nullptr;    // … and the last
+// The gradients of Σ_i weights[i] · out[i], or of weights[0] · out. Zeros at absent positions and for sequences that
+// are not fine.
+struct LossGradients {
+  ConstArray weights;  // sequence i has the one at i · weights_stride
+  std::int64_t weights_stride = 1;
+  SavedForBackward saved;
+  Array emissions;    // [rows, K], or absent
+  Array transitions;  // [K, K], or absent
+  Array start, end;   // [K], or absent: of the first and the last present rows of the emissions' counts
 };
-void weigh(const Batch& batch, std::int32_t labels, const Weighing& weighing, void* stream);
-
-// The divisor of a reduction (loss.h) for values from several calls. skipped: [B], or null for none; lengths: [B];
-// out: [1].
-void divisor(Reduction reduction, std::int64_t size, const std::uint8_t* skipped, const std::int64_t* lengths,
-             double* out, void* stream);
+void loss_gradients(const Batch& batch, std::int32_t labels, const LossGradients& gradients, void* stream);
 
 }  // namespace regccrf::cuda

@@ -6,6 +6,7 @@
 //   Scores one(h, g);                                                   // one sequence, of 512 positions
 //   Scores batch(h, g, Layout::padded(8, 64).with_mask(mask));          // eight sequences of up to 64
 //   Scores full = batch.with_start_end(start, end);
+//   Scores none = Scores<float>(h, {}).with_labels(3);                  // without transitions, which would tell K
 //
 //   score(y) = start[y_0] + Σ_t emissions[t, y_t] + Σ_t transitions[y_t, y_{t+1}] + end[y_{T-1}]
 //
@@ -90,15 +91,18 @@ struct Scores {
   // h: emissions, g: transitions, from which K is taken. Error where g is not square.
   Scores(Numbers h, Numbers g, const Layout& where = Layout::single())
       : labels(side_of(g.size())), emissions(h), transitions(g), layout(where) {}
-  // With K given, everything at once.
-  Scores(int K, Numbers h, Numbers g, Numbers first, Numbers last, const Layout& where)
-      : labels(K), emissions(h), transitions(g), start(first), end(last), layout(where) {}
 
   // The same with scores of the first label and of the last. Either may be empty: none.
   Scores with_start_end(Numbers first, Numbers last) const {
     Scores scores = *this;
     scores.start = first;
     scores.end = last;
+    return scores;
+  }
+  // The same with K given: for empty transitions, which do not tell it.
+  Scores with_labels(int K) const {
+    Scores scores = *this;
+    scores.labels = K;
     return scores;
   }
 

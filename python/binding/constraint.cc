@@ -89,20 +89,27 @@ void bind_constraint(py::module_& module) {
     )doc")
       .def_property_readonly("labels", &Constraint::labels, "The labels, in order.")
       .def_property_readonly(
-          "states", [](const Constraint& x) { return x.size().states; }, "Q")
+          "states", [](const Constraint& x) { return x.size().states; }, "The number of states, Q.")
       .def_property_readonly(
-          "arcs", [](const Constraint& x) { return x.size().arcs; }, "A")
+          "arcs", [](const Constraint& x) { return x.size().arcs; }, "The number of arcs, A.")
       .def_property_readonly(
-          "nodes", [](const Constraint& x) { return x.size().nodes; }, "Numbers that a time step keeps.")
+          "nodes", [](const Constraint& x) { return x.size().nodes; },
+          "The memory of a position: pairs (state, label) with an arc.")
       .def_property_readonly(
-          "products", [](const Constraint& x) { return x.size().products; }, "Products of a time step.")
+          "products", [](const Constraint& x) { return x.size().products; }, "Multiplications a position.")
       .def_property_readonly("rules", &Constraint::rules,
-                             R"doc(How many rules are kept beside the automaton, which is then only the base.
+                             R"doc(The number of rules that are kept apart; the automaton is then only the base.
 
     >>> regccrf.compile("[A B C D]* & at_most(1, A) & at_most(1, B)", rules="all").rules
     2
     )doc")
       .def_property_readonly("memories", &Constraint::memories, "How many automata the rules share.")
+      .def_property_readonly("base", &Constraint::base,
+                             R"doc(This constraint without the rules that it keeps; itself where it keeps none.
+
+    >>> regccrf.compile("[A B C D]* & at_most(1, A) & at_most(1, B)", rules="all").base.rules
+    0
+    )doc")
       .def_property_readonly(
           "rule_texts",
           [](const Constraint& x) {
@@ -130,7 +137,7 @@ void bind_constraint(py::module_& module) {
     True
     )doc")
       .def("language", &Language::from_constraint,
-           R"doc(The language that it stands for.
+           R"doc(The language that it was compiled from.
 
     >>> ["A"] in regccrf.compile("A").language()
     True

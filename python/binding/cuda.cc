@@ -1,12 +1,12 @@
-// Inference on a device: addresses of device memory and a stream come from the Python side, which keeps the tensors
-// alive and makes their device the current one. Nothing waits, except where a constraint goes to the device.
-// regccrf/_torch_cuda.py is the user.
+// Inference on a device: the structs of regccrf/cuda.h with their fields by name, and its calls. Pointers are addresses
+// of device memory, 0 for absent; they and streams come from the Python side, which keeps the tensors alive and makes
+// their device the current one. Nothing waits, except where a constraint goes to the device. regccrf/_torch_cuda.py is
+// the user.
 #include "regccrf/cuda.h"
 
 #include <algorithm>
 #include <cstdint>
 
-#include "../regccrf/_node.h"
 #include "bind.h"
 
 namespace py = pybind11;
@@ -14,6 +14,7 @@ namespace py = pybind11;
 namespace regccrf::python {
 namespace {
 
+using Address = std::uintptr_t;
 using Unlocked = py::call_guard<py::gil_scoped_release>;
 
 template <class T = void>
@@ -21,121 +22,167 @@ T* at(Address address) {
   return reinterpret_cast<T*>(address);
 }
 
-cuda::Samples samples(std::int32_t count, std::uint64_t seed, double temperature, Address ids, Address labels,
-                      Address status) {
-  return {count, seed, temperature, at<const std::uint64_t>(ids), at<std::int32_t>(labels), at<cuda::Status>(status)};
-}
+// A struct, field by field.
+template <class Struct>
+class Fields {
+ public:
+  Fields(py::module_& module, const char* name) : bound_(module, name) { bound_.def(py::init<>()); }
 
-cuda::Expectation expectation(const Losses& losses, Address kept, Address gold) {
-  return {at<double>(kept + losses.value), at(losses.counts ? kept + losses.counts : 0),
-          at(losses.bigrams ? kept + losses.bigrams : 0), at<cuda::Status>(kept + losses.status),
-          at<const std::int64_t>(gold)};
-}
-
-cuda::Entropy entropy(const Losses& losses, Address kept) {
-  const cuda::Expectation e = expectation(losses, kept, 0);
-  return {e.value, e.emissions, e.transitions, e.status};
-}
-
-cuda::Curvature curvature(const Losses& losses, Address kept, Address gold, const cuda::Direction& direction) {
-  const cuda::Expectation e = expectation(losses, kept, gold);
-  return {direction, e.status, e.gold, e.value, e.emissions, e.transitions};
-}
-
-// Without scores.
-cuda::Batch batch_of(const Losses& losses, Address mask = 0) {
-  cuda::Batch batch{losses.size, losses.length, losses.batch_stride, losses.time_stride};
-  batch.emissions_type = static_cast<cuda::Type>(losses.emissions_type);
-  batch.type = static_cast<cuda::Type>(losses.type);
-  batch.mask = at<const std::uint8_t>(mask);
-  return batch;
-}
-
-cuda::Batch batch_of(const Losses& losses, Address emissions, Address transitions, Address start, Address end,
-                     Address mask) {
-  cuda::Batch batch = batch_of(losses, mask);
-  batch.emissions = at(emissions ? emissions : transitions);  // without positions, something that is never read
-  batch.transitions = at(transitions);
-  batch.start = at(start), batch.end = at(end);
-  return batch;
-}
-
-constexpr Address kSomewhere = 256;
-
-std::size_t loss_bytes(const Losses& losses, const cuda::DeviceConstraint& constraint, bool of_entropy, bool gold) {
-  if (losses.size == 0) return 0;
-  if (of_entropy) return cuda::entropy_bytes(constraint, batch_of(losses), entropy(losses, kSomewhere));
-  return cuda::expectation_bytes(constraint, batch_of(losses), expectation(losses, kSomewhere, gold ? kSomewhere : 0));
-}
-
-void compute(const Losses& losses, const cuda::DeviceConstraint& constraint, const LossCall& call) {
-  const cuda::Batch batch = batch_of(losses, call.emissions, call.transitions, call.start, call.end, call.mask);
-  const cuda::Loss loss{at<const double>(call.kept + losses.value),
-                        at<const cuda::Status>(call.kept + losses.status),
-                        call.sign,
-                        static_cast<Reduction>(call.reduction),
-                        static_cast<cuda::LeftOut>(call.left_out),
-                        static_cast<cuda::Type>(call.type),
-                        at(call.out),
-                        at<double>(call.kept),
-                        static_cast<cuda::Errors>(call.errors),
-                        call.operation,
-                        at<cuda::Failure>(call.failure),
-                        at<const std::int64_t>(call.numbers)};
-  const cuda::Memory memory{at(call.memory), call.bytes};
-  if (!call.entropy) {
-    cuda::expectation(constraint, batch, expectation(losses, call.kept, call.gold), memory, at(call.stream), &loss);
-    return;
+  template <class T>
+  Fields& value(const char* name, T Struct::*field) {
+    bound_.def_readwrite(name, field);
+    return *this;
   }
-  cuda::entropy(constraint, batch, entropy(losses, call.kept), memory, at(call.stream));
-  cuda::reduce(batch.size, loss, at(call.stream));
+  template <class T>
+  Fields& address(const char* name, T* Struct::*field) {
+    bound_.def_property(
+        name, [field](const Struct& self) { return reinterpret_cast<Address>(self.*field); },
+        [field](Struct& self, Address address) { self.*field = at<T>(address); });
+    return *this;
+  }
+
+ private:
+  py::class_<Struct> bound_;
+};
+
+// A call that takes a struct, as name(constraint, batch, struct, memory, bytes, stream), and how many bytes it needs.
+template <class Request>
+void bind_call(py::module_& module, const std::string& name,
+               std::size_t (*bytes)(const cuda::DeviceConstraint&, const cuda::Batch&, const Request&),
+               void (*call)(const cuda::DeviceConstraint&, const cuda::Batch&, const Request&, cuda::Memory, void*)) {
+  module.def((name + "_bytes").c_str(), bytes);
+  module.def(
+      name.c_str(),
+      [call](const cuda::DeviceConstraint& constraint, const cuda::Batch& batch, const Request& request, Address memory,
+             std::size_t size, Address stream) {
+        call(constraint, batch, request, {at(memory), size}, at(stream));
+      },
+      Unlocked());
 }
 
-std::size_t curvature_bytes(const Losses& losses, const cuda::DeviceConstraint& constraint) {
-  if (losses.size == 0) return 0;
-  return cuda::curvature_bytes(constraint, batch_of(losses), curvature(losses, kSomewhere, 0, {}));
+void bind_enums(py::module_& module) {
+  using cuda::Errors, cuda::Objective, cuda::Outside, cuda::Type;
+  py::enum_<Type>(module, "CudaType")
+      .value("f16", Type::f16)
+      .value("bf16", Type::bf16)
+      .value("f32", Type::f32)
+      .value("f64", Type::f64);
+  py::enum_<Objective>(module, "CudaObjective")
+      .value("log_z", Objective::log_z)
+      .value("nll", Objective::nll)
+      .value("entropy", Objective::entropy);
+  py::enum_<Outside>(module, "CudaOutside")
+      .value("keep", Outside::keep)
+      .value("skip", Outside::skip)
+      .value("infinite", Outside::infinite);
+  py::enum_<Errors>(module, "CudaErrors")
+      .value("none", Errors::none)
+      .value("bad_scores", Errors::bad_scores)
+      .value("all", Errors::all);
 }
 
-// `kept` holds scale and status already.
-void compute_curvature(const Losses& losses, const cuda::DeviceConstraint& constraint, Address emissions,
-                       Address transitions, Address start, Address end, Address mask, Address gold,
-                       Address along_emissions, Address along_transitions, Address along_start, Address along_end,
-                       Address kept, Address memory, std::size_t bytes, Address stream) {
-  const cuda::Batch batch = batch_of(losses, emissions, transitions, start, end, mask);
-  const cuda::Direction direction{at(along_emissions), at(along_transitions), at(along_start), at(along_end)};
-  cuda::curvature(constraint, batch, curvature(losses, kept, gold, direction), {at(memory), bytes}, at(stream));
+template <class Array>
+void bind_array(py::module_& module, const char* name) {
+  py::class_<Array>(module, name)
+      .def(py::init([](Address data, cuda::Type type) {
+        return Array{at(data), type};
+      }))
+      .def_property_readonly("data", [](const Array& self) { return reinterpret_cast<Address>(self.data); })
+      .def_readonly("type", &Array::type);
 }
 
-void weigh(const Losses& losses, const WeighCall& call) {
-  const cuda::Expectation found = expectation(losses, call.kept, 0);
-  const cuda::Weighing weighing{at(call.weights),
-                                call.stride,
-                                static_cast<cuda::Type>(call.weights_type),
-                                at<const double>(call.kept),
-                                found.status,
-                                found.emissions,
-                                found.transitions,
-                                at(call.emissions),
-                                at(call.transitions),
-                                at(call.start),
-                                at(call.end)};
-  cuda::weigh(batch_of(losses, call.mask), losses.labels, weighing, at(call.stream));
+void bind_batch(py::module_& module) {
+  using cuda::Batch;
+  bind_array<cuda::Array>(module, "CudaArray");
+  bind_array<cuda::ConstArray>(module, "CudaConstArray");
+  Fields<Batch>(module, "CudaBatch")
+      .value("size", &Batch::size)
+      .value("length", &Batch::length)
+      .value("batch_stride", &Batch::batch_stride)
+      .value("time_stride", &Batch::time_stride)
+      .value("emissions_type", &Batch::emissions_type)
+      .value("type", &Batch::type)
+      .address("emissions", &Batch::emissions)
+      .address("transitions", &Batch::transitions)
+      .address("start", &Batch::start)
+      .address("end", &Batch::end)
+      .address("mask", &Batch::mask);
+  py::class_<cuda::DeviceConstraint>(module, "DeviceConstraint").def(py::init<const Constraint&>(), Unlocked());
 }
 
-template <class Enum>
-constexpr int number(Enum value) {
-  return static_cast<int>(value);
+void bind_loss(py::module_& module) {
+  using cuda::Curvature, cuda::Direction, cuda::Loss, cuda::LossGradients, cuda::SavedForBackward;
+  Fields<SavedForBackward>(module, "CudaSavedForBackward")
+      .address("scale", &SavedForBackward::scale)
+      .address("status", &SavedForBackward::status)
+      .address("value", &SavedForBackward::value)
+      .value("emissions", &SavedForBackward::emissions)
+      .value("transitions", &SavedForBackward::transitions);
+  Fields<Loss>(module, "CudaLoss")
+      .value("objective", &Loss::objective)
+      .address("gold", &Loss::gold)
+      .value("sign", &Loss::sign)
+      .value("reduction", &Loss::reduction)
+      .value("outside", &Loss::outside)
+      .value("out", &Loss::out)
+      .value("saved", &Loss::saved)
+      .value("errors", &Loss::errors)
+      .address("failure", &Loss::failure)
+      .value("operation", &Loss::operation)
+      .address("sequence_ids", &Loss::sequence_ids);
+  bind_call<Loss>(module, "cuda_loss", &cuda::loss_bytes, &cuda::loss);
+  Fields<LossGradients>(module, "CudaLossGradients")
+      .value("weights", &LossGradients::weights)
+      .value("weights_stride", &LossGradients::weights_stride)
+      .value("saved", &LossGradients::saved)
+      .value("emissions", &LossGradients::emissions)
+      .value("transitions", &LossGradients::transitions)
+      .value("start", &LossGradients::start)
+      .value("end", &LossGradients::end);
+  module.def("cuda_loss_gradients", [](const cuda::Batch& batch, std::int32_t labels, const LossGradients& gradients,
+                                       Address stream) { cuda::loss_gradients(batch, labels, gradients, at(stream)); });
+  Fields<Direction>(module, "CudaDirection")
+      .address("emissions", &Direction::emissions)
+      .address("transitions", &Direction::transitions)
+      .address("start", &Direction::start)
+      .address("end", &Direction::end);
+  Fields<Curvature>(module, "CudaCurvature")
+      .value("direction", &Curvature::direction)
+      .address("status", &Curvature::status)
+      .address("gold", &Curvature::gold)
+      .address("value", &Curvature::value)
+      .address("emissions", &Curvature::emissions)
+      .address("transitions", &Curvature::transitions);
+  bind_call<Curvature>(module, "cuda_curvature", &cuda::curvature_bytes, &cuda::curvature);
 }
 
-const LossCalls kCalls{{number(cuda::Type::f16), number(cuda::Type::bf16), number(cuda::Type::f32),
-                        number(cuda::Type::f64), number(Reduction::none)},
-                       [](const Losses& losses, Address constraint, bool entropy, bool gold) {
-                         return loss_bytes(losses, *at<const cuda::DeviceConstraint>(constraint), entropy, gold);
-                       },
-                       [](const Losses& losses, Address constraint, const LossCall& call) {
-                         compute(losses, *at<const cuda::DeviceConstraint>(constraint), call);
-                       },
-                       &weigh};
+void bind_decoding(py::module_& module) {
+  using cuda::Best, cuda::KBest, cuda::Samples;
+  Fields<Best>(module, "CudaBest")
+      .address("labels", &Best::labels)
+      .address("score", &Best::score)
+      .address("status", &Best::status);
+  bind_call<Best>(
+      module, "cuda_viterbi",
+      [](const cuda::DeviceConstraint& constraint, const cuda::Batch& batch, const Best&) {
+        return cuda::viterbi_bytes(constraint, batch);
+      },
+      &cuda::viterbi);
+  Fields<KBest>(module, "CudaKBest")
+      .value("k", &KBest::k)
+      .address("labels", &KBest::labels)
+      .address("score", &KBest::score)
+      .address("status", &KBest::status);
+  bind_call<KBest>(module, "cuda_k_best", &cuda::k_best_bytes, &cuda::k_best);
+  Fields<Samples>(module, "CudaSamples")
+      .value("count", &Samples::count)
+      .value("seed", &Samples::seed)
+      .value("temperature", &Samples::temperature)
+      .address("ids", &Samples::ids)
+      .address("labels", &Samples::labels)
+      .address("status", &Samples::status);
+  bind_call<Samples>(module, "cuda_sample", &cuda::sample_bytes, &cuda::sample);
+}
 
 // Host memory [rows, width] as lists; a row ends at its first negative number.
 py::list label_lists(Address address, std::int64_t rows, std::int64_t width) {
@@ -157,126 +204,15 @@ std::int64_t first_not_fine(Address address, std::int64_t size) {
   return found == status + size ? -1 : found - status;
 }
 
-// PyTorch's operators know no enums: what passes through them comes as the number of one.
-void bind_enums(py::module_& module) {
-  using cuda::Errors, cuda::LeftOut, cuda::Type;
-  py::enum_<Type>(module, "CudaType")
-      .value("f16", Type::f16)
-      .value("bf16", Type::bf16)
-      .value("f32", Type::f32)
-      .value("f64", Type::f64);
-  py::enum_<LeftOut>(module, "CudaLeftOut")
-      .value("no", LeftOut::no)
-      .value("skip", LeftOut::skip)
-      .value("infinite", LeftOut::infinite);
-  py::enum_<Errors>(module, "CudaErrors")
-      .value("none", Errors::none)
-      .value("bad_scores", Errors::bad_scores)
-      .value("all", Errors::all);
-}
-
-void bind_batch(py::module_& module) {
-  py::class_<cuda::Batch>(module, "CudaBatch")
-      .def(py::init([](std::int64_t size, std::int64_t length, std::int64_t batch_stride, std::int64_t time_stride,
-                       cuda::Type emissions_type, cuda::Type type, Address emissions, Address transitions,
-                       Address start, Address end, Address mask) {
-        return cuda::Batch{size,
-                           length,
-                           batch_stride,
-                           time_stride,
-                           emissions_type,
-                           type,
-                           at(emissions),
-                           at(transitions),
-                           at(start),
-                           at(end),
-                           at<const std::uint8_t>(mask)};
-      }));
-  py::class_<cuda::DeviceConstraint>(module, "DeviceConstraint")
-      .def(py::init<const Constraint&>(), Unlocked())
-      .def_property_readonly("address",
-                             [](const cuda::DeviceConstraint& there) { return reinterpret_cast<Address>(&there); });
-}
-
-void bind_losses(py::module_& module) {
-  py::class_<Losses>(module, "CudaLosses")
-      .def(py::init([](std::int64_t first, std::int64_t second, std::int64_t K, cuda::Type emissions_type,
-                       cuda::Type type, std::size_t width, bool batch_first, bool want_counts, bool want_bigrams) {
-        return Losses(first, second, K, number(emissions_type), number(type), width, batch_first, want_counts,
-                      want_bigrams);
-      }))
-      .def_readonly("value", &Losses::value)
-      .def_readonly("counts", &Losses::counts)
-      .def_readonly("end", &Losses::end)
-      .def("bytes", &loss_bytes)
-      .def(
-          "compute",
-          [](const Losses& losses, const cuda::DeviceConstraint& constraint, Address emissions, Address transitions,
-             Address start, Address end, Address mask, Address gold, bool entropy, double sign, int reduction,
-             int left_out, cuda::Type type, int errors, std::int32_t operation, Address failure, Address numbers,
-             Address out, Address kept, Address memory, std::size_t bytes, Address stream) {
-            compute(losses, constraint,
-                    {emissions,    transitions, start,     end,     mask,    gold, entropy, sign,   reduction, left_out,
-                     number(type), errors,      operation, failure, numbers, out,  kept,    memory, bytes,     stream});
-          },
-          Unlocked())
-      .def("curvature_bytes", &curvature_bytes)
-      .def("curvature", &compute_curvature, Unlocked())
-      .def("weigh", [](const Losses& losses, Address weights, std::int64_t stride, cuda::Type weights_type,
-                       Address kept, Address mask, Address emissions, Address transitions, Address start, Address end,
-                       Address stream) {
-        weigh(losses, {weights, stride, number(weights_type), kept, mask, emissions, transitions, start, end, stream});
-      });
-  module.def("cuda_divisor",
-             [](int reduction, std::int64_t size, Address skipped, Address lengths, Address out, Address stream) {
-               cuda::divisor(static_cast<Reduction>(reduction), size, at<const std::uint8_t>(skipped),
-                             at<const std::int64_t>(lengths), at<double>(out), at(stream));
-             });
-  module.def("node_header", [] { return REGCCRF_NODE_HEADER; });
-  module.def("cuda_loss_calls", [] { return reinterpret_cast<Address>(&kCalls); });
-}
-
 }  // namespace
 
 void bind_cuda(py::module_& module) {
-  using cuda::Batch, cuda::DeviceConstraint, cuda::Memory;
   bind_enums(module);
   bind_batch(module);
-  bind_losses(module);
+  bind_loss(module);
+  bind_decoding(module);
   module.def("cuda_built", &cuda::built);
   module.def("cuda_available", &cuda::available);
-  module.def("cuda_viterbi_bytes", &cuda::viterbi_bytes);
-  module.def(
-      "cuda_viterbi",
-      [](const DeviceConstraint& constraint, const Batch& batch, Address labels, Address score, Address status,
-         Address memory, std::size_t bytes, Address stream) {
-        cuda::viterbi(constraint, batch, {at<std::int32_t>(labels), at<double>(score), at<cuda::Status>(status)},
-                      Memory{at(memory), bytes}, at(stream));
-      },
-      Unlocked());
-  module.def("cuda_k_best_bytes", [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t k) {
-    return cuda::k_best_bytes(constraint, batch, {k, nullptr, nullptr, nullptr});
-  });
-  module.def(
-      "cuda_k_best",
-      [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t k, Address labels, Address score,
-         Address status, Address memory, std::size_t bytes, Address stream) {
-        cuda::k_best(constraint, batch, {k, at<std::int32_t>(labels), at<double>(score), at<cuda::Status>(status)},
-                     Memory{at(memory), bytes}, at(stream));
-      },
-      Unlocked());
-  module.def("cuda_sample_bytes", [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t count) {
-    return cuda::sample_bytes(constraint, batch, samples(count, 0, 1, 0, 0, 0));
-  });
-  module.def(
-      "cuda_sample",
-      [](const DeviceConstraint& constraint, const Batch& batch, std::int32_t count, std::uint64_t seed,
-         double temperature, Address ids, Address labels, Address status, Address memory, std::size_t bytes,
-         Address stream) {
-        cuda::sample(constraint, batch, samples(count, seed, temperature, ids, labels, status),
-                     Memory{at(memory), bytes}, at(stream));
-      },
-      Unlocked());
   module.def("raise_status", [](const char* operation, const Constraint& constraint, std::int64_t sequence,
                                 std::int32_t outcome, std::int32_t position, std::int32_t label, std::int32_t length) {
     throw cuda::status_error(operation, constraint, sequence, {outcome, position, label, length});

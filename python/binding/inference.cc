@@ -176,15 +176,15 @@ std::vector<double> bound_span_marginals(const Choice& choice, const Batch& batc
   });
 }
 
-// `reduction`: a Reduction's number; `mask`: [T, B], or [B, T] with batch_first.
-double bound_divisor(int reduction, std::size_t size, std::size_t length, bool batch_first, Address skipped,
-                     Address mask) {
+// `skipped`: none, or [B]; `mask`: [T, B], or [B, T] with batch_first.
+double bound_divisor(Reduction reduction, std::size_t size, std::size_t length, bool batch_first,
+                     const std::vector<std::uint8_t>& skipped, Address mask) {
   std::vector<std::int64_t> lengths(size, static_cast<std::int64_t>(length));
   const auto present = memory<const std::uint8_t>(mask, size * length);
   if (!present.empty()) std::fill(lengths.begin(), lengths.end(), 0);
   for (std::size_t row = 0; row < present.size(); ++row)
     lengths[batch_first ? row / length : row % size] += present[row] != 0;
-  return divisor(static_cast<Reduction>(reduction), memory<const std::uint8_t>(skipped, size), lengths);
+  return divisor(reduction, skipped, lengths);
 }
 
 void bind_arguments(py::module_& module) {

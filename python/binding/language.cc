@@ -101,7 +101,8 @@ Language from_state(const py::tuple& state) {
 }
 
 void bind_membership(py::module_& module) {
-  py::class_<Membership>(module, "Membership", R"doc(How far a sequence gets; true where it is accepted.
+  py::class_<Membership>(module, "Membership",
+                         R"doc(Whether a sequence is in a language, and if not, where it leaves it. True if it is.
 
     >>> regccrf.Language("A B*").accepts(["A", "A"]).position
     1
@@ -120,7 +121,7 @@ void bind_membership(py::module_& module) {
 }
 
 void bind_limits(py::module_& module) {
-  py::class_<Limits>(module, "Limits", R"doc(Bounds on a construction; past one of them a LimitError is raised.
+  py::class_<Limits>(module, "Limits", R"doc(Limits of compiling. A LimitError is raised where one is exceeded.
 
     >>> regccrf.Limits(states=1000).states
     1000
@@ -134,9 +135,8 @@ void bind_limits(py::module_& module) {
       .def_readonly("states", &Limits::states)
       .def_readonly("arcs", &Limits::arcs)
       .def_readonly("seconds", &Limits::seconds)
-      .def_readonly("products", &Limits::products,
-                    "Of a time step; a conjunction with more keeps its rules beside a base.")
-      .def_readonly("memory", &Limits::memory, "Megabytes that a call holds at a time.");
+      .def_readonly("products", &Limits::products, "Multiplications a position; above it, rules are kept apart.")
+      .def_readonly("memory", &Limits::memory, "The memory of a call, in megabytes.");
 }
 
 }  // namespace
@@ -165,7 +165,7 @@ void bind_language(py::module_& module) {
           [](const std::filesystem::path& path, const std::optional<Labels>& labels, const std::string& symbols,
              const Limits& most) { return Language::load(path.string(), labels, symbols, most); },
           py::arg("path"), py::arg("labels") = py::none(), py::arg("symbols") = "", limits(), Unlocked(),
-          R"doc(A .lang file, an OpenFst binary, AT&T text (*.att) or a saved constraint, told apart by content.
+          R"doc(A .lang file, an OpenFst binary, AT&T text (*.att) or a saved constraint. Which it is, is detected.
 
     >>> regccrf.Language.load("no such file")
     Traceback (most recent call last):
@@ -224,7 +224,7 @@ void bind_language(py::module_& module) {
       .def(
           "accepts", [](const Language& x, const Names& names, const Limits& most) { return x.accepts(names, most); },
           py::arg("sequence"), limits(), Unlocked(),
-          R"doc(Membership of a sequence of names, with the place where it leaves.
+          R"doc(Whether a sequence of label names is in the language, and if not, where it leaves it.
 
     >>> regccrf.Language("A B").accepts(["A"])
     Membership(accepted=False, position=1, possible=[1])

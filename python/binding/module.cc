@@ -73,14 +73,14 @@ PYBIND11_MODULE(_core, module) {
   error.attr("__module__") = "regccrf";
   limit_error.attr("__module__") = "regccrf";
   error.doc() =
-      "What was asked for cannot be done; the message says why, and what to do. For programs: `kind` (\"invalid\", "
-      "\"limit\", \"impossible\" where the language has no sequence, \"outside\" where gold is not in it), and the "
-      "`sequence` "
-      "of the batch and the `position` in it that it speaks of, or None.";
+      "A call that cannot be done. The message says why, and what to do. `kind` is \"invalid\", \"limit\", "
+      "\"impossible\" "
+      "(the language has no such sequence) or \"outside\" (the given labels are not in the language). `sequence` and "
+      "`position` say where in the batch, or are None.";
   error.attr("kind") = name_of(regccrf::ErrorKind::invalid);  // of those that are raised in Python
   error.attr("sequence") = py::none();
   error.attr("position") = py::none();
-  limit_error.doc() = "A construction would have outgrown its limits; raising them may help.";
+  limit_error.doc() = "A limit was exceeded. It can be raised by `Limits`.";
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);

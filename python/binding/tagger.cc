@@ -4,9 +4,11 @@
 
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -302,8 +304,8 @@ void set_line_search(TrainOptions& options, const std::string& name) {
 }
 
 py::tuple train_model(Data& data, Data* development, const std::optional<Constraint>& constraint,
-                      const std::string& constrain, const std::string& outside, const TrainOptions& options,
-                      const py::object& progress) {
+                      const std::string& constrain, const std::string& outside, const Model* initial,
+                      const TrainOptions& options, const py::object& progress) {
   Training training;
   training.constrain = constrain_of(constrain);
   training.constraint = constraint;
@@ -320,6 +322,7 @@ py::tuple train_model(Data& data, Data* development, const std::optional<Constra
   training.weighs = data.extractor().weighs(data.attributes());
   training.data = &sequences;
   training.extractor = data.extractor().text();
+  training.initial = initial;
   if (development != nullptr) {
     const Labels labels = with_others(training.labels, development->label_names());
     held_out = development->take(labels);
@@ -454,14 +457,14 @@ void bind_model(py::module_& module) {
       module, "Model",
       "A trained tagger: labels, weights, and the constraint that its output obeys. Immutable; pickles by its bytes.")
       .def_property_readonly("labels", &Model::labels, "The labels, in order.")
-      .def_property_readonly("attributes", &Model::attributes, "How many attributes have a number.")
+      .def_property_readonly("attributes", &Model::attributes, "The number of attributes.")
       .def_property_readonly("constraint", &Model::constraint, "The constraint, or None.")
       .def_property_readonly(
           "constrain", [](const Model& x) { return name_of(x.constrain()); },
-          "When the constraint counts: train, decode or none.")
+          "Where the constraint is used: train, decode or none.")
       .def_property_readonly("facts", &Model::facts, "How it was trained, as JSON.")
       .def_property_readonly("extractor", &Model::extractor, "How input becomes attributes, as JSON.")
-      .def_property_readonly("decoding", &Model::decoding, "What output obeys: the constraint, or any sequence.")
+      .def_property_readonly("decoding", &Model::decoding, "The constraint of the output; without one, all sequences.")
       .def("transitions", &transitions_of, "{(label, label): weight}, without zeros.")
       .def("features", &features_of, "{(attribute, label): weight}")
       .def("pairs", &pairs_of, "{(attribute, label before, label): weight}: transitions that depend on the input.")
@@ -475,8 +478,12 @@ void bind_model(py::module_& module) {
           },
           py::arg("constraint"), py::arg("constrain") = "decode",
           "The same weights under another constraint (matched by the labels' names), or none.")
-      .def("save", &Model::save, py::arg("path"), Unlocked(), "Write it to a file, whole or not at all.")
-      .def_static("load", &Model::load, py::arg("path"), Unlocked(), "A saved model.")
+      .def(
+          "save", [](const Model& x, const std::filesystem::path& path) { x.save(path.string()); }, py::arg("path"),
+          Unlocked(), "Write it to a file, whole or not at all.")
+      .def_static(
+          "load", [](const std::filesystem::path& path) { return Model::load(path.string()); }, py::arg("path"),
+          Unlocked(), "A saved model.")
       .def(
           "to_bytes", [](const Model& x) { return py::bytes(x.to_bytes()); }, "What `save` writes.")
       .def_static(
@@ -484,8 +491,8 @@ void bind_model(py::module_& module) {
           py::arg("bytes"), "A model from what `to_bytes` gave.")
       .def_static(
           "import_crfsuite",
-          [](const std::string& path) {
-            ModelParts parts = import_crfsuite(path);
+          [](const std::filesystem::path& path) {
+            ModelParts parts = import_crfsuite(path.string());
             parts.facts = R"({"imported":"crfsuite dump"})";
             return Model(std::move(parts));
           },
@@ -574,7 +581,7 @@ void bind_tagger(py::module_& module) {
       [](const Constraint& constraint, const Labels& labels) { return fit_constraint(constraint, labels); },
       py::arg("constraint"), py::arg("labels"), "The constraint over other labels, matched by name.");
   module.def("train_model", &train_model, py::arg("data"), py::arg("development"), py::arg("constraint"),
-             py::arg("constrain"), py::arg("outside"), py::arg("options"), py::arg("progress"),
+             py::arg("constrain"), py::arg("outside"), py::arg("initial"), py::arg("options"), py::arg("progress"),
              "(model, what happened)");
   py::class_<TagResult>(module, "TagResult", "One sentence's answer.")
       .def_readonly("paths", &TagResult::paths)

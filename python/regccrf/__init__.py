@@ -1,6 +1,6 @@
 """Linear-chain CRFs whose whole probability mass lies on a regular language.
 
-A `Language` says which label sequences are legal, `compile` makes a `Constraint` of it, and inference runs on that:
+A `Language` is a set of legal label sequences. `compile` makes a `Constraint` of it, which inference uses:
 
 >>> import numpy, regccrf
 >>> bio = regccrf.compile("(O | B-PER I-PER*)*")
@@ -49,9 +49,9 @@ def compile(language: LanguageLike, labels: Union[Labels, Sequence[str], None] =
             limits: Optional[Limits] = None, rules: str = "auto") -> Constraint:
     """The cheapest unambiguous automaton for a language: a pattern, a path to a file, a `Language` or a `Constraint`.
 
-    `labels` fixes the labels and their order. Without it they are the language's own. `rules` says what becomes of the rules of
-    a conjunction: "none" multiplies them out, "all" keeps them beside a base, "auto" keeps them only where multiplying them out
-    would take more than `limits.products` products a time step.
+    `labels` gives the labels and their order. By default they are those of the language. `rules` is about rules that are
+    joined by `&`: "none" makes one automaton for all of them, "all" keeps them apart, and "auto" keeps them apart only if one
+    automaton would take more than `limits.products` multiplications a position.
 
     >>> compile("A B*", labels=["A", "B", "C"]).accepts([0, 1]).accepted
     True

@@ -93,6 +93,8 @@ class Constraint:
     @property
     def memories(self) -> int: ...
     @property
+    def base(self) -> Constraint: ...
+    @property
     def rule_texts(self) -> List[List[str]]: ...
     @property
     def deterministic(self) -> bool: ...
@@ -135,14 +137,14 @@ class Model:
     def pairs(self) -> Dict[Tuple[str, str, str], float]: ...
     def features(self) -> Dict[Tuple[str, str], float]: ...
     def with_constraint(self, constraint: Optional[Constraint], constrain: str = "decode") -> Model: ...
-    def save(self, path: str) -> None: ...
+    def save(self, path: PathLike) -> None: ...
     @staticmethod
-    def load(path: str) -> Model: ...
+    def load(path: PathLike) -> Model: ...
     def to_bytes(self) -> bytes: ...
     @staticmethod
     def from_bytes(bytes: bytes) -> Model: ...
     @staticmethod
-    def import_crfsuite(path: str) -> Model: ...
+    def import_crfsuite(path: PathLike) -> Model: ...
 
 class Extractor:
     @staticmethod
@@ -197,7 +199,8 @@ class TrainOptions:
 
 def fit_constraint(constraint: Constraint, labels: Labels) -> Constraint: ...
 def train_model(data: Data, development: Optional[Data], constraint: Optional[Constraint], constrain: str, outside: str,
-                options: TrainOptions, progress: Optional[Callable[[Dict[str, Any]], Optional[bool]]]) -> Tuple[Model, Dict[str, Any]]: ...
+                initial: Optional[Model], options: TrainOptions,
+                progress: Optional[Callable[[Dict[str, Any]], Optional[bool]]]) -> Tuple[Model, Dict[str, Any]]: ...
 
 class TagResult:
     paths: List[Tuple[List[int], float]]
@@ -252,60 +255,116 @@ class Reduction(_Enum):
     mean: ClassVar[Reduction]
     token_mean: ClassVar[Reduction]
 
-# `reduction`, `left_out` and `errors`, here and below: numbers of the enums, as PyTorch's operators know none.
-def divisor(reduction: int, size: int, length: int, batch_first: bool, skipped: int, mask: int) -> float: ...
+def divisor(reduction: Reduction, size: int, length: int, batch_first: bool, skipped: Sequence[bool], mask: int) -> float: ...
 
-# Inference on a device: integers are addresses of device memory, 0 for absent, and streams.
+# Inference on a device, as regccrf/cuda.h has it: integers are addresses of device memory, 0 for absent, and streams.
 class CudaType(_Enum):
     f16: ClassVar[CudaType]
     bf16: ClassVar[CudaType]
     f32: ClassVar[CudaType]
     f64: ClassVar[CudaType]
-class CudaLeftOut(_Enum):
-    no: ClassVar[CudaLeftOut]
-    skip: ClassVar[CudaLeftOut]
-    infinite: ClassVar[CudaLeftOut]
+class CudaObjective(_Enum):
+    log_z: ClassVar[CudaObjective]
+    nll: ClassVar[CudaObjective]
+    entropy: ClassVar[CudaObjective]
+class CudaOutside(_Enum):
+    keep: ClassVar[CudaOutside]
+    skip: ClassVar[CudaOutside]
+    infinite: ClassVar[CudaOutside]
 class CudaErrors(_Enum):
     none: ClassVar[CudaErrors]
     bad_scores: ClassVar[CudaErrors]
     all: ClassVar[CudaErrors]
+class CudaArray:
+    data: int
+    type: CudaType
+    def __init__(self, data: int, type: CudaType) -> None: ...
+class CudaConstArray:
+    data: int
+    type: CudaType
+    def __init__(self, data: int, type: CudaType) -> None: ...
 class CudaBatch:
-    def __init__(self, size: int, length: int, batch_stride: int, time_stride: int, emissions_type: CudaType, type: CudaType, emissions: int,
-                 transitions: int, start: int, end: int, mask: int) -> None: ...
-class DeviceConstraint:
-    address: int
-    def __init__(self, constraint: Constraint) -> None: ...
-class CudaLosses:  # see _node.h
-    value: int
-    counts: int
+    size: int
+    length: int
+    batch_stride: int
+    time_stride: int
+    emissions_type: CudaType
+    type: CudaType
+    emissions: int
+    transitions: int
+    start: int
     end: int
-    def __init__(self, first: int, second: int, labels: int, emissions_type: CudaType, type: CudaType, width: int, batch_first: bool,
-                 want_counts: bool, want_bigrams: bool) -> None: ...
-    def bytes(self, constraint: DeviceConstraint, entropy: bool, gold: bool) -> int: ...
-    def compute(self, constraint: DeviceConstraint, emissions: int, transitions: int, start: int, end: int, mask: int, gold: int,
-                entropy: bool, sign: float, reduction: int, left_out: int, type: CudaType, errors: int, operation: int, failure: int,
-                numbers: int, out: int, kept: int, memory: int, bytes: int, stream: int) -> None: ...
-    def curvature_bytes(self, constraint: DeviceConstraint) -> int: ...
-    def curvature(self, constraint: DeviceConstraint, emissions: int, transitions: int, start: int, end: int, mask: int, gold: int,
-                  along_emissions: int, along_transitions: int, along_start: int, along_end: int, kept: int, memory: int, bytes: int,
-                  stream: int) -> None: ...
-    def weigh(self, weights: int, stride: int, weights_type: CudaType, kept: int, mask: int, emissions: int, transitions: int, start: int,
-              end: int, stream: int) -> None: ...
+    mask: int
+class DeviceConstraint:
+    def __init__(self, constraint: Constraint) -> None: ...
+class CudaSavedForBackward:
+    scale: int
+    status: int
+    value: int
+    emissions: CudaArray
+    transitions: CudaArray
+class CudaLoss:
+    objective: CudaObjective
+    gold: int
+    sign: float
+    reduction: Reduction
+    outside: CudaOutside
+    out: CudaArray
+    saved: CudaSavedForBackward
+    errors: CudaErrors
+    failure: int
+    operation: int
+    sequence_ids: int
+class CudaLossGradients:
+    weights: CudaConstArray
+    weights_stride: int
+    saved: CudaSavedForBackward
+    emissions: CudaArray
+    transitions: CudaArray
+    start: CudaArray
+    end: CudaArray
+class CudaDirection:
+    emissions: int
+    transitions: int
+    start: int
+    end: int
+class CudaCurvature:
+    direction: CudaDirection
+    status: int
+    gold: int
+    value: int
+    emissions: int
+    transitions: int
+class CudaBest:
+    labels: int
+    score: int
+    status: int
+class CudaKBest:
+    k: int
+    labels: int
+    score: int
+    status: int
+class CudaSamples:
+    count: int
+    seed: int
+    temperature: float
+    ids: int
+    labels: int
+    status: int
 
-def cuda_divisor(reduction: int, size: int, skipped: int, lengths: int, out: int, stream: int) -> None: ...
-def node_header() -> str: ...  # the MD5 of the _node.h that this was compiled with
-def cuda_loss_calls() -> int: ...
 def cuda_built() -> bool: ...
 def cuda_available() -> bool: ...
-def cuda_viterbi_bytes(constraint: DeviceConstraint, batch: CudaBatch) -> int: ...
-def cuda_viterbi(constraint: DeviceConstraint, batch: CudaBatch, labels: int, score: int, status: int, memory: int, bytes: int,
-                 stream: int) -> None: ...
-def cuda_k_best_bytes(constraint: DeviceConstraint, batch: CudaBatch, k: int) -> int: ...
-def cuda_k_best(constraint: DeviceConstraint, batch: CudaBatch, k: int, labels: int, score: int, status: int, memory: int, bytes: int,
-                stream: int) -> None: ...
-def cuda_sample_bytes(constraint: DeviceConstraint, batch: CudaBatch, count: int) -> int: ...
-def cuda_sample(constraint: DeviceConstraint, batch: CudaBatch, count: int, seed: int, temperature: float, ids: int, labels: int,
-                status: int, memory: int, bytes: int, stream: int) -> None: ...
+def cuda_loss_bytes(constraint: DeviceConstraint, batch: CudaBatch, loss: CudaLoss) -> int: ...
+def cuda_loss(constraint: DeviceConstraint, batch: CudaBatch, loss: CudaLoss, memory: int, bytes: int, stream: int) -> None: ...
+def cuda_loss_gradients(batch: CudaBatch, labels: int, gradients: CudaLossGradients, stream: int) -> None: ...
+def cuda_curvature_bytes(constraint: DeviceConstraint, batch: CudaBatch, wanted: CudaCurvature) -> int: ...
+def cuda_curvature(constraint: DeviceConstraint, batch: CudaBatch, wanted: CudaCurvature, memory: int, bytes: int, stream: int) -> None: ...
+def cuda_viterbi_bytes(constraint: DeviceConstraint, batch: CudaBatch, best: CudaBest) -> int: ...
+def cuda_viterbi(constraint: DeviceConstraint, batch: CudaBatch, best: CudaBest, memory: int, bytes: int, stream: int) -> None: ...
+def cuda_k_best_bytes(constraint: DeviceConstraint, batch: CudaBatch, best: CudaKBest) -> int: ...
+def cuda_k_best(constraint: DeviceConstraint, batch: CudaBatch, best: CudaKBest, memory: int, bytes: int, stream: int) -> None: ...
+def cuda_sample_bytes(constraint: DeviceConstraint, batch: CudaBatch, samples: CudaSamples) -> int: ...
+def cuda_sample(constraint: DeviceConstraint, batch: CudaBatch, samples: CudaSamples, memory: int, bytes: int, stream: int) -> None: ...
 def raise_status(operation: str, constraint: Constraint, sequence: int, outcome: int, position: int, label: int, length: int) -> NoReturn: ...
 def label_lists(address: int, rows: int, width: int) -> List[List[int]]: ...
 def first_not_fine(address: int, size: int) -> int: ...

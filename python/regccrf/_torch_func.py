@@ -1,8 +1,8 @@
-"""The layer's losses under the transforms of torch.func (grad, vmap, jacrev, …), on the CPU.
+"""The autograd functions of `_torch_ops` under the transforms of torch.func (grad, vmap, jacrev, …), on the CPU.
 
-Those want autograd functions in another form than `_torch_ops` has, with all that a backward pass needs among the inputs and outputs. It takes
-longer, so it is used under transforms alone. `vmap` calls the function for each element; sequences that lie in the batch cost less. Names
-and arguments as in `_torch_ops`.
+Those want them in another form, with all that a backward pass needs among the inputs and outputs. It takes longer, so it is used under
+transforms alone. `vmap` calls the function for each element; sequences that lie in the batch cost less. Names and arguments as in
+`_torch_ops`.
 """
 
 from typing import Any, Tuple
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ._torch_graph import alive
-from ._torch_ops import ONCE, curvature, expectation, gold_score, log_partition, loss, loss_gradients
+from ._torch_handles import alive
+from ._torch_ops import ONCE, REQUEST, TENSORS, TWICE, LossRequest, loss, loss_curvature, loss_gradients
 
 
 class _Transformable(Function):
@@ -23,53 +23,59 @@ class _Transformable(Function):
     @classmethod
     def vmap(cls, info, in_dims, *args):  # type: ignore[no-untyped-def]
         each = [cls.apply(*(x if dim is None else x.select(dim, i) for x, dim in zip(args, in_dims))) for i in range(info.batch_size)]
-        if isinstance(each[0], Tensor):
-            return torch.stack(each), 0
         return tuple(map(torch.stack, zip(*each))), (0,) * len(each[0])
 
 
-class LogPartition(_Transformable):
-    """(h, g, s, e, mask, batch_first, handle) → log_z [B]."""
-
-    @staticmethod
-    def forward(*args: Any) -> Tensor:
-        return log_partition(*args)  # type: ignore[no-any-return]
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
-        *scores, batch_first, handle = inputs
-        ctx.save_for_backward(*scores)
-        ctx.layout, ctx.alive = (batch_first, handle), alive(handle)
-
-    @staticmethod
-    def backward(ctx, weights):  # type: ignore[no-untyped-def]
-        return (*Expectation.apply(weights, *ctx.saved_tensors, *ctx.layout, True), None, None, None)
-
-
-class Expectation(_Transformable):
-    """(weights, h, g, s, e, mask, batch_first, handle, allow) → expected counts, shaped as h, g, s, e."""
+class Loss(_Transformable):
+    """(h, g, s, e, mask, gold, *request) → the loss, and what it saves."""
 
     @staticmethod
     def forward(*args: Any) -> Tuple[Tensor, ...]:
-        return expectation(*args)  # type: ignore[no-any-return]
+        out, saved = loss(*args)
+        return (out, *saved)
 
     @staticmethod
     def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
-        *scores, batch_first, handle, _ = inputs
-        ctx.save_for_backward(*scores)
-        ctx.layout, ctx.alive = (batch_first, handle), alive(handle)
+        ctx.request = LossRequest(*inputs[TENSORS:])
+        ctx.alive = alive(ctx.request.handle)
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs[:TENSORS], *output[1:])
+
+    @staticmethod
+    def backward(ctx, weights, *_):  # type: ignore[no-untyped-def]
+        tensors, saved = ctx.saved_tensors[:TENSORS], ctx.saved_tensors[TENSORS:]
+        return (*LossGradients.apply(weights, *tensors, *(True,) * 4, *ctx.request, *saved), *[None] * (2 + REQUEST))
+
+
+class LossGradients(_Transformable):
+    """(weights, h, g, s, e, mask, gold, four times True, *request, *saved) → the gradients for h, g, s, e."""
+
+    @staticmethod
+    def forward(weights: Tensor, *args: Any) -> Tuple[Tensor, ...]:
+        tensors, rest = args[:TENSORS], args[TENSORS:]
+        return tuple(loss_gradients(weights, rest[4 + REQUEST:], *tensors, *rest[:4 + REQUEST]))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        rest = inputs[1 + TENSORS + 4:]
+        ctx.request, ctx.arguments = LossRequest(*rest[:REQUEST]), len(inputs)
+        ctx.alive = alive(ctx.request.handle)
+        ctx.save_for_backward(*inputs[:1 + TENSORS], *rest[REQUEST:REQUEST + 1])
 
     @staticmethod
     def backward(ctx, *direction):  # type: ignore[no-untyped-def]
-        return (*Curvature.apply(*direction, *ctx.saved_tensors, *ctx.layout), None, None, None, None)
+        if ctx.request.operation not in TWICE:
+            raise RuntimeError(ONCE.format(ctx.request.operation))
+        return (*LossCurvature.apply(*direction, *ctx.saved_tensors, *ctx.request), *[None] * (ctx.arguments - 5))
 
 
-class Curvature(_Transformable):
-    """(vh, vg, vs, ve, weights, h, g, s, e, mask, batch_first, handle) → slopes [B], changes of the gradients."""
+class LossCurvature(_Transformable):
+    """(vh, vg, vs, ve, weights, h, g, s, e, mask, gold, *saved, *request) → the change of the loss, and of its gradients."""
 
     @staticmethod
     def forward(*args: Any) -> Tuple[Tensor, ...]:
-        return curvature(*args)  # type: ignore[no-any-return]
+        before, saved, request = args[:5], args[5 + TENSORS:-REQUEST], args[-REQUEST:]
+        return tuple(loss_curvature(*before, saved, *args[5:5 + TENSORS], *request))
 
     @staticmethod
     def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
@@ -78,55 +84,3 @@ class Curvature(_Transformable):
     @staticmethod
     def backward(ctx, *_):  # type: ignore[no-untyped-def]
         raise RuntimeError("log_prob and log_partition can be differentiated twice, and no more")
-
-
-class Loss(_Transformable):
-    """(kind, h, g, s, e, mask, gold, batch_first, handle, allow) → values [B], left out [B], gradients of the values' sum."""
-
-    @staticmethod
-    def forward(*args: Any) -> Tuple[Tensor, ...]:
-        return loss(*args, True)  # type: ignore[no-any-return]
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
-        ctx.kind, *scores, batch_first, handle, allow = inputs
-        _, *rest = output
-        ctx.mark_non_differentiable(*rest)
-        ctx.save_for_backward(*scores, *rest)
-        ctx.layout, ctx.alive = (batch_first, handle, allow), alive(handle)
-
-    @staticmethod
-    def backward(ctx, weights, *_):  # type: ignore[no-untyped-def]
-        h, g, s, e, mask, gold, left_out, *gradients = ctx.saved_tensors
-        weights = weights.masked_fill(left_out, 0)
-        return (None, *LossGradients.apply(ctx.kind, weights, *gradients, h, g, s, e, mask, gold, *ctx.layout), *[None] * 5)
-
-
-class LossGradients(_Transformable):
-    """(kind, weights, dh, dg, ds, de, h, g, s, e, mask, gold, batch_first, handle, allow) → the gradients of Σ weights[i] · value[i]."""
-
-    @staticmethod
-    def forward(*args: Any) -> Tuple[Tensor, ...]:
-        return loss_gradients(*args)  # type: ignore[no-any-return]
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
-        ctx.kind, weights, _, _, _, _, *scores, batch_first, handle, _ = inputs
-        ctx.save_for_backward(weights, *scores)
-        ctx.layout, ctx.alive = (batch_first, handle), alive(handle)
-
-    @staticmethod
-    def backward(ctx, *direction):  # type: ignore[no-untyped-def]
-        if ctx.kind != "nll":
-            raise RuntimeError(ONCE.format(ctx.kind))
-        *scores, gold = ctx.saved_tensors
-        slopes, *changes = Curvature.apply(*direction, *scores, *ctx.layout)
-        slopes = slopes - gold_score(*direction, scores[-1], gold, ctx.layout[0])  # type: ignore[call-arg]  # linear in its parts
-        return (None, slopes, None, None, None, None, *changes, *[None] * 5)
-
-
-def divisor(left_out: Tensor, mask: Tensor, size: int, length: int, batch_first: bool, token_mean: bool) -> Tensor:
-    """`divisor` of _torch_ops for mean and token_mean, in tensor operations."""
-    kept = torch.ones(size, dtype=torch.bool, device=mask.device) if left_out.numel() == 0 else ~left_out
-    lengths = mask.sum(1 if batch_first else 0) if mask.dim() == 2 else torch.full((size,), length, device=mask.device)
-    return (lengths * kept if token_mean else kept).sum().clamp(min=1)

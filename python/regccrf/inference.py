@@ -37,7 +37,8 @@ class Path(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Labels (ids) at `begin`, `begin` + 1, …, counted among the positions that are present; and which may not stand beside them.
+    """Labels (ids) of the positions `begin`, `begin` + 1, … Masked positions do not count. The label before the span must
+    not be in `not_before`, the label after it not in `not_after`.
 
     >>> Span(0, [1, 2], not_after=[2]).labels  # B I that no I follows
     [1, 2]
@@ -253,7 +254,7 @@ def entropy(constraint: Constraints, emissions: Array, transitions: Array, start
 
 def language_mass(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None,
                   **layout: Any) -> Union[float, np.ndarray]:
-    """log P(L | x): how much of the unconstrained model's mass is legal; −inf for none.
+    """log P(L | x): the log-probability of all legal sequences together, without the constraint.
 
     >>> round(language_mass(regccrf.compile("A A | B B"), np.zeros((2, 2)), np.zeros((2, 2))), 6)
     -0.693147

@@ -210,6 +210,7 @@ class CRF:
             word_column=0,
             label_column=-1,
             format="auto",
+            continue_from=None,
             progress=lambda now: self._note(log, now),
             **self._options(),
         )

@@ -49,10 +49,10 @@ def _over(constraint: Any, labels: Sequence[str]) -> Constraint:
 class Tagger:
     """Labels sentences with a model: an object, or the path of its file.
 
-    `constraint` replaces the model's own (a pattern, a path object, a `Language` or a `Constraint`), without the
-    sequences that have labels that the model lacks, with a warning;
-    `unconstrained=True` leaves it out. Sentences for which nothing is legal raise an Error, or are labelled without
-    the constraint (`no_sequence="free"`), or get None (`"empty"`).
+    `constraint` is used instead of the model's own: a pattern, a path object, a `Language` or a `Constraint`. If it has
+    labels that the model does not have, sequences with these labels are left out, with a warning.
+    `unconstrained=True` uses no constraint. If a sentence has no legal sequence, that is an Error. With
+    `no_sequence="free"` it is labelled without the constraint, with `"empty"` the answer is None.
 
     >>> X, y = [["Ann", "Lee", "sings"]], [["B", "I", "O"]]
     >>> tagger = regccrf.Tagger(regccrf.train(X, y, constraint="(O | B I*)*", features="words"))
@@ -135,10 +135,11 @@ class Tagger:
         return [Tagging(self.labels.names(ids), _exp(score)) for ids, score in result.paths]
 
     def marginals(self, sentence: Sentence) -> List[Dict[str, float]]:
-        """P(label at t) under the constraint, for every position and label."""
+        """The probability of every label at every position, under the constraint."""
         return self.marginals_all([self._one(sentence)])[0]
 
     def marginals_all(self, sentences: Iterable[Sentence]) -> List[List[Dict[str, float]]]:
+        """The same for many sentences, at once."""
         names = list(self.labels)
         results = self._decoder(all_marginals=True).tag(sentences)
         return [
@@ -147,7 +148,7 @@ class Tagger:
         ]
 
     def language_mass(self, sentence: Sentence) -> float:
-        """How much of the unconstrained model's probability mass is legal."""
+        """The probability of all legal sequences together, in the model without its constraint."""
         return self._decoder(language_mass=True).tag([self._one(sentence)])[0].language_mass
 
 
@@ -218,26 +219,37 @@ def train(
     word_column: int = 0,
     label_column: int = -1,
     format: str = "auto",
+    continue_from: Union[None, Model, str, os.PathLike[str]] = None,
     progress: Optional[Callable[[Dict[str, Any]], Optional[bool]]] = None,
     **options: Any,
 ) -> Model:
     """Fits a model by penalised maximum likelihood, under a constraint or without.
 
-    X, y: sequences in memory and their labels; or X alone: the path of a file or of several, as `regccrf train` reads
-    them.
-    features: "attributes" (X's positions are dicts or lists of strings), "words" (words or rows of columns), or the
-    text of a CRF++ template. By default what fits X. `columns`, `word_column` and `label_column` count from 0.
-    constraint: a pattern, a path object, a `Language` or a `Constraint`; constrain: "train" (the default with a
-    constraint), "decode" or "none"; outside: what to do with training sequences outside the language: "error", "skip"
-    or "repair".
-    unknown: gold labels spelled so are not known.
-    progress: called after every iteration with a dict; False stops.
-    options: optimizer, l1, l2, min_count, all_features, all_transitions, max_iterations, tolerance, max_gap, period, patience,
-    rate, batch, average, seed, threads, checkpoint, every, resume, as in the command line; and min_frequency, memories,
-    epsilon, line_search ("more_thuente", "backtracking" or "strong_backtracking") and line_search_trials, as in
-    regccrf/trainer.h.
+    Args:
+        X: sequences, or the path of a file or of several, as `regccrf train` reads them.
+        y: the labels of the sequences; None if X is files.
+        X_dev: a development set, like X. The model that is best on it is kept.
+        y_dev: the labels of the development set.
+        constraint: a pattern, a path object, a `Language` or a `Constraint`.
+        constrain: where it is used: "train" (the default with a constraint), "decode" or "none".
+        outside: what to do with training sequences that are not in the language: "error", "skip" or "repair".
+        unknown: a label of this name is not known; the loss sums over all labels that are possible there.
+        features: "attributes" (positions are dicts or lists of strings), "words" (positions are words or lists of
+            columns), or the text of a CRF++ template. The default depends on X.
+        lists: {name: path} of lists of words, as features.
+        embeddings: the path of word vectors, as features.
+        columns: further columns to use as features, counted from 0.
+        word_column: the column of the words, counted from 0.
+        label_column: the column of the labels in files; -1 is the last.
+        format: of files: "auto", "columns" or "crfsuite".
+        continue_from: a model, or the path of its file. Weights that it has start at its values, others at 0.
+        progress: a function that is called with a dict after every iteration. Training stops if it returns False.
+        options: optimizer, l1, l2, min_count, all_features, all_transitions, max_iterations, tolerance, max_gap, period,
+            patience, rate, batch, average, seed, threads, checkpoint, every, resume, as in the command line; and
+            min_frequency, memories, epsilon, line_search ("more_thuente", "backtracking" or "strong_backtracking") and
+            line_search_trials, as in regccrf/trainer.h.
 
-    Other threads run while it works; Ctrl-C ends it with KeyboardInterrupt, within an iteration too.
+    Other threads can run meanwhile. Ctrl-C stops it with KeyboardInterrupt.
 
     >>> model = regccrf.train([[{"w": "a"}, {"w": "b"}]], [["B", "I"]], constraint="(O | B I*)*", l2=0.1)
     >>> model.constrain
@@ -259,6 +271,7 @@ def train(
         word_column=word_column,
         label_column=label_column,
         format=format,
+        continue_from=continue_from,
         progress=progress,
         **options,
     )
@@ -303,6 +316,7 @@ def _train(
     word_column: int,
     label_column: int,
     format: str,
+    continue_from: Any,
     progress: Any,
     **options: Any,
 ) -> Tuple[Model, Dict[str, Any]]:
@@ -327,4 +341,6 @@ def _train(
     if constrain is None:
         constrain = "none" if constraint is None else "train"
     compiled = None if constraint is None or constrain == "none" else _over(constraint, data.labels)
-    return _core.train_model(data, development, compiled, constrain, outside, settings, progress)
+    if continue_from is not None and not isinstance(continue_from, Model):
+        continue_from = Model.load(os.fspath(continue_from))
+    return _core.train_model(data, development, compiled, constrain, outside, continue_from, settings, progress)

@@ -20,10 +20,9 @@ as an infinite or NaN loss with zeros for gradients.
 from __future__ import annotations
 
 import functools
-import operator
 import os
 import warnings
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, SupportsIndex, Tuple, TypeVar, Union, cast
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union, cast
 
 try:
     import torch
@@ -35,35 +34,30 @@ except ModuleNotFoundError as error:
 
 from . import LanguageLike, _core, compile
 from . import _torch_cuda as cuda
-from . import _torch_func as _func
 from ._core import Constraint, Labels, Language
-from ._torch_graph import (
-    Part,
-    Several,
-    batch_size,
-    compiling,
-    exporting,
-    gaps_of,
-    gaps_tensor,
-    keeps_rules,
-    note_gaps,
-    nothing,
-    outside_of_graphs,
-    parts_of,
-    send,
-    share,
-    share_certified,
-    transformed,
+from ._torch_arguments import (
+    LabelsLike,
+    Scores,
+    check_outside,
+    check_reduction,
+    check_shapes,
+    label_ids,
+    labels_of,
+    refuse_export,
+    refuse_graphs,
+    refuse_transforms,
+    scores_of,
+    warn_of_inverted,
 )
-from ._torch_ops import DeviceGradient, Expectation, LogPartition, Loss, Memory, device_loss, divisor, gold_score, node_nll, reduced_loss, viterbi
+from ._torch_cpu import Memory, gold_score
+from ._torch_graph import compiling, exporting, outside_of_graphs, transformed
+from ._torch_handles import BatchConstraints, by_constraint, gaps_of, keeps_rules, note_gaps, register, register_certified, send_sequence_ids
+from ._torch_ops import LossRequest, label_marginals, loss_of, no_gold, reduce, viterbi
 from .inference import Path
 
 __all__ = ["CRF", "Outside", "Path", "RegCCRF"]
 
-LabelsLike = Union[SupportsIndex, Sequence[str], Mapping[str, int], Mapping[int, str], Mapping[str, str], Labels]
 Constraints = Union[str, Language, Constraint, Sequence[Union[str, Language, Constraint]]]
-_Scores = Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]  # emissions, transitions, start, end, mask
-_HALF = (torch.float16, torch.bfloat16)
 _MOST_REMEMBERED = 64
 _SAVED = "_extra_state"  # the constraint's key in a state
 
@@ -82,28 +76,6 @@ class Outside(NamedTuple):
     possible: List[str]
 
 
-def _outside(word: str) -> str:
-    """What becomes of gold outside the language. `regccrf.train` says error where this layer says raise: both will do."""
-    if word != "error" and word not in cuda.OUTSIDE:
-        raise ValueError(f"invalid outside: {word} (expected {', '.join(cuda.OUTSIDE)})")
-    return "raise" if word == "error" else word
-
-
-def _warn_of_inverted(mask: Any, batch_first: bool) -> None:
-    """A mask that is True for padding looks so: no sequence has its first position, one has none at all, and all others have the last
-    one. A device is not asked: that would mean to wait for it."""
-    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.device.type != "cpu" or mask.numel() == 0 or transformed(mask):
-        return
-    if bool((mask[:, 0] if batch_first else mask[0]).any()):
-        return
-    present = mask.ne(0) if batch_first else mask.ne(0).t()
-    some = present.any(1)
-    if bool(some.all()) or not bool(some.any()) or bool((some != present[:, -1]).any()):
-        return
-    warnings.warn("the mask looks inverted: True means that a position is present, and here one sequence has none while the others have "
-                  "only their last ones; ~mask turns it round", stacklevel=4)
-
-
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -115,7 +87,7 @@ def _takes_max_gap(method: _Method) -> _Method:
             return method(self, *args, **rest)
         other = self._certified(max_gap)
         answer = method(other, *args, **rest)
-        note_gaps(self._handle, gaps_tensor(other._handle))
+        note_gaps(self._handle, gaps_of(other._handle))
         return answer
     return cast(_Method, call)
 
@@ -140,8 +112,7 @@ class CRF(nn.Module):
 
     def __init__(self, num_tags: LabelsLike, batch_first: bool = False, checks: bool = False) -> None:
         super().__init__()
-        labels = _labels(num_tags)
-        self._assemble(Constraint.unconstrained(labels), batch_first, checks)
+        self._assemble(Constraint.unconstrained(labels_of(num_tags)), batch_first, checks)
         self._add_parameters(start_end=True)
 
     def _assemble(self, constraint: Constraint, batch_first: bool, checks: bool) -> None:
@@ -168,7 +139,7 @@ class CRF(nn.Module):
         self._set_constraint(self._compile(constraint, "the constraint"))
 
     def _set_constraint(self, constraint: Constraint) -> None:
-        self._handle, self._constraint = share_certified(constraint, self.max_gap, self.uncertified == "bound")
+        self._handle, self._constraint = register_certified(constraint, self.max_gap, self.uncertified == "bound")
         self._keeps_rules = constraint.rules > 0
         self.labels = constraint.labels
         self.num_tags = len(self.labels)
@@ -209,6 +180,7 @@ class CRF(nn.Module):
         """
         other = CRF.__new__(CRF if constraint is None else RegCCRF)
         nn.Module.__init__(other)
+        other.max_gap, other.uncertified = self.max_gap, self.uncertified
         other._assemble(Constraint.unconstrained(self.labels) if constraint is None else compile(constraint, self.labels),
                         self.batch_first, self.checks)
         other.outside, other.save_constraint = self.outside, self.save_constraint and constraint is not None
@@ -272,11 +244,7 @@ class CRF(nn.Module):
         """
         if constraint is not None:
             return self._each(CRF.log_partition, constraint, emissions, mask=mask, forbidden=forbidden)
-        if self._on_device(emissions):
-            scores = self._scores(emissions, mask, forbidden, half=True)
-            return self._checked(self._device_loss("log_z", scores, cuda.BAD_SCORES))
-        scores = self._scores(emissions, mask, forbidden)
-        return (_func.LogPartition if transformed(*scores) else LogPartition).apply(*scores, self.batch_first, self._handle)
+        return self._loss("log_z", self._scores(emissions, mask, forbidden), errors="bad_scores")
 
     @_takes_max_gap
     def entropy(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
@@ -288,10 +256,7 @@ class CRF(nn.Module):
         """
         if constraint is not None:
             return self._each(CRF.entropy, constraint, emissions, mask=mask, forbidden=forbidden)
-        if self._on_device(emissions):
-            scores = self._scores(emissions, mask, forbidden, half=True)
-            return self._checked(self._device_loss("entropy", scores, cuda.EVERYTHING))
-        return self._loss("entropy", self._scores(emissions, mask, forbidden), allow=False)[0]
+        return self._loss("entropy", self._scores(emissions, mask, forbidden))
 
     @_takes_max_gap
     def language_mass(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
@@ -303,14 +268,12 @@ class CRF(nn.Module):
         """
         if constraint is not None:
             return self._each(CRF.language_mass, constraint, emissions, mask=mask, forbidden=forbidden)
-        scores = self._scores(emissions, mask, forbidden)
+        scores = self._scores(emissions, mask, forbidden, half=False)
         if not self._on_device(emissions) or compiling():
-            return self._loss("language_mass", scores, allow=True)[0]
-        legal = self._device_loss("language_mass", scores, cuda.BAD_SCORES, exact=True)
-        free = cuda.unconstrained(self._handle)
-        everything = self._device_loss("language_mass", scores, cuda.NOTHING, exact=True, handle=free)
-        mass = (legal - everything).to(scores[1].dtype)
-        return self._checked(mass.masked_fill(legal.isfinite().logical_not(), float("-inf")))
+            return self._loss("language_mass", scores, errors="bad_scores")
+        legal = self._loss("language_mass", scores, errors="bad_scores", exact=True)
+        everything = self._loss("language_mass", scores, errors="none", exact=True, handle=cuda.unconstrained(self._handle))
+        return (legal - everything).to(scores[1].dtype).masked_fill(legal.isfinite().logical_not(), float("-inf"))
 
     @_takes_max_gap
     def marginals(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
@@ -322,15 +285,11 @@ class CRF(nn.Module):
         """
         if constraint is not None:
             return self._each(CRF.marginals, constraint, emissions, mask=mask, forbidden=forbidden)
-        scores = self._scores(emissions, mask, forbidden)
-        weights = scores[0].new_ones(batch_size(scores[0], self.batch_first))
-        if not self._on_device(emissions):
-            expectation = _func.Expectation if transformed(*scores) else Expectation
-            return expectation.apply(weights, *scores, self.batch_first, self._handle, False)[0]
-        asked = ("log_z", self.batch_first, self._handle, cuda.EVERYTHING, 1, cuda.UNREDUCED, cuda.OUTSIDE["raise"], False, True, False)
-        gold = nothing(emissions.device, torch.int64)
-        _not_for_transforms(scores)
-        return self._checked(DeviceGradient.apply(weights, *scores, gold, None, asked, (True, False, False, False))[0])
+        scores, on_device = self._scores(emissions, mask, forbidden, half=False), self._on_device(emissions)
+        if on_device:
+            refuse_transforms(scores)
+        request = LossRequest("log_z", self._handle, self.batch_first)
+        return self._checked(label_marginals((*scores, no_gold(emissions)), request, on_device))
 
     def check(self, tags: Tensor, mask: Optional[Tensor] = None, *,
               constraint: Optional[Constraints] = None) -> List[Outside]:
@@ -379,7 +338,7 @@ class CRF(nn.Module):
         if constraint is not None:
             return self._each(CRF.decode, constraint, emissions, mask=mask, forbidden=forbidden)
         if self._on_device(emissions):
-            return cuda.viterbi(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle)
+            return cuda.decode(*self._detached(emissions, mask, forbidden), self.batch_first, self._handle)
         memory = self._memory(emissions, mask, forbidden)
         return [labels for labels, _ in _core.viterbi(memory.choice, memory.batch, memory.settings)]
 
@@ -398,8 +357,7 @@ class CRF(nn.Module):
             raise _core.Error("labels are nothing that torch.func can transform: call decode_tensor outside of grad and vmap")
         self.raise_pending()
         with torch.no_grad():
-            scores = self._scores(emissions, mask, forbidden, half=self._on_device(emissions))
-            return viterbi(*scores, self.batch_first, self._handle, fill)
+            return viterbi(*self._scores(emissions, mask, forbidden), self.batch_first, self._handle, fill)
 
     @_takes_max_gap
     def posterior_decode(self, emissions: Tensor, mask: Optional[Tensor] = None, *,
@@ -413,7 +371,8 @@ class CRF(nn.Module):
         if constraint is not None:
             return self._each(CRF.posterior_decode, constraint, emissions, mask=mask, forbidden=forbidden)
         if self._on_device(emissions):
-            return cuda.posterior_decode(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle)
+            request = LossRequest("posterior_decode", self._handle, self.batch_first, want_h=True)
+            return cuda.posterior_decode(*self._detached(emissions, mask, forbidden), no_gold(emissions), request)
         memory = self._memory(emissions, mask, forbidden)
         return [labels for labels, _ in _core.posterior_decode(memory.choice, memory.batch, memory.settings)]
 
@@ -427,7 +386,7 @@ class CRF(nn.Module):
         if constraint is not None:
             return self._each(CRF.k_best, constraint, emissions, k, mask=mask, forbidden=forbidden)
         if self._on_device(emissions):
-            found = cuda.k_best(*self._frozen(emissions, mask, forbidden), self.batch_first, self._handle, k)
+            found = cuda.k_best(*self._detached(emissions, mask, forbidden), self.batch_first, self._handle, k)
         else:
             memory = self._memory(emissions, mask, forbidden)
             found = _core.k_best(memory.choice, memory.batch, k, memory.settings)
@@ -448,7 +407,7 @@ class CRF(nn.Module):
             return self._each(CRF.sample, constraint, emissions, count, mask=mask, seed=seed, temperature=temperature,
                               forbidden=forbidden)
         if self._on_device(emissions):
-            scores = self._frozen(emissions, mask, forbidden)
+            scores = self._detached(emissions, mask, forbidden)
             return cuda.sample(*scores, self.batch_first, self._handle, count, seed, temperature)
         memory = self._memory(emissions, mask, forbidden)
         samples = _core.sample(memory.choice, memory.batch, count, seed, temperature, [], memory.settings)
@@ -458,8 +417,7 @@ class CRF(nn.Module):
 
     def _compute_score(self, emissions: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
         """score(tags): [B]. Differentiable."""
-        h, g, s, e, present = self._scores(emissions, mask, None, tags)
-        return gold_score(h, g, s, e, present, _ids(tags), False)
+        return gold_score(*self._scores(emissions, mask, None, tags, half=False), label_ids(tags), False)
 
     def _compute_normalizer(self, emissions: Tensor, mask: Tensor) -> Tensor:
         return self._time_first().log_partition(emissions, mask)
@@ -468,50 +426,17 @@ class CRF(nn.Module):
         return self._time_first().decode(emissions, mask)
 
     def _time_first(self) -> CRF:
-        other = self._under(self._handle)
+        other = self._under(self._handle, self._constraint)
         other.batch_first = False
         return other
 
     # --- inside --------------------------------------------------------------------------------------------------------
 
-    def _validate(self, emissions: Tensor, tags: Optional[Tensor] = None, mask: Optional[Tensor] = None) -> None:
-        for name, x in (("emissions", emissions), ("tags", tags), ("mask", mask)):
-            if not isinstance(x, Tensor) and (x is not None or name == "emissions"):
-                raise TypeError(f"{name}: a {type(x).__name__} was given, expected a tensor")
-        shape = emissions.shape
-        if len(shape) != 3:
-            raise ValueError(f"emissions must have dimension of 3, got {len(shape)}")
-        if shape[2] != self.num_tags:
-            raise ValueError(f"expected last dimension of emissions is {self.num_tags}, got {shape[2]}")
-        for name, x in (("tags", tags), ("mask", mask)):
-            if x is None or x.shape == shape[:2] or (x is tags and x.dtype == torch.bool and x.shape == shape):
-                continue
-            raise ValueError(f"the first two dimensions of emissions and {name} must match, got {tuple(shape[:2])} and {tuple(x.shape)}")
-
     def _scores(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], tags: Optional[Tensor] = None,
-                half: bool = False) -> _Scores:
-        """Emissions, transitions, start, end and mask as the operators take them: one precision, empty for absent. With `half`,
-        emissions in half precision stay so beside float32."""
-        self._validate(emissions, tags, mask)
-        g: Tensor = _held(self, "transitions")
-        s: Optional[Tensor] = _held(self, "start_transitions")
-        e: Optional[Tensor] = _held(self, "end_transitions")
-        dtype = g.dtype if emissions.dtype == g.dtype else torch.promote_types(emissions.dtype, g.dtype)
-        if dtype in _HALF:
-            dtype = torch.float32
-        if emissions.dtype != dtype and not (half and emissions.dtype in _HALF and dtype == torch.float32):
-            emissions = emissions.to(dtype)
-        if forbidden is not None:
-            emissions = emissions.masked_fill(forbidden.bool(), float("-inf"))
-        if g.dtype != dtype:
-            g, s, e = g.to(dtype), None if s is None else s.to(dtype), None if e is None else e.to(dtype)
-        if mask is not None and mask.dtype != torch.bool:
-            if mask.dtype.is_floating_point or mask.dtype.is_complex:
-                raise TypeError(f"mask is {mask.dtype}, expected bool or whole numbers, 0 for absent: mask > 0.5, or mask == 0 for a mask that "
-                                "is added to scores")
-            mask = mask.ne(0)
-        return (emissions, g, nothing(emissions.device, dtype) if s is None else s, nothing(emissions.device, dtype) if e is None else e,
-                nothing(emissions.device, torch.bool) if mask is None else mask)
+                half: Optional[bool] = None) -> Scores:
+        """As the operators take them. `half`: emissions in half precision stay so; by default where kernels take them."""
+        check_shapes(self.num_tags, emissions, tags, mask)
+        return scores_of(self, emissions, mask, forbidden, self._on_device(emissions) if half is None else half)
 
     def _constraints(self, constraint: Constraints, B: int) -> List[Constraint]:
         """One for each sequence."""
@@ -539,9 +464,8 @@ class CRF(nn.Module):
 
     def _certified(self, max_gap: float) -> CRF:
         """This layer with another gap for its sums."""
-        if not max_gap > 0:
-            raise ValueError(f"max_gap is {max_gap}, expected a number above 0")
-        other = self._under(share_certified(self._constraint, max_gap, self.uncertified == "bound")[0])
+        _check_max_gap(max_gap)
+        other = self._under(register_certified(self._constraint, max_gap, self.uncertified == "bound")[0], self._constraint)
         other.max_gap = max_gap
         return other
 
@@ -553,52 +477,66 @@ class CRF(nn.Module):
         >>> CRF(2).gaps
         []
         """
-        return gaps_of(self._handle)
+        return gaps_of(self._handle).tolist()
 
-    def _under(self, handle: int) -> CRF:
+    def _under(self, handle: int, constraint: Union[Constraint, BatchConstraints]) -> CRF:
         """This layer, its parameters included, under another constraint."""
         other = CRF.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._handle, other._keeps_rules = handle, keeps_rules(handle)
-        if isinstance(handle, Part):
-            other._constraint = handle.constraint
+        other.__dict__["_constraint" if isinstance(constraint, Constraint) else "_batch_constraints"] = constraint
         return other
+
+    def _layers(self, constraint: Constraints, emissions: Tensor, tags: Optional[Tensor],
+                mask: Optional[Tensor]) -> List[Tuple[CRF, BatchConstraints]]:
+        """This layer under each sequence's constraint. The CPU takes such a batch as it is, in one call; on a device there is a call for
+        each constraint, on the sequences that have it."""
+        refuse_export("a constraint for a call", "export crf.with_constraint(…), a layer with that constraint")
+        check_shapes(self.num_tags, emissions, tags, mask)
+        each = self._constraints(constraint, emissions.shape[0 if self.batch_first else 1])
+        parts = by_constraint(each)
+        if cuda.on_device(emissions) and not any(one.rules for one in each):
+            self._remember(parts)
+        elif len(parts) > 1:
+            several = BatchConstraints(each, (self.max_gap, self.uncertified == "bound"))
+            return [(self._under(several.handle, several), several)]
+        if len(parts) == 1:
+            return [(self._under(parts[0].base, parts[0].constraints[0]), parts[0])]
+        return [(self._under(part.handle, part), part) for part in parts]
 
     @outside_of_graphs
     def _each(self, method: Callable[..., Any], constraint: Constraints, emissions: Tensor, *args: Any,
               mask: Optional[Tensor] = None, **rest: Any) -> Any:
-        """A method's answer under each sequence's constraint. The CPU takes such a batch as it is; on a device there is a call for
-        each constraint, on the sequences that have it."""
-        _not_for_export("a constraint for a call", "export crf.with_constraint(…), a layer with that constraint")
-        self._validate(emissions, rest.get("tags"), mask)
-        dim = 0 if self.batch_first else 1
-        each = self._constraints(constraint, emissions.shape[dim])
-        parts = parts_of(each)
-        if cuda.on_device(emissions) and not any(one.rules for one in each):
-            self._remember(parts)
-        elif len(parts) > 1:
-            several = Several.of(each)
-            several.certified = (self.max_gap, self.uncertified == "bound")
-            return method(self._under(several), emissions, *args, mask=mask, **rest)
-        if len(parts) < 2:
-            return method(self._under(parts[0]) if parts else self, emissions, *args, mask=mask, **rest)
-        answers, (places, back) = [], send(parts, emissions.device)
-        for part, here in zip(parts, places):
+        """A method's answer under each sequence's constraint."""
+        layers = self._layers(constraint, emissions, rest.get("tags"), mask)
+        if len(layers) < 2:
+            return method(layers[0][0] if layers else self, emissions, *args, mask=mask, **rest)
+        dim, order = 0 if self.batch_first else 1, send_sequence_ids([part for _, part in layers], emissions.device)
+        answers = []
+        for layer, part in layers:
+            here = cast(Tensor, part.sequence_ids)
             some = {name: x.index_select(dim, here) if isinstance(x, Tensor) else x for name, x in rest.items()}
             some["mask"] = None if mask is None else mask.index_select(dim, here)
-            answers.append(method(self._under(part), emissions.index_select(dim, here), *args, **some))
+            answers.append(method(layer, emissions.index_select(dim, here), *args, **some))
         if isinstance(answers[0], Tensor):
             dim = dim if answers[0].dim() > 1 else 0
-            return torch.cat(answers, dim).index_select(dim, back)
-        by_number = {i: one for part, some in zip(parts, answers) for i, one in zip(part.numbers, some)}
-        return [by_number[i] for i in range(len(each))]
+            return torch.cat(answers, dim).index_select(dim, order)
+        by_sequence = {i: one for (_, part), some in zip(layers, answers) for i, one in zip(part.sequences, some)}
+        return [by_sequence[i] for i in range(len(by_sequence))]
 
-    def _each_log_prob(self, constraint: Constraints, emissions: Tensor, tags: Tensor, mask: Optional[Tensor], reduction: str,
-                       forbidden: Optional[Tensor], outside: str) -> Tensor:
+    @outside_of_graphs
+    def _each_loss(self, sign: int, constraint: Constraints, emissions: Tensor, tags: Tensor, mask: Optional[Tensor], reduction: str,
+                   forbidden: Optional[Tensor], outside: str) -> Tensor:
+        """sign · negative log-likelihood under each sequence's constraint."""
+        method = CRF.forward if sign < 0 else CRF.nll
+        layers = self._layers(constraint, emissions, tags, mask)
+        if len(layers) < 2:
+            layer = layers[0][0] if layers else self
+            return method(layer, emissions, tags, mask, reduction, forbidden=forbidden, outside=outside)
         skip = outside == "skip"
-        values = self._each(CRF.forward, constraint, emissions, tags=tags, mask=mask, reduction="none", forbidden=forbidden,
+        values = self._each(method, constraint, emissions, tags=tags, mask=mask, reduction="none", forbidden=forbidden,
                             outside="inf" if skip else outside)
-        left_out = values.isneginf() if skip else None
+        left_out = values.isinf() if skip else None
         return self._reduce(values if left_out is None else values.masked_fill(left_out, 0), left_out, mask, emissions, reduction)
 
     def _save_to_state_dict(self, destination: Dict[str, Any], prefix: str, keep_vars: bool) -> None:
@@ -631,19 +569,18 @@ class CRF(nn.Module):
             warnings.warn("the saved layer's constraint takes the place of this layer's; with_constraint() puts another around the weights")
         self._set_constraint(constraint)
 
-    def _remember(self, parts: List[Part]) -> None:
+    def _remember(self, parts: List[BatchConstraints]) -> None:
         """Errors under these constraints may wait on a device. Of many, the last ones are remembered."""
-        for part in parts:
-            self._pending[int(part)] = part.constraint
-        others = [handle for handle in self._pending if handle != share(self.constraint)[0]]
+        self._pending.update((part.base, part.constraints[0]) for part in parts)
+        others = [handle for handle in self._pending if handle != register(self.constraint)[0]]
         for handle in others[:-_MOST_REMEMBERED]:
             del self._pending[handle]
 
     def _memory(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> Memory:
-        _not_for_graphs(emissions, mask)
+        refuse_graphs(emissions, mask)
         self.raise_pending()
         with torch.no_grad():
-            scores = self._scores(emissions, mask, forbidden)
+            scores = self._scores(emissions, mask, forbidden, half=False)
             if cuda.on_device(emissions):  # and not by the kernels
                 h, g, start, end, present = scores
                 scores = (h.cpu(), g.cpu(), start.cpu(), end.cpu(), present.cpu())
@@ -653,11 +590,11 @@ class CRF(nn.Module):
         """Whether the kernels serve it; rules that are kept beside a base are obeyed on the CPU."""
         return cuda.on_device(emissions) and not self._keeps_rules
 
-    def _frozen(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> _Scores:
-        _not_for_graphs(emissions, mask)
+    def _detached(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> Scores:
+        refuse_graphs(emissions, mask)
         self.raise_pending()
         with torch.no_grad():
-            return self._scores(emissions, mask, forbidden, half=True)
+            return self._scores(emissions, mask, forbidden)
 
     def _checked(self, answer: Tensor) -> Tensor:
         if self.checks:
@@ -667,101 +604,50 @@ class CRF(nn.Module):
     def _signed(self, sign: int, emissions: Tensor, tags: Tensor, mask: Optional[Tensor], reduction: str, forbidden: Optional[Tensor],
                 outside: Optional[str], constraint: Optional[Constraints]) -> Tensor:
         """sign · negative log-likelihood."""
-        outside = _outside(self.outside if outside is None else outside)
-        if reduction not in cuda.REDUCTIONS:
-            raise ValueError(f"invalid reduction: {reduction}")
+        outside = check_outside(self.outside if outside is None else outside)
+        check_reduction(reduction)
         if mask is not None and not compiling() and not exporting():
-            _warn_of_inverted(mask, self.batch_first)
+            warn_of_inverted(mask, self.batch_first)
         if constraint is not None:
-            value = self._each_log_prob(constraint, emissions, tags, mask, reduction, forbidden, outside)
-        elif not self._on_device(emissions):
-            scores, (kind, gold) = self._scores(emissions, mask, forbidden, tags), _gold(tags)
-            if reduction != "none" and not compiling() and not transformed(*scores, gold):
-                return self._reduced_loss(kind, scores, gold, outside, sign, reduction)
-            values, left_out = self._log_prob(kind, scores, gold, outside)
-            value = self._reduce(values, left_out, mask, emissions, reduction)
-        elif isinstance(tags, Tensor) and tags.dim() == 2:
-            return self._checked(self._device_nll(sign, emissions, tags, mask, forbidden, outside, reduction))
-        else:
-            values, left_out = self._device_partial_nll(self._scores(emissions, mask, forbidden, tags, half=True), tags, outside)
-            value = self._checked(self._reduce(values, left_out, mask, emissions, reduction))
-        return value if sign < 0 else -value
+            return self._each_loss(sign, constraint, emissions, tags, mask, reduction, forbidden, outside)  # type: ignore[no-any-return]
+        scores, on_device = self._scores(emissions, mask, forbidden, tags), self._on_device(emissions)
+        errors = "all" if outside == "raise" else "bad_scores"
+        if tags.dim() == 2:
+            gold = label_ids(tags).to(torch.int64 if on_device else torch.int32)
+            return self._loss("nll", scores, gold, sign=sign, reduction=reduction, outside=outside, errors=errors)
+        if not on_device:
+            return self._loss("partial_nll", scores, tags.to(torch.uint8), sign=sign, reduction=reduction, outside=outside, errors=errors)
+        values, left_out = self._device_partial_nll(scores, tags, outside, errors)
+        return self._reduce(sign * values, left_out, mask, emissions, reduction)
 
-    def _device_loss(self, operation: str, scores: _Scores, errors: int, gold: Optional[Tensor] = None, sign: int = 1,
-                     reduction: str = "none", outside: str = "raise", exact: bool = False, handle: Optional[int] = None) -> Tensor:
-        """`cuda.device_loss`: sign · log_z, or with gold sign · negative log-likelihood, reduced. `exact`: in float64, for differences."""
-        _not_for_transforms(scores)
+    def _loss(self, operation: str, scores: Scores, gold: Optional[Tensor] = None, *, sign: int = 1, reduction: str = "none",
+              outside: str = "raise", errors: str = "all", exact: bool = False, handle: Optional[int] = None) -> Tensor:
+        """`LossRequest` says what the arguments are."""
         h, g, s, e, _ = scores
+        if self._on_device(h):
+            refuse_transforms(scores)
         differentiate = torch.is_grad_enabled()
-        want_h = differentiate and (h.requires_grad or s.requires_grad or e.requires_grad)
-        gold = nothing(h.device, torch.int64) if gold is None else gold
-        asked = (operation, self.batch_first, handle or self._handle, errors, sign, cuda.REDUCTIONS[reduction],
-                 cuda.OUTSIDE[outside], exact, want_h, differentiate and g.requires_grad)
-        answer: Tensor = device_loss(*scores, gold, asked)
-        return answer
+        want_h, want_g = differentiate and (h.requires_grad or s.requires_grad or e.requires_grad), differentiate and g.requires_grad
+        request = LossRequest(operation, self._handle if handle is None else handle, self.batch_first, sign, reduction, outside, errors, exact,
+                              want_h, want_g)
+        return self._checked(loss_of((*scores, no_gold(h) if gold is None else gold), request))
 
-    def _loss(self, kind: str, scores: _Scores, allow: bool, gold: Optional[Tensor] = None) -> Any:
-        gold = scores[0].new_empty(0) if gold is None else gold
-        if transformed(*scores, gold):
-            return _func.Loss.apply(kind, *scores, gold, self.batch_first, self._handle, allow)[:2]
-        differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
-        return Loss.apply(kind, *scores, gold, self.batch_first, self._handle, allow, differentiate)
-
-    def _reduced_loss(self, kind: str, scores: _Scores, gold: Tensor, outside: str, sign: int, reduction: str) -> Tensor:
-        differentiate = torch.is_grad_enabled() and any(x.requires_grad for x in scores)
-        value: Tensor = reduced_loss(*scores, gold, kind, self.batch_first, self._handle, outside, sign, cuda.REDUCTIONS[reduction], differentiate)
-        return value
-
-    def _log_prob(self, kind: str, scores: _Scores, gold: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
-        """log P(tags) [B], 0 or −inf where the gold is outside as the caller wants, and which count for nothing [B]."""
-        values, left_out = self._loss(kind, scores, outside != "raise", gold)
-        values = -values
-        if outside == "inf":
-            values = values.masked_fill(left_out, float("-inf"))
-        return values, left_out if outside == "skip" else None
-
-    def _device_nll(self, sign: int, emissions: Tensor, tags: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], outside: str,
-                    reduction: str) -> Tensor:
-        errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
-        if forbidden is None and (mask is None or isinstance(mask, Tensor)):
-            g, s, e = _held(self, "transitions"), _held(self, "start_transitions"), _held(self, "end_transitions")
-            s, e = nothing(g.device, g.dtype) if s is None else s, nothing(g.device, g.dtype) if e is None else e
-            answer = node_nll(emissions, g, s, e, mask, tags, self.num_tags, self.batch_first, self._handle, errors, sign,
-                              cuda.REDUCTIONS[reduction], cuda.OUTSIDE[outside])
-            if answer is not None:
-                return answer
-        scores = self._scores(emissions, mask, forbidden, tags, half=True)
-        gold = tags if tags.dtype == torch.int64 else _ids(tags).long()
-        return self._device_loss("nll", scores, errors, gold, sign, reduction, outside)
-
-    def _device_partial_nll(self, scores: _Scores, allowed: Tensor, outside: str) -> Tuple[Tensor, Optional[Tensor]]:
-        h, g, s, e, mask = scores
-        errors = cuda.EVERYTHING if outside == "raise" else cuda.BAD_SCORES
+    def _device_partial_nll(self, scores: Scores, allowed: Tensor, outside: str, errors: str) -> Tuple[Tensor, Optional[Tensor]]:
+        """−log P(sets of labels) [B], 0 or inf where gold is outside as the caller wants, and which count for nothing [B]."""
+        h, *rest = scores
         legal = h.masked_fill(allowed.logical_not(), float("-inf"))
-        consistent = self._device_loss("partial_nll", (legal, g, s, e, mask), errors, exact=True)
-        everything = self._device_loss("partial_nll", scores, cuda.BAD_SCORES, exact=True)
-        values = (consistent - everything).to(g.dtype)
+        consistent = self._loss("partial_nll", cast(Scores, (legal, *rest)), errors=errors, exact=True)
+        everything = self._loss("partial_nll", scores, errors="bad_scores", exact=True)
+        values = (everything - consistent).to(scores[1].dtype)
         if outside == "raise":
             return values, None
         left_out = consistent.isfinite().logical_not()
-        values = values.masked_fill(left_out, 0.0 if outside == "skip" else float("-inf"))
+        values = values.masked_fill(left_out, 0.0 if outside == "skip" else float("inf"))
         return values, left_out if outside == "skip" else None
 
-    def _reduce(self, values: Tensor, left_out: Optional[Tensor], mask: Optional[Tensor], emissions: Tensor,
-                reduction: str) -> Tensor:
-        """`left_out`: sequences that count for nothing."""
-        if reduction == "none":
-            return values
-        if reduction == "sum":
-            return values.sum()
-        none = nothing(values.device, torch.bool)
-        present = none if mask is None else mask if mask.dtype == torch.bool else mask.ne(0)
-        batch, time = (0, 1) if self.batch_first else (1, 0)
-        of = none if left_out is None else left_out, present, emissions.shape[batch], emissions.shape[time], self.batch_first
-        if transformed(values, *of[:2]):
-            return values.sum() / _func.divisor(*of, reduction == "token_mean").to(values.dtype)
-        by = divisor(*of, cuda.REDUCTIONS[reduction])
-        return values.sum() / by.to(values.dtype)
+    def _reduce(self, values: Tensor, left_out: Optional[Tensor], mask: Optional[Tensor], emissions: Tensor, reduction: str) -> Tensor:
+        length = emissions.shape[1 if self.batch_first else 0]
+        return reduce(values, left_out, None if mask is None else mask.ne(0), self.batch_first, length, reduction)
 
 
 class RegCCRF(CRF):
@@ -790,15 +676,15 @@ class RegCCRF(CRF):
                  start_end: bool = True, outside: str = "raise", checks: bool = False, save_constraint: bool = False,
                  max_gap: Optional[float] = None, uncertified: str = "error") -> None:
         nn.Module.__init__(self)
-        if max_gap is not None and not max_gap > 0:
-            raise ValueError(f"max_gap is {max_gap}, expected a number above 0")
+        if max_gap is not None:
+            _check_max_gap(max_gap)
         if uncertified not in ("error", "bound"):
             raise ValueError(f"invalid uncertified: {uncertified} (expected error, bound)")
         self.max_gap, self.uncertified = max_gap, uncertified
-        outside = _outside(outside)
+        outside = check_outside(outside)
         if constraint is None:
             raise TypeError("constraint is None: the layer without one is CRF")
-        self._assemble(compile(constraint, _labels(labels)), batch_first, checks)
+        self._assemble(compile(constraint, labels_of(labels)), batch_first, checks)
         self.outside, self.save_constraint = outside, save_constraint
         self._add_parameters(start_end)
 
@@ -808,82 +694,6 @@ def _compiled(language: Union[str, Language], labels: Labels) -> Constraint:
     return compile(language, labels)
 
 
-def _not_for_export(what: str, instead: str) -> None:
-    if exporting():
-        raise _core.Error(f"{what} cannot be part of an exported program: {instead}")
-
-
-def _not_for_graphs(emissions: Tensor, mask: Optional[Tensor]) -> None:
-    """Of methods that answer with lists."""
-    _not_for_export("an answer in lists (decode, k_best, sample)", "decode_tensor can be, and decode takes the emissions of an exported program")
-    if transformed(emissions, mask):
-        raise _core.Error("an answer in lists (decode, k_best, sample) is nothing that torch.func can transform: call it outside of grad and vmap")
-
-
-def _not_for_transforms(scores: _Scores) -> None:
-    if transformed(*scores):
-        raise _core.Error("torch.func's transforms reach this layer on the CPU only; on a device torch.autograd.grad differentiates it")
-
-
-def _held(module: nn.Module, name: str) -> Any:
-    """A module's attribute. Looked for among its parameters first: those are found last otherwise, after a long search. (Where PyTorch 1.13
-    calls a module with other parameters, these are found by looking for attributes alone.)"""
-    if type(module).__getattribute__ is not object.__getattribute__:
-        return getattr(module, name)
-    parameters = module._parameters
-    return parameters[name] if name in parameters else getattr(module, name)
-
-
-def _ids(tags: Tensor) -> Tensor:
-    if tags.dtype.is_floating_point or tags.dtype.is_complex or tags.dtype == torch.bool:
-        raise TypeError(f"tags are {tags.dtype}, expected label ids, whole numbers")
-    return tags
-
-
-def _gold(tags: Tensor) -> Tuple[str, Tensor]:
-    """The kind of loss, and tags as it takes them."""
-    return ("partial_nll", tags.to(torch.uint8)) if tags.dim() == 3 else ("nll", _ids(tags).to(torch.int32))
-
-
-def _labels(labels: LabelsLike) -> Labels:
-    if isinstance(labels, Labels):
-        return labels
-    if isinstance(labels, str):
-        raise TypeError(f"labels are the str {labels!r}, expected a list of names: {labels.split()}")
-    if isinstance(labels, Mapping):
-        return _labels_of_mapping(labels)
-    if isinstance(labels, (set, frozenset)):
-        raise TypeError("a set of labels has no order, and ids follow it: give a list")
-    number = _whole_number(labels)
-    if number is not None:
-        if number <= 0:
-            raise ValueError(f"invalid number of tags: {number}")
-        return Labels([str(i) for i in range(number)])
-    if not isinstance(labels, Iterable):
-        raise TypeError(f"labels are a {type(labels).__name__}, expected their number, a list of names, {{name: id}} or {{id: name}}")
-    names = list(labels)
-    wrong = [name for name in names if not isinstance(name, str)]
-    if wrong:
-        raise TypeError(f"a label is {wrong[0]!r}, expected a name, a str")
-    return Labels(names)
-
-
-def _whole_number(x: Any) -> Optional[int]:
-    """Of any kind: Python's, NumPy's, a tensor's."""
-    try:
-        return operator.index(x)
-    except TypeError:
-        return None
-
-
-def _labels_of_mapping(labels: Mapping[Any, Any]) -> Labels:
-    """label2id, or id2label; that one with names of ids for keys, too, which is how JSON keeps it."""
-    if all(isinstance(key, str) and key.isdecimal() for key in labels) and all(isinstance(name, str) for name in labels.values()):
-        by_id = {int(key): name for key, name in labels.items()}
-    elif all(isinstance(name, str) for name in labels):
-        by_id = {i: name for name, i in labels.items()}
-    else:
-        by_id = dict(labels)
-    if len(by_id) != len(labels) or set(by_id) != set(range(len(labels))):
-        raise ValueError(f"label ids must be 0 to {len(labels) - 1}, got {list(by_id)}")
-    return Labels([by_id[i] for i in range(len(by_id))])
+def _check_max_gap(max_gap: float) -> None:
+    if not 0 < max_gap < float("inf"):
+        raise ValueError(f"max_gap is {max_gap}, expected a number above 0")

@@ -58,7 +58,19 @@ def call(node):
     each = ast.unparse(without)
     if len(each) + len(node.name) < 80:
         return f"{node.name}({each})"
-    return f"{node.name}(\n    " + re.sub(r", (?=[*\w]+(?:[:=]|, |$)(?![^\[(]*[\])]))", ",\n    ", each) + ")"
+    return f"{node.name}(\n    " + ",\n    ".join(at_commas(each)) + ")"
+
+
+def at_commas(text):
+    """Cut at the commas that are in no bracket."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "[(") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
 
 
 def is_property(node):
@@ -102,7 +114,7 @@ def of_compiled(names):
         out += [f"### {name}", "", *markdown(cls.__doc__ or "")]
         for member, value in sorted(vars(cls).items()):
             doc = getattr(getattr(value, "__func__", value), "__doc__", None)
-            if member.startswith("_") or not isinstance(doc, str) or not doc.strip():
+            if member.startswith("_") or isinstance(value, str) or not isinstance(doc, str) or not doc.strip():
                 continue
             shown = call(methods[member]) if member in methods else member
             out += [f"#### {name}.{member}", "", "```python", shown, "```", "", *markdown(doc)]
@@ -110,7 +122,7 @@ def of_compiled(names):
 
 
 def python_page():
-    shown = {"__init__", "inference", "tagger", "node"}  # as part of regccrf, or no library
+    shown = {"__init__", "inference", "tagger"}  # as part of regccrf, or no library
     modules = sorted(path for path in PACKAGE.glob("*.py") if path.stem not in shown and not path.stem.startswith("_"))
     out = ["# Python reference", "", "Made from the docstrings. Their examples run in the tests.", "", "## regccrf", ""]
     out += markdown(ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))))

@@ -28,11 +28,14 @@ Budget untallied(Budget budget) {
 class Grouped {
  public:
   template <class Key, class Value>
-  Grouped(const Automaton& automaton, Key key, Value value)
+  Grouped(const Automaton& automaton, Key key, Value value, Meter& meter)
       : end_(automaton.accepting.size() + 1, 0), values_(automaton.arcs.size()) {
     for (const Arc& arc : automaton.arcs) ++end_[static_cast<std::size_t>(key(arc)) + 1];
     for (std::size_t q = 1; q < end_.size(); ++q) end_[q] += end_[q - 1];
-    for (const Arc& arc : automaton.arcs) values_[end_[key(arc)]++] = value(arc);
+    for (const Arc& arc : automaton.arcs) {
+      values_[end_[key(arc)]++] = value(arc);
+      meter.step();
+    }
   }
   std::span<const std::int32_t> of(State q) const {
     const std::int64_t begin = q == 0 ? 0 : end_[q - 1];
@@ -47,6 +50,7 @@ class Grouped {
 }  // namespace
 
 Size measure(const Automaton& automaton) {
+  Meter unlimited(Budget(), "measure");
   Size size;
   size.states = automaton.states();
   size.arcs = static_cast<std::int64_t>(automaton.arcs.size());
@@ -57,7 +61,7 @@ Size measure(const Automaton& automaton) {
     if (!same_node) ++out[arc.from];
   }
   const Grouped arrivals(
-      automaton, [](const Arc& arc) { return arc.to; }, [](const Arc& arc) { return arc.label; });
+      automaton, [](const Arc& arc) { return arc.to; }, [](const Arc& arc) { return arc.label; }, unlimited);
   std::vector<State> last;  // [K] the last state that was seen to be entered by a label
   for (State q = 0; q < automaton.states(); ++q) {
     for (const Label label : arrivals.of(q)) {
@@ -97,9 +101,8 @@ void sort_arcs(Automaton& automaton, const Budget& budget) {
   Meter meter(untallied(budget), "sort");
   std::vector<Arc>& arcs = automaton.arcs;
   if (!std::is_sorted(arcs.begin(), arcs.end())) {
-    std::vector<std::int64_t> end(automaton.accepting.size() + 1, 0);
-    for (const Arc& arc : arcs) ++end[static_cast<std::size_t>(arc.from) + 1];
-    for (std::size_t q = 1; q < end.size(); ++q) end[q] += end[q - 1];
+    std::vector<std::int64_t> end = arcs_by_state(automaton);
+    meter.step(static_cast<std::int64_t>(arcs.size()));
     std::vector<Arc> sorted(arcs.size());
     for (const Arc& arc : arcs) {
       sorted[end[arc.from]++] = arc;
@@ -195,14 +198,15 @@ std::vector<std::uint8_t> useful_states(const Automaton& automaton, const Budget
   for (State q = 0; q < automaton.states(); ++q) {
     if (automaton.accepting[q]) ends.push_back(q);
   }
-  std::vector<std::uint8_t> useful = reached({automaton.start}, Grouped(automaton, from, to), states, meter);
-  const std::vector<std::uint8_t> finishing = reached(std::move(ends), Grouped(automaton, to, from), states, meter);
+  std::vector<std::uint8_t> useful = reached({automaton.start}, Grouped(automaton, from, to, meter), states, meter);
+  const std::vector<std::uint8_t> finishing = reached(std::move(ends), Grouped(automaton, to, from, meter), states, meter);
   for (std::size_t q = 0; q < states; ++q) useful[q] = useful[q] && finishing[q];
   return useful;
 }
 
 Automaton without_useless_states(const Automaton& automaton, const Budget& budget) {
   const std::vector<std::uint8_t> useful = useful_states(automaton, budget);
+  Meter meter(untallied(budget), "trim");
   Automaton result;
   if (!useful[static_cast<std::size_t>(automaton.start)]) {
     result.accepting = {0};
@@ -217,6 +221,7 @@ Automaton without_useless_states(const Automaton& automaton, const Budget& budge
   result.arcs.reserve(automaton.arcs.size());
   for (const Arc& arc : automaton.arcs) {
     const auto from = static_cast<std::size_t>(arc.from), to = static_cast<std::size_t>(arc.to);
+    meter.step();
     if (useful[from] && useful[to]) result.arcs.push_back({place[from], arc.label, place[to]});
   }
   return result;

@@ -12,6 +12,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "regccrf/error.h"
@@ -73,8 +74,10 @@ struct Budget {
     throw LimitError("[" + operation + "] needs more than " + std::to_string(steps) + " steps");
   }
 
-  void check_time(const char* operation) const {
-    if (Clock::now() < deadline) return;
+  // `ahead`: seconds until the clock can be looked at again.
+  void check_time(const char* operation, double ahead = 0) const {
+    const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(ahead));
+    if (end < deadline) return;
     std::string limit = std::to_string(seconds);
     limit.erase(limit.find_last_not_of('0') + 1);
     if (limit.back() == '.') limit.pop_back();
@@ -123,17 +126,21 @@ class Meter {
 
   void size(std::int64_t states, std::int64_t arcs) const { budget_.check_size(operation_, states, arcs); }
 
-  // All that it holds now, in bytes; called before the memory is taken where that is known.
+  // All that it holds now, in bytes; called before the memory is taken where that is known. Nobody looks at the clock
+  // while a large array is filled or copied to its new place, so the time that this takes must be left.
   void hold(std::int64_t bytes) {
-    *budget_.held += bytes - bytes_;
-    bytes_ = bytes;
+    const std::int64_t more = bytes - std::exchange(bytes_, bytes);
+    *budget_.held += more;
     budget_.check_memory(operation_);
+    if (more > kLargeArray) budget_.check_time(operation_, kSecondsForByte * static_cast<double>(more));
   }
   void hold_more(std::int64_t bytes) { hold(bytes_ + bytes); }
   std::int64_t held() const { return bytes_; }
 
  private:
   static constexpr std::int64_t kStepsBetweenLooks = 1 << 15;  // well under a millisecond
+  static constexpr std::int64_t kLargeArray = 1 << 22;         // bytes
+  static constexpr double kSecondsForByte = 1e-9;              // of memory that is new to the process
   const Budget budget_;
   const char* operation_;
   std::int64_t steps_ = 0, next_look_ = kStepsBetweenLooks, bytes_ = 0;

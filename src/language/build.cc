@@ -127,6 +127,7 @@ class Builder {
     const std::size_t arcs = arcs_.size(), entries = x.first.size();
     for (std::size_t i = 0; i < arcs; ++i) {
       const Arc arc = arcs_[i];
+      meter_.step();
       if (is_last[arc.to]) arcs_.push_back({arc.from, arc.label, x.last[0]});
     }
     for (std::size_t i = 0; i < entries; ++i) {

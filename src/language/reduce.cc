@@ -28,6 +28,7 @@ class Refinement {
     const auto arcs = static_cast<std::int64_t>(automaton.arcs.size()), states = std::int64_t{automaton.states()};
     fixed_bytes_ = kBytesOfArc * arcs + kBytesOfState * states;
     meter_.hold(fixed_bytes_);
+    Meter clock(budget, "reduce");  // its steps do not count
     order_.resize(kinds.size());
     place_.resize(kinds.size());
     class_.resize(kinds.size());
@@ -38,6 +39,7 @@ class Refinement {
     for (const Arc& arc : automaton.arcs) {
       ++first_look_[(forward ? arc.from : arc.to) + 1];
       ++first_source_[(forward ? arc.to : arc.from) + 1];
+      clock.step();
     }
     for (std::size_t q = 1; q < first_look_.size(); ++q) {
       first_look_[q] += first_look_[q - 1];
@@ -48,6 +50,7 @@ class Refinement {
       const State from = forward ? arc.from : arc.to, to = forward ? arc.to : arc.from;
       looks_at_[next_look[from]++] = {arc.label, to};
       sources_[next_source[to]++] = from;
+      clock.step();
     }
     begin_with(kinds);
   }

@@ -77,20 +77,22 @@ class Search {
 
   Budget exploring() const {
     if (!best_) return budget_;
-    const std::int64_t arcs = static_cast<std::int64_t>(best_->automaton.arcs.size());
-    return budget_.at_most_states(std::max(kTryStates, 4 * measure(best_->automaton).nodes))
-        .at_most_steps(std::max(kTrySteps, kStepsForEachArc * arcs));
+    return budget_.at_most_states(std::max(kTryStates, 4 * best_size_.nodes))
+        .at_most_steps(std::max(kTrySteps, kStepsForEachArc * best_size_.arcs));
   }
 
   void consider(Automaton candidate, const std::string& method) {
     if (accepts_nothing(candidate)) throw EmptyLanguage();
-    std::int64_t cost = measure(candidate).cost();
-    if (auto fewer = attempt([&] { return reduced(candidate); }); fewer && measure(*fewer).cost() <= cost) {
-      candidate = std::move(*fewer);
-      cost = measure(candidate).cost();
+    Size size = measure(candidate);
+    if (auto fewer = attempt([&] { return reduced(candidate); })) {
+      const Size fewer_size = measure(*fewer);
+      if (fewer_size.cost() <= size.cost()) {
+        candidate = std::move(*fewer);
+        size = fewer_size;
+      }
     }
-    if (best_ && best_cost_ <= cost) return;
-    best_cost_ = cost;
+    if (best_ && best_size_.cost() <= size.cost()) return;
+    best_size_ = size;
     best_ = Unambiguous{std::move(candidate), method};
     attempt([&] { return best_kept_.hold(bytes_of(best_->automaton)), true; });
   }
@@ -200,7 +202,7 @@ class Search {
   const Budget& budget_;
   Meter kept_, best_kept_;
   std::optional<Unambiguous> best_;
-  std::int64_t best_cost_ = 0;
+  Size best_size_;
   std::vector<std::string> failures_;
 };
 

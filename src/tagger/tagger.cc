@@ -282,7 +282,8 @@ void Tagger::Impl::run_marked(bool constrained, std::span<const std::int64_t> wh
       rows += length_[at(which[end])];
     const std::span<const std::int64_t> some = which.subspan(begin, end - begin);
     mark(some);
-    const Scores<double> scores(marked.size(), marked_h_, {}, {}, {}, Layout::ragged(marked_first_, marked_length_));
+    const Layout layout = Layout::ragged(marked_first_, marked_length_);
+    const Scores<double> scores = Scores<double>(marked_h_, {}, layout).with_labels(marked.size());
     answer({constrained ? *marked_ : *marked_anything_, *marked_, *marked_anything_, scores}, some);
   }
 }

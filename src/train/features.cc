@@ -288,7 +288,8 @@ std::vector<Label> decode(const Features& features, std::span<const double> w, c
     const std::int64_t end = data.position[i];
     h.resize(static_cast<std::size_t>(end - begin) * features.width());
     emissions_of(features, w, data, begin, end, h);
-    const Scores<double> scores(features.width(), h, transitions, {}, {}, Layout::ragged(first, length));
+    const Scores<double> scores =
+        Scores<double>(h, transitions, Layout::ragged(first, length)).with_labels(features.width());
     // A language may have no sequence of some length; such a sequence gets no labels.
     const std::vector<Path> paths = viterbi(constraint, scores, options);
     for (std::size_t j = 0; j < paths.size(); ++j) {

@@ -111,7 +111,8 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
   double value = 0;
   std::fill(dg.begin(), dg.end(), 0.0);
   if (known > 0) {
-    const Scores<double> scores(K, h, g, {}, {}, Layout::ragged(first.first(known), length.first(known)));
+    const Layout layout = Layout::ragged(first.first(known), length.first(known));
+    const Scores<double> scores = Scores<double>(h, g, layout).with_labels(K);
     if (!weights.empty()) gradients.weights = weights.first(known);
     options.gaps = bounds.gaps(0, known);
     const Constraints constraints(both, bounds.which(0, known));
@@ -120,7 +121,8 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
   if (unknown > 0) {
     std::vector<double> more(dg.size());
     gradients.transitions = more;
-    const Scores<double> scores(K, h, g, {}, {}, Layout::ragged(first.subspan(known), length.subspan(known)));
+    const Layout layout = Layout::ragged(first.subspan(known), length.subspan(known));
+    const Scores<double> scores = Scores<double>(h, g, layout).with_labels(K);
     if (!weights.empty()) gradients.weights = weights.subspan(known);
     options.gaps = bounds.gaps(known, unknown);
     const Constraints constraints(both, bounds.which(known, unknown));

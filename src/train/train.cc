@@ -1,10 +1,5 @@
 // train(): checks the task, makes the features, runs the optimiser, and puts a model together.
-//
-// Checkpoints of L-BFGS. Its memory of earlier steps is the optimiser's own and cannot be saved, so with checkpoints it
-// begins afresh every `every` iterations, whether or not it was interrupted there. An interrupted and resumed run
-// therefore takes exactly the steps of one that was not.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -15,9 +10,8 @@
 #include "train/adagrad.h"
 #include "train/estimate.h"
 #include "train/features.h"
-#include "train/lbfgs.h"
 #include "train/monitor.h"
-#include "train/objective.h"
+#include "train/stages.h"
 
 namespace regccrf {
 
@@ -103,154 +97,6 @@ void check_constraint(const Training& training) {
 
 Constraint training_constraint(const Training& training) {
   return training.constrain == Constrain::train ? *training.constraint : Constraint::unconstrained(training.labels);
-}
-
-// Value and gradient with the l2 penalty, over all processes.
-class Penalised {
- public:
-  Penalised(const Training& training, const Features& features, const Constraint& constraint,
-            const TrainOptions& options, const Processes& processes)
-      : constraint_(constraint),
-        objective_(*training.data, features, constraint_, share(training, processes, 0), share(training, processes, 1),
-                   options.threads, options.stop),
-        l2_(options.l2),
-        processes_(processes) {}
-
-  // From here on with this loss, and no memory of sequences that were not certain.
-  void begin(const TrainState& state) {
-    objective_.under(state.phase == Phase::base ? constraint_.base() : constraint_, state.max_gap);
-  }
-  Certainty certainty() const {
-    Certainty all = objective_.certainty();
-    if (processes_.count == 1) return all;
-    std::vector<double> gaps(static_cast<std::size_t>(processes_.count));
-    gaps[static_cast<std::size_t>(processes_.rank)] = all.largest_gap;
-    std::array<double, 2> sums = {all.slack, static_cast<double>(all.uncertified)};
-    processes_.add_up(gaps);
-    processes_.add_up(sums);
-    return {*std::max_element(gaps.begin(), gaps.end()), sums[0], static_cast<std::int64_t>(sums[1])};
-  }
-
-  double operator()(std::span<const double> w, std::span<double> gradient) {
-    double value = processes_.count > 1 ? by_all(w, gradient) : objective_(w, gradient);
-    if (l2_ == 0) return value;
-    double norm = 0;
-    for (std::size_t f = 0; f < w.size(); ++f) {
-      gradient[f] += 2 * l2_ * w[f];
-      norm += w[f] * w[f];
-    }
-    return value + l2_ * norm;
-  }
-
- private:
-  // A process that is asked to stop still adds up: all stop, or none.
-  double by_all(std::span<const double> w, std::span<double> gradient) {
-    std::array<double, 2> value_and_asked = {0, 0};
-    try {
-      value_and_asked[0] = objective_(w, gradient);
-    } catch (const Stopped&) {
-      value_and_asked[1] = 1;
-    }
-    processes_.add_up(gradient);
-    processes_.add_up(value_and_asked);
-    if (value_and_asked[1] > 0) throw Stopped();
-    return value_and_asked[0];
-  }
-
-  static std::int64_t share(const Training& training, const Processes& processes, int next) {
-    return training.data->sequences() * (processes.rank + next) / processes.count;
-  }
-
-  Constraint constraint_;
-  Objective objective_;
-  double l2_;
-  const Processes& processes_;
-};
-
-double sum_of_sizes(std::span<const double> w) {
-  double sum = 0;
-  for (const double x : w) sum += std::abs(x);
-  return sum;
-}
-
-// What holds if there is nothing to improve.
-void begin_at(double objective, TrainState& state) {
-  state.objectives.push_back(objective);
-  state.best.objective = state.last.objective = objective;
-}
-
-// Training under rules that are kept: first under the base, then under the rules with gaps that are coarse, then with
-// those that the caller wants. Where no step improves, the objective may be too uncertain for one, and they tighten
-// further. Each stage has an objective of its own, and an optimiser without a past.
-constexpr double kCoarse = 10, kLeastGap = 1e-6;
-constexpr double kBaseShare = 0.8, kCoarseShare = 0.9;  // of max_iterations, where stages do not converge before
-
-// The iteration at which a stage ends at the latest; 0: none.
-int last_iteration(const TrainState& state, const TrainOptions& options) {
-  const bool coarse = state.phase == Phase::rules && state.max_gap > options.max_gap;
-  const double share = state.phase == Phase::base ? kBaseShare : coarse ? kCoarseShare : 1;
-  return options.max_iterations > 1 ? std::max(1, static_cast<int>(share * options.max_iterations))
-                                    : options.max_iterations;
-}
-
-// Whether there is a stage after this one, which is over; the state is then the next one's.
-bool next_stage(LbfgsEnd end, Monitor& monitor) {
-  TrainState& state = monitor.state;
-  const TrainOptions& options = monitor.options();
-  if (state.phase == Phase::whole || (options.max_iterations > 0 && state.iteration >= options.max_iterations))
-    return false;
-  const bool all_iterations = options.max_iterations > 0 && state.iteration >= last_iteration(state, options);
-  const bool over = end == LbfgsEnd::asked        ? monitor.stopped == "converged"
-                    : end == LbfgsEnd::iterations ? all_iterations
-                                                  : true;
-  if (!over) return false;
-  if (state.phase == Phase::base) {
-    state.phase = Phase::rules;
-    state.max_gap = kCoarse * options.max_gap;
-  } else if (state.max_gap > options.max_gap) {
-    state.max_gap = options.max_gap;
-  } else if (end == LbfgsEnd::stuck && state.max_gap / 10 >= kLeastGap) {
-    state.max_gap /= 10;
-  } else {
-    return false;
-  }
-  state.objectives.clear();
-  monitor.stopped.clear();
-  if (!options.checkpoint.empty()) monitor.save();
-  return true;
-}
-
-void run_lbfgs(Penalised& objective, Monitor& monitor) {
-  const TrainOptions& options = monitor.options();
-  TrainState& state = monitor.state;
-  const auto evaluate = [&](std::span<const double> w, std::span<double> gradient) {
-    const double value = objective(w, gradient);
-    if (state.objectives.empty()) begin_at(value + options.l1 * sum_of_sizes(w), state);
-    return value;
-  };
-  const auto after = [&](const LbfgsIteration& i) {
-    if (state.phase == Phase::rules) monitor.certainty = objective.certainty();
-    const bool more = monitor.after(i.objective, i.gradient_norm, i.w);
-    std::copy(i.w.begin(), i.w.end(), state.w.begin());  // what counts if the next iteration is cut off
-    return more;
-  };
-  for (;;) {
-    objective.begin(state);
-    int limit = options.max_iterations > 0 ? options.max_iterations - state.iteration : 0;
-    if (limit > 0) limit = std::max(1, last_iteration(state, options) - state.iteration);
-    if (!options.checkpoint.empty()) {
-      const int round = options.every - state.iteration % options.every;
-      limit = limit > 0 ? std::min(limit, round) : round;
-    }
-    const LbfgsEnd end = minimize_lbfgs(state.w, options, limit, evaluate, after);
-    if (next_stage(end, monitor)) continue;
-    if (end == LbfgsEnd::asked) return;  // the monitor knows why
-    if (end != LbfgsEnd::iterations) {
-      monitor.stopped = "converged";
-      return;
-    }
-    monitor.save();
-  }
 }
 
 // No times, no threads: the same task gives the same bytes.
@@ -385,8 +231,7 @@ Trained train(const Training& training, const TrainOptions& given, const OnProgr
     if (options.max_iterations > 0 && monitor.state.iteration >= options.max_iterations) {
       monitor.stopped = "max_iterations";
     } else if (options.optimizer == Optimizer::lbfgs) {
-      Penalised objective(training, features, constraint, options, processes);
-      run_lbfgs(objective, monitor);
+      run_lbfgs(training, features, constraint, monitor);
     } else {
       run_adagrad(*training.data, features, constraint, monitor);
     }

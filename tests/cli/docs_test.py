@@ -118,7 +118,7 @@ def are_the_same(one, other, folder):
 
 
 def test_binding_is_as_the_reference_says(tmp_path):
-    table = rows((ROOT / "docs/language.md").read_text(encoding="utf-8"), "### What binds how")
+    table = rows((ROOT / "docs/language.md").read_text(encoding="utf-8"), "### Precedence")
     assert len(table) >= 6
     for written, read in table:
         assert are_the_same(written, read, tmp_path), f"{written} is not read as {read}"

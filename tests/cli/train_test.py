@@ -418,22 +418,61 @@ def test_threads_do_not_matter(folder):
     assert tensors(folder / "m1") == tensors(folder / "m3")
 
 
+def train_by_two(folder, *arguments):
+    """By two processes, of which one speaks."""
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    command = ["mpirun", "--oversubscribe", "-n", "2", PROGRAM, "train", *arguments, "--threads", "1", "--json", "--quiet"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def expect_near_weights(folder, one, two, distance):
+    weights = [tensors(folder / name)["features.weight"][2] for name in (one, two)]
+    numbers = [struct.unpack(f"<{len(w) // 8}d", w) for w in weights]
+    assert numbers[1] == pytest.approx(numbers[0], abs=distance)
+
+
 @pytest.mark.usefixtures("mpi")
 def test_two_processes_are_as_good_as_one(folder):
     one = train(folder, "train", "-m", "one", "-e", LANGUAGE, "--dev", "dev")
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    command = ["mpirun", "--oversubscribe", "-n", "2", PROGRAM, "train", "train", "-m", "two", "-e", LANGUAGE,
-               "--dev", "dev", "--threads", "1", "--json", "--quiet"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120,
-                          check=False)
-    assert done.returncode == 0, done.stderr
-    two = json.loads(done.stdout)  # one process speaks
+    two = train_by_two(folder, "train", "-m", "two", "-e", LANGUAGE, "--dev", "dev")
     assert two["processes"] == 2 and two["sequences"] == 60
     assert two["objective"] == pytest.approx(one["objective"], rel=1e-7)
     assert two["iterations"] == one["iterations"]
-    weights = [tensors(folder / name)["features.weight"][2] for name in ("one", "two")]
-    numbers = [struct.unpack(f"<{len(w) // 8}d", w) for w in weights]
-    assert numbers[1] == pytest.approx(numbers[0], abs=1e-5)
+    expect_near_weights(folder, "one", "two", 1e-5)
+
+
+RULES = ["-e", "bio({X Y}) & at_most(6, B-X) & at_most(6, B-Y)", "--outside", "skip", "--rules"]
+
+
+@pytest.mark.usefixtures("mpi")
+def test_two_processes_train_under_kept_rules(folder):
+    """To the same objective as one, and as the language multiplied out, as far as the gaps allow."""
+    options = [*RULES, "all", "--max-gap", "1e-5"]
+    one = train(folder, "train", "-m", "one", *options)
+    two = train_by_two(folder, "train", "-m", "two", *options)
+    whole = train(folder, "train", "-m", "whole", *RULES, "none")
+    assert two["processes"] == 2 and two["sequences"] == one["sequences"] == whole["sequences"]
+    assert two["uncertified"] == one["uncertified"] == 0 and 0 < two["largest_gap"] <= 1e-5
+    for other in (one, whole):
+        within = one["slack"] + two["slack"] + 1e-4 * one["objective"]  # --tolerance ends training somewhere near
+        assert two["objective"] == pytest.approx(other["objective"], abs=within)
+    expect_near_weights(folder, "one", "two", 0.02)
+
+
+@pytest.mark.parametrize("max_gap", ["0", "-1", "nan", "inf", "small"])
+def test_gaps_that_are_none_are_refused(folder, max_gap):
+    said = refused(folder, "train", "-m", "m", *RULES, "all", "--max-gap", max_gap)
+    assert "max" in said and "gap" in said and ("number" in said or max_gap == "0" and "positive" in said)
+
+
+def test_rules_that_no_sequence_can_obey(folder):
+    """Sequences are too short for them."""
+    language = ["-e", "bio({X Y}) & exactly(40, B-X)", "--rules", "all"]
+    assert "ends too early, after" in refused(folder, "train", "-m", "m", *language)
+    assert "no training sequence is left" in refused(folder, "train", "-m", "m", *language, "--outside", "skip")
+    assert "the language has no sequence of that length" in refused(folder, "train", "-m", "m", *language, "--outside", "repair")
 
 
 def test_under_mpirun_without_its_part(folder):

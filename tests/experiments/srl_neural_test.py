@@ -103,6 +103,32 @@ def test_times_of_all_models_and_their_outputs_are_legal(tmp_path):
     assert all(f["violations"] == 0 for system, f in decoding.items() if system.startswith("RegCCRF"))
 
 
+def test_models_under_all_rules(tmp_path):
+    make_corpus(tmp_path)
+    options = "--models crf-all regccrf-full --encoder glove --batch 4 --device cpu".split()
+    folders = ["--data", tmp_path, "--embeddings", tmp_path, "--output"]
+    training = ["--epochs", "14", "--base-epochs", "10", "--seeds", "1", "--threads", "1"]
+    timing = "--pretrain 30 --steps 2 --warm 0 --shortest 0 --rounds 3".split()
+    for script, more, output in (("neural.py", training, "out"), ("neural_times.py", timing, "times.json")):
+        command = [sys.executable, EXPERIMENT / script, *options, *more, *folders, tmp_path / output]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    jobs = {job["model"]: job for job in json.loads((tmp_path / "out" / "neural.json").read_text())["jobs"]}
+    assert jobs["regccrf-full"]["certified"]["losses"] == 4 * 12  # of four epochs, the others know no rules
+    assert "certified" not in jobs["crf-all"]
+    test = jobs["regccrf-full"]["systems"]["RegCCRF-full, constrained training"]["test"]
+    assert test["violations"] == 0 and test["f1"] > 90
+    rules = json.loads((tmp_path / "times.json").read_text())["rules"]
+    assert list(rules) == ["regccrf-full"] and rules["regccrf-full"]["losses"] == 2 * 4
+    again = subprocess.run(
+        [sys.executable, EXPERIMENT / "rescore.py", tmp_path / "out", "--data", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 0 and again.stdout.endswith("0 different\n"), again.stdout + again.stderr
+
+
 def test_says_what_is_missing(tmp_path):
     done = subprocess.run(
         [

@@ -16,7 +16,7 @@
 namespace regccrf {
 namespace {
 
-using cuda::Errors, cuda::LeftOut, cuda::Status, cuda::Type;
+using cuda::Errors, cuda::Outside, cuda::Status, cuda::Type;
 using oracle::Random;
 
 constexpr std::int32_t kImpossible = static_cast<std::int32_t>(cuda::Outcome::impossible),
@@ -60,13 +60,13 @@ struct Reduced {
 };
 
 Reduced reduced_on_host(const std::vector<double>& value, const std::vector<Status>& status, double sign,
-                        Reduction reduction, LeftOut left_out) {
+                        Reduction reduction, Outside outside) {
   std::vector<double> out;
   double share = 0;
   for (std::size_t i = 0; i < value.size(); ++i) {
-    const bool out_of_it = left_out != LeftOut::no && status[i].outcome != 0;
-    out.push_back(!out_of_it ? sign * value[i] : left_out == LeftOut::skip ? 0 : sign * inf);
-    if (!out_of_it || left_out != LeftOut::skip) share += reduction == Reduction::token_mean ? status[i].length : 1;
+    const bool out_of_it = outside != Outside::keep && status[i].outcome != 0;
+    out.push_back(!out_of_it ? sign * value[i] : outside == Outside::skip ? 0 : sign * inf);
+    if (!out_of_it || outside != Outside::skip) share += reduction == Reduction::token_mean ? status[i].length : 1;
   }
   if (reduction == Reduction::none) return {out, sign};
   if (reduction == Reduction::sum) share = 1;
@@ -79,41 +79,25 @@ TYPED_TEST(CudaLoss, IsReducedAsOnTheHost) {
   for (int round = 0; round < 300; ++round) {
     const int size = random.below(3) ? random.below(9) : random.below(2000);
     const auto reduction = static_cast<Reduction>(random.below(4));
-    const auto left_out = static_cast<LeftOut>(random.below(3));
+    const auto outside = static_cast<Outside>(random.below(3));
     const double sign = random.below(2) ? 1 : -1;
     std::vector<double> value(static_cast<std::size_t>(size));
     for (double& v : value) v = 100 * random.uniform() - 20;
     const std::vector<Status> status = random_status(random, size, 50);
-    const Reduced expected = reduced_on_host(value, status, sign, reduction, left_out);
+    const Reduced expected = reduced_on_host(value, status, sign, reduction, outside);
 
     const OnDevice<double> value_there{std::span<const double>(value)}, scale(1);
     const OnDevice<Status> status_there{std::span<const Status>(status)};
     const OnDevice<TypeParam> out(expected.out.size());
-    cuda::Loss loss{value_there.get(), status_there.get(), sign, reduction, left_out, TestFixture::kType, out.get()};
-    loss.scale = scale.get();
+    const cuda::Loss loss{.sign = sign,
+                          .reduction = reduction,
+                          .outside = outside,
+                          .out = {out.get(), TestFixture::kType},
+                          .saved = {scale.get(), status_there.get(), value_there.get(), {}, {}}};
     cuda::reduce(size, loss, nullptr);
     expect_close(expected.out, out.host(), tolerance<TypeParam>, "loss");
     expect_close({expected.scale}, scale.host(), 1e-12, "scale");
     if (this->HasFailure()) return;
-  }
-}
-
-TYPED_TEST(CudaLoss, DivisorsAreThoseOfTheHost) {
-  Random random(15);
-  for (int round = 0; round < 100; ++round) {
-    const auto reduction = static_cast<Reduction>(random.below(4));
-    const int size = random.below(3) ? random.below(9) : random.below(2000);
-    std::vector<std::uint8_t> skipped(static_cast<std::size_t>(size));
-    std::vector<std::int64_t> lengths(skipped.size());
-    for (std::uint8_t& s : skipped) s = random.below(3) == 0;
-    for (std::int64_t& length : lengths) length = random.below(50);
-    if (random.below(4) == 0) skipped.clear();
-    const OnDevice<std::uint8_t> skipped_there{std::span<const std::uint8_t>(skipped)};
-    const OnDevice<std::int64_t> lengths_there{std::span<const std::int64_t>(lengths)};
-    const OnDevice<double> out(1);
-    cuda::divisor(reduction, size, skipped.empty() ? nullptr : skipped_there.get(), lengths_there.get(), out.get(),
-                  nullptr);
-    EXPECT_EQ(out.host()[0], divisor(reduction, skipped, lengths));
   }
 }
 
@@ -135,7 +119,7 @@ TYPED_TEST(CudaLoss, IsReducedBehindAnExpectation) {
     const DeviceBatch<TypeParam> batch(B, T, K, std::span<const TypeParam>(emissions),
                                        std::span<const TypeParam>(transitions));
     const auto reduction = static_cast<Reduction>(random.below(4));
-    const auto left_out = static_cast<LeftOut>(random.below(3));
+    const auto outside = static_cast<Outside>(random.below(3));
     const OnDevice<TypeParam> out(reduction == Reduction::none ? static_cast<std::size_t>(B) : 1);
     const OnDevice<double> scale(1);
     const OnDevice<cuda::Failure> failure(1);
@@ -150,12 +134,23 @@ TYPED_TEST(CudaLoss, IsReducedBehindAnExpectation) {
         batch, random.below(2) ? std::span<const std::int64_t>(gold) : std::span<const std::int64_t>(), true,
         [&](const cuda::Expectation& wanted) { return cuda::expectation_bytes(there, batch.view(), wanted); },
         [&](const cuda::Expectation& wanted, cuda::Memory memory) {
-          const cuda::Loss loss{wanted.value,       wanted.status,      -1,          reduction,   left_out,
-                                TestFixture::kType, out.get(),          scale.get(), Errors::all, 7,
-                                failure.get(),      numbers_there.get()};
-          cuda::expectation(there, batch.view(), wanted, memory, nullptr, &loss);
+          const Type type = TestFixture::kType;
+          const cuda::Loss loss{
+              .objective = wanted.gold ? cuda::Objective::nll : cuda::Objective::log_z,
+              .gold = wanted.gold,
+              .sign = -1,
+              .reduction = reduction,
+              .outside = outside,
+              .out = {out.get(), type},
+              .saved = {scale.get(), wanted.status, wanted.value, {wanted.emissions, type}, {wanted.transitions, type}},
+              .errors = Errors::all,
+              .failure = failure.get(),
+              .operation = 7,
+              .sequence_ids = numbers_there.get()};
+          EXPECT_EQ(cuda::loss_bytes(there, batch.view(), loss), B ? memory.size : 0);
+          cuda::loss(there, batch.view(), loss, memory, nullptr);
         });
-    const Reduced expected = reduced_on_host(got.value, got.status, -1, reduction, left_out);
+    const Reduced expected = reduced_on_host(got.value, got.status, -1, reduction, outside);
     expect_close(expected.out, out.host(), tolerance<TypeParam>, "loss");
     expect_close({expected.scale}, scale.host(), 1e-12, "scale");
     const cuda::Failure found = failure.host()[0];
@@ -192,18 +187,13 @@ TYPED_TEST(CudaLoss, KeepsTheFirstError) {
       const OnDevice<Status> status_there{std::span<const Status>(status)};
       const OnDevice<std::int64_t> numbers_there{std::span<const std::int64_t>(numbers)};
       const OnDevice<TypeParam> out(1);
-      const cuda::Loss loss{value_there.get(),
-                            status_there.get(),
-                            1,
-                            Reduction::sum,
-                            LeftOut::no,
-                            TestFixture::kType,
-                            out.get(),
-                            scale.get(),
-                            errors,
-                            call,
-                            failure.get(),
-                            call % 2 ? nullptr : numbers_there.get()};
+      const cuda::Loss loss{.reduction = Reduction::sum,
+                            .out = {out.get(), TestFixture::kType},
+                            .saved = {scale.get(), status_there.get(), value_there.get(), {}, {}},
+                            .errors = errors,
+                            .failure = failure.get(),
+                            .operation = call,
+                            .sequence_ids = call % 2 ? nullptr : numbers_there.get()};
       cuda::reduce(static_cast<std::int64_t>(status.size()), loss, nullptr);
     }
     const cuda::Failure found = failure.host()[0];
@@ -218,8 +208,8 @@ TYPED_TEST(CudaLoss, KeepsTheFirstError) {
 
 // Random counts, weights, mask and status of a batch, and the weighted sums as the host finds them.
 template <class Real>
-struct Weighed {
-  Weighed(Random& random, int size, int length, int labels, bool batch_first, bool masked, int stride)
+struct Scaled {
+  Scaled(Random& random, int size, int length, int labels, bool batch_first, bool masked, int stride)
       : B(size), T(length), K(labels), weights(static_cast<std::size_t>(std::max(0, size - 1) * stride + 1)) {
     batch.size = B;
     batch.length = T;
@@ -281,7 +271,7 @@ double number(__half x) { return __half2float(x); }
 double number(__nv_bfloat16 x) { return __bfloat162float(x); }
 
 template <class Real, class Out>
-void expect_weighed(const Weighed<Real>& x, int stride, Type type, double emissions_tolerance) {
+void expect_scaled(const Scaled<Real>& x, int stride, Type type, double emissions_tolerance) {
   const OnDevice<Real> weights{std::span<const Real>(x.weights)},
       emissions_counts{std::span<const Real>(x.emissions_counts)},
       transitions_counts{std::span<const Real>(x.transitions_counts)};
@@ -293,18 +283,16 @@ void expect_weighed(const Weighed<Real>& x, int stride, Type type, double emissi
   cuda::Batch batch = x.batch;
   batch.emissions_type = type;
   batch.mask = mask.get();
-  const cuda::Weighing all{weights.get(),
-                           stride,
-                           batch.type,
-                           scale.get(),
-                           status.get(),
-                           emissions_counts.get(),
-                           transitions_counts.get(),
-                           emissions.get(),
-                           transitions.get(),
-                           start.get(),
-                           end.get()};
-  cuda::weigh(batch, x.K, all, nullptr);
+  const Type real = batch.type;
+  const cuda::LossGradients all{
+      .weights = {weights.get(), real},
+      .weights_stride = stride,
+      .saved = {scale.get(), status.get(), nullptr, {emissions_counts.get(), real}, {transitions_counts.get(), real}},
+      .emissions = {emissions.get(), type},
+      .transitions = {transitions.get(), real},
+      .start = {start.get(), real},
+      .end = {end.get(), real}};
+  cuda::loss_gradients(batch, x.K, all, nullptr);
   std::vector<double> got;
   for (const Out& number_there : emissions.host()) got.push_back(number(number_there));
   expect_close(x.emissions, got, emissions_tolerance, "emissions");
@@ -313,30 +301,30 @@ void expect_weighed(const Weighed<Real>& x, int stride, Type type, double emissi
   expect_close(x.start, start.host(), sums, "start");
   expect_close(x.end, end.host(), sums, "end");
   const OnDevice<Real> again(x.end.size());  // alone, and the same to the last bit
-  cuda::Weighing one = all;
-  one.emissions = one.transitions = one.start = nullptr;
-  one.end = again.get();
-  cuda::weigh(batch, x.K, one, nullptr);
+  cuda::LossGradients one = all;
+  one.emissions = one.transitions = one.start = {};
+  one.end.data = again.get();
+  cuda::loss_gradients(batch, x.K, one, nullptr);
   EXPECT_EQ(again.host(), end.host());
 }
 
-TYPED_TEST(CudaLoss, GradientsAreWeighedAsOnTheHost) {
+TYPED_TEST(CudaLoss, GradientsAreSummedAsOnTheHost) {
   Random random(13);
   for (int round = 0; round < 300; ++round) {
     const int B = random.below(5) ? random.below(12) : random.below(300),
               T = random.below(6) ? random.below(9) : random.below(70), K = 1 + random.below(random.below(4) ? 8 : 50),
               stride = random.below(3);
     SCOPED_TRACE("B " + std::to_string(B) + " T " + std::to_string(T) + " K " + std::to_string(K));
-    const Weighed<TypeParam> x(random, B, T, K, random.below(2) == 0, random.below(2) == 0, stride);
+    const Scaled<TypeParam> x(random, B, T, K, random.below(2) == 0, random.below(2) == 0, stride);
     switch (random.below(3)) {
       case 0:
-        expect_weighed<TypeParam, __half>(x, stride, Type::f16, 1e-3);
+        expect_scaled<TypeParam, __half>(x, stride, Type::f16, 1e-3);
         break;
       case 1:
-        expect_weighed<TypeParam, __nv_bfloat16>(x, stride, Type::bf16, 1e-2);
+        expect_scaled<TypeParam, __nv_bfloat16>(x, stride, Type::bf16, 1e-2);
         break;
       default:
-        expect_weighed<TypeParam, TypeParam>(x, stride, x.batch.type, tolerance<TypeParam>);
+        expect_scaled<TypeParam, TypeParam>(x, stride, x.batch.type, tolerance<TypeParam>);
     }
     if (this->HasFailure()) return;
   }

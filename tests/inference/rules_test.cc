@@ -12,6 +12,7 @@
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 #include "regccrf/loss.h"
+#include "tests/inference/conjunctions.h"
 #include "tests/inference/inference_fixture.h"
 #include "tests/oracle/enumerate.h"
 #include "tests/oracle/random.h"
@@ -20,71 +21,6 @@ namespace regccrf {
 namespace {
 
 using oracle::Random;
-
-std::string label(Random& random, int K) { return std::string(1, static_cast<char>('A' + random.below(K))); }
-
-std::string random_rule(Random& random, int K) {
-  const std::string x = label(random, K), y = label(random, K), n = std::to_string(random.between(1, 2));
-  switch (random.below(13)) {
-    case 0:
-      return "at_most(1, " + x + ")";
-    case 1:
-      return "at_most(2, " + x + ")";
-    case 2:
-      return "once_contiguous(" + x + ")";
-    case 3:
-      return "before(" + x + ", " + y + ")";
-    case 4:
-      return "requires(" + x + ", " + y + ")";
-    case 5:
-      return "exactly(" + n + ", " + x + ")";
-    case 6:
-      return "at_least(" + n + ", " + x + ")";
-    case 7:
-      return "ordered(" + x + ", " + y + ")";
-    case 8:
-      return "at_most(1, [" + x + " " + y + "])";
-    case 9:  // quantifiers, nested conjunctions, definitions and what is no built-in
-      return "(all x in {" + x + " " + y + "}: at_most(" + n + ", {x}))";
-    case 10:
-      return "(once_contiguous(" + x + ") & (at_most(2, " + y + ") & requires(" + y + ", " + x + ")))";
-    case 11:
-      return "rare(" + x + ")";
-    default:
-      return "!(.* " + x + " .* " + y + " .*)";
-  }
-}
-
-// A .lang file, so that a rule may be a template.
-std::string random_conjunction(Random& random, int K) {
-  const char* bases[] = {".*", "(A | B)* .*", "(A | B A*)* .?", "!(.* A B .*)", "(. .)*"};
-  std::string text = "rare(x) = at_most(1, x) & (at_most(0, x) | [^{x}]* x [^{x}]*)\nlanguage = ";
-  text += bases[random.below(K > 1 ? 5 : 1)];
-  for (int i = random.between(1, 5); i > 0; --i) text += " & " + random_rule(random, K);
-  return text;
-}
-
-struct BothWays {
-  std::string text;
-  Constraint kept, multiplied;
-};
-
-// Nothing where the language is empty, which both ways must say.
-std::optional<BothWays> random_language(Random& random, int K) {
-  std::vector<std::string> names;
-  for (int a = 0; a < K; ++a) names.push_back(std::string(1, static_cast<char>('A' + a)));
-  const std::string text = random_conjunction(random, K);
-  const Language language = Language::parse(text, Labels(names));
-  std::optional<Constraint> multiplied;
-  try {
-    multiplied = compile(language, {}, Rules::none);
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("empty"), std::string::npos) << error.what();
-    EXPECT_THROW(compile(language, {}, Rules::all), Error) << text;
-    return std::nullopt;
-  }
-  return BothWays{text, compile(language, {}, Rules::all), *multiplied};
-}
 
 oracle::ScoreKind random_kind(Random& random) {
   const oracle::ScoreKind kinds[] = {oracle::ScoreKind::normal, oracle::ScoreKind::ties, oracle::ScoreKind::steep,

@@ -1,8 +1,6 @@
 """Devices for tests: a real one, or an emulator on which CPU tensors take the same way; and the layer there beside the layer on the CPU.
 
     REGCCRF_EMULATED=1 PYTHONPATH=build/tests/python python3 -m pytest tests/python/test_cuda*.py
-
-With REGCCRF_NODE=0, training losses are Python's also where autograd's node in C++ was built (regccrf/node.py).
 """
 
 import contextlib
@@ -32,8 +30,8 @@ class Emulated:
     def __init__(self, patch):
         self.active = False
         patch.setattr(_torch_cuda, "on_device", lambda x: self.active)
-        patch.setattr(_torch_cuda, "current", lambda device: contextlib.nullcontext())
-        patch.setattr(_torch_cuda, "stream", lambda device: 0)
+        patch.setattr(_torch_cuda, "device_guard", lambda device: contextlib.nullcontext())
+        patch.setattr(_torch_cuda, "current_stream", lambda device: 0)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
 
     @contextlib.contextmanager

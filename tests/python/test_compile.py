@@ -1,10 +1,12 @@
 """torch.compile captures the layer in one graph."""
 
+import itertools
+
 import pytest
 import torch
 
 from helpers import legal_tags, module, ragged
-from regccrf import _torch_cuda
+from regccrf._torch_ops import LossRequest, loss
 
 if not hasattr(torch.library, "custom_op"):
     pytest.skip("torch.compile with custom operators needs PyTorch 2.4", allow_module_level=True)
@@ -63,11 +65,14 @@ def test_operators_are_registered_as_they_behave():
     crf = module()
     emissions, mask = ragged([4, 3])
     scores = [x.detach() for x in crf._scores(emissions, mask, None)]
-    torch.library.opcheck(torch.ops.regccrf.log_partition.default, (*scores, False, crf._handle, None))
-    torch.library.opcheck(torch.ops.regccrf.expectation.default, (torch.ones(2).double(), *scores, False, crf._handle, True, None))
-    tags = legal_tags(crf, [4, 3]).to(torch.int32)
-    torch.library.opcheck(torch.ops.regccrf.divisor.default, (torch.tensor([True, False]), mask, 2, 4, False, _torch_cuda.REDUCTIONS["mean"]))
-    torch.library.opcheck(torch.ops.regccrf.loss.default, ("nll", *scores, tags, False, crf._handle, False, True, None))
+    tags, direction = legal_tags(crf, [4, 3]).to(torch.int32), [torch.randn_like(x) for x in scores[:4]]
+    for operation, reduction, want in itertools.product(["log_z", "nll"], ["none", "mean"], [False, True]):
+        request = LossRequest(operation, crf._handle, False, reduction=reduction, want_h=want, want_g=want)
+        torch.library.opcheck(torch.ops.regccrf.loss.default, (*scores, tags, *request, None))
+        out, saved = loss(*scores, tags, *request)
+        weights = torch.ones_like(out)
+        torch.library.opcheck(torch.ops.regccrf.loss_gradients.default, (weights, saved, *scores, tags, *[True] * 4, *request, None))
+        torch.library.opcheck(torch.ops.regccrf.loss_curvature.default, (*direction, weights, saved[:1], *scores, tags, *request, None))
 
 
 def test_labels_compile_too():

@@ -10,6 +10,7 @@ import regccrf
 from devices import agree, device, to, transposed
 from helpers import LABELS, OUTSIDE_CASES, PATTERNS, REDUCTION_CASES, legal_tags, module, ragged, reduced_losses, reduction_case, zero_module
 from regccrf import _torch_cuda
+from regccrf._torch_ops import LossRequest, loss
 from test_constraints import CHOICE, METHODS, gold
 from test_constraints import LENGTHS as CHOICE_LENGTHS
 
@@ -56,8 +57,8 @@ def test_reductions(device, reduction, outside, case):
         return
     with device.working():
         losses = reduced_losses(zero_module(outside=outside).to(device.device), to(device, tags), to(device, mask), reduction)
-    for way, loss in losses.items():
-        assert loss.item() == pytest.approx(expected), way
+    for way, found in losses.items():
+        assert found.item() == pytest.approx(expected), way
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.uint8, torch.long])
@@ -390,14 +391,14 @@ def test_validation_in_inference_mode_may_come_first(device):
     assert crf.transitions.grad is not None
 
 
-def test_a_module_keeps_its_place_until_it_dies(device):
+def test_a_constraint_is_on_the_device_until_its_layer_dies(device):
     crf = module("(O | B I*)* & at_most(17, B)").to(device.device)  # no other module has this constraint, which they would share
     with device.working():
         crf.log_partition(to(device, torch.zeros(2, 1, 3, dtype=torch.double)))
     handle = crf._handle
-    assert handle in _torch_cuda._places
+    assert handle in _torch_cuda._states
     del crf
-    assert handle not in _torch_cuda._places
+    assert handle not in _torch_cuda._states
 
 
 @pytest.mark.skipif(not hasattr(torch.library, "custom_op"), reason="needs PyTorch 2.4")
@@ -424,8 +425,8 @@ def test_operators_are_registered_as_they_behave(device, reduction):
     tags, tests = to(device, legal_tags(crf, LENGTHS)), ("test_schema", "test_faketensor")
     with device.working():
         scores = [x.detach() for x in crf._scores(emissions.bfloat16(), mask, None, half=True)]
-        asked = ("nll", False, crf._handle, _torch_cuda.EVERYTHING, -1, _torch_cuda.REDUCTIONS[reduction], _torch_cuda.OUTSIDE["raise"], False,
-                 True, True)
-        torch.library.opcheck(torch.ops.regccrf.device_loss.default, (*scores, tags, *asked, None), test_utils=tests)
-        out, kept = _torch_cuda.device_loss(*scores, tags, *asked)
-        torch.library.opcheck(torch.ops.regccrf.weigh.default, (torch.ones_like(out), kept, *scores, False, *[True] * 6), test_utils=tests)
+        request = LossRequest("nll", crf._handle, False, -1, reduction, want_h=True, want_g=True)
+        torch.library.opcheck(torch.ops.regccrf.loss.default, (*scores, tags, *request, None), test_utils=tests)
+        out, saved = loss(*scores, tags, *request)
+        torch.library.opcheck(torch.ops.regccrf.loss_gradients.default,
+                              (torch.ones_like(out), saved, *scores, tags, *[True] * 4, *request, None), test_utils=tests)

@@ -90,7 +90,7 @@ def test_answers_do_not_depend_on_what_is_in_memory(dtype, monkeypatch):
     for number, call in enumerate(calls):
         found = []
         for garbage in (0x00, 0x5a, 0x7f, 0xff):
-            monkeypatch.setattr(_torch_cuda, "room",
+            monkeypatch.setattr(_torch_cuda, "workspace",
                                 lambda bytes, device: torch.full((bytes,), garbage, dtype=torch.uint8, device=device))
             found.append(answers(crf, call, [emissions]))
         for other in found[1:]:

@@ -8,7 +8,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from devices import agree, answers, device, to, transposed
 from helpers import PATTERNS, functional, inputs, legal_tags, module, ragged
-from regccrf import _torch_cuda, _torch_ops
+from regccrf import _torch_cpu, _torch_cuda
+from regccrf._torch_ops import LossRequest, loss
 from test_constraints import CHOICE
 from test_constraints import LENGTHS as CHOICE_LENGTHS
 
@@ -19,8 +20,8 @@ def nothing_comes_to_the_cpu(monkeypatch):
     def refuse(*args, **rest):
         assert not _torch_cuda.on_device(args[0]), "this came to the CPU"
         return memory(*args, **rest)
-    memory = _torch_ops.Memory
-    monkeypatch.setattr(_torch_ops, "Memory", refuse)
+    memory = _torch_cpu.Memory
+    monkeypatch.setattr(_torch_cpu, "Memory", refuse)
 
 
 @pytest.mark.parametrize("pattern, batch_first, start_end", [(PATTERNS[0], False, True), (PATTERNS[1], True, False), (PATTERNS[2], True, True)])
@@ -174,10 +175,8 @@ def test_the_operator_is_registered_as_it_behaves(device):
     with device.working():
         scores = [x.detach() for x in crf._scores(emissions, mask, None, half=True)]
         none = torch.empty(0, dtype=torch.int64, device=device.device)
-        out, kept = _torch_cuda.device_loss(*scores, none, "log_z", False, crf._handle, _torch_cuda.NOTHING, 1, _torch_cuda.UNREDUCED,
-                                            _torch_cuda.OUTSIDE["raise"], False, True, True)
+        request = LossRequest("log_z", crf._handle, False, errors="none", want_h=True, want_g=True)
+        out, saved = loss(*scores, none, *request)
         direction = [torch.randn_like(x) for x in scores[:4]]
-        for needed in ([True] * 4, [False, True, False, False], [False] * 4):
-            torch.library.opcheck(torch.ops.regccrf.device_curvature.default,
-                                  (*direction, torch.ones_like(out), kept, *scores, none, False, crf._handle, *needed, None),
-                                  test_utils=("test_schema", "test_faketensor"))
+        torch.library.opcheck(torch.ops.regccrf.loss_curvature.default,
+                              (*direction, torch.ones_like(out), saved, *scores, none, *request, None), test_utils=("test_schema", "test_faketensor"))

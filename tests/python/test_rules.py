@@ -82,10 +82,66 @@ def test_answers_of_sums_obey_the_rules():
         assert kept.accepts(path.labels).accepted
 
 
+NO_GAPS = [0, -1, float("nan"), float("inf")]
+
+
+@pytest.mark.parametrize("max_gap", NO_GAPS)
+def test_gaps_that_are_none_are_refused(max_gap):
+    kept = regccrf.compile(SMALL, rules="all")
+    with pytest.raises(regccrf.Error, match=r"\[log_z\] max_gap is .* expected a number above 0"):
+        regccrf.log_z(kept, np.zeros((3, 4)), np.zeros((4, 4)), max_gap=max_gap)
+    with pytest.raises(regccrf.Error, match=r"\[train\] max_gap is .* expected a number above 0"):
+        regccrf.train([["a"]], [["A"]], constraint=kept, max_gap=max_gap)
+
+
+@pytest.mark.parametrize("max_gap", NO_GAPS)
+def test_the_layer_refuses_them_too(max_gap):
+    torch = pytest.importorskip("torch")
+    from regccrf.torch import RegCCRF
+
+    with pytest.raises(ValueError, match="max_gap is .* expected a number above 0"):
+        RegCCRF(["A", "B", "C", "D"], SMALL, max_gap=max_gap)
+    crf = RegCCRF(["A", "B", "C", "D"], regccrf.compile(SMALL, rules="all"), batch_first=True)
+    with pytest.raises(ValueError, match="max_gap is .* expected a number above 0"):
+        crf.nll(torch.zeros(1, 2, 4), torch.zeros(1, 2, dtype=torch.long), max_gap=max_gap)
+
+
+TWO = "[A B C]* & exactly(2, A) & at_most(1, B)"
+NOTHING_LEFT = "no sequence of that length obeys all rules and has a finite score"
+
+
+def too_short():
+    return np.zeros((1, 3))
+
+
+def all_forbidden():
+    emissions = np.zeros((3, 3))
+    emissions[:2, 0] = -np.inf  # one place is left for two As
+    return emissions
+
+
+@pytest.mark.parametrize("emissions", [too_short(), all_forbidden()])
+def test_what_is_impossible_is_said(emissions):
+    kept, transitions = regccrf.compile(TWO, rules="all"), np.zeros((3, 3))
+    for operation in (regccrf.marginals, regccrf.bigram_marginals, regccrf.entropy, regccrf.sample, regccrf.posterior_decode):
+        with pytest.raises(regccrf.Error, match=NOTHING_LEFT):
+            operation(kept, emissions, transitions)
+    assert regccrf.log_z(kept, emissions, transitions) == -np.inf
+    assert regccrf.language_mass(kept, emissions, transitions) == -np.inf
+
+
+def test_gold_that_is_impossible_is_said():
+    kept, transitions = regccrf.compile(TWO, rules="all"), np.zeros((3, 3))
+    with pytest.raises(regccrf.Error, match=r"position 2 with label A.*exactly\(2, A\).*possible there: B, C"):
+        regccrf.nll(kept, np.zeros((3, 3)), transitions, gold=[0, 0, 0])
+    with pytest.raises(regccrf.Error, match="ends too early"):
+        regccrf.nll(kept, too_short(), transitions, gold=[0])
+    with pytest.raises(regccrf.Error, match="gold has a score of -inf"):
+        regccrf.nll(kept, all_forbidden(), transitions, gold=[0, 0, 1])
+
+
 def test_wrong_words_for_gaps():
     kept, scores = regccrf.compile(SMALL, rules="all"), (np.zeros((3, 4)), np.zeros((4, 4)))
-    with pytest.raises(regccrf.Error, match="max_gap is 0.*above 0"):
-        regccrf.log_z(kept, *scores, max_gap=0)
     with pytest.raises(regccrf.Error, match="'error' or 'bound'"):
         regccrf.log_z(kept, *scores, uncertified="guess")
     with pytest.raises(regccrf.Error, match="float64 \\(1,\\)"):
@@ -178,11 +234,13 @@ def test_the_layer_trains_under_rules():
     allowed[:, 0, 3] = False
     difference = kept.log_prob(emissions[0], allowed) - multiplied.log_prob(emissions[1], allowed)
     assert difference.abs().max() <= 2.1e-3
-    with pytest.raises(ValueError, match="max_gap is 0"):
-        kept.nll(emissions[0], tags, max_gap=0)
-    with pytest.raises(ValueError, match="max_gap"):
-        RegCCRF(labels, SMALL, max_gap=-1)
     with pytest.raises(ValueError, match="uncertified"):
         RegCCRF(labels, SMALL, uncertified="guess")
     with pytest.raises(regccrf.Error, match="position 1.*at_most"):
         kept(emissions[0], torch.zeros(6, 9, dtype=torch.long))
+    other = RegCCRF(labels, SMALL, max_gap=1e-2, uncertified="bound").with_constraint(kept.constraint)
+    assert other.max_gap == 1e-2 and other.uncertified == "bound"
+    base = kept.with_constraint(kept.constraint.base)
+    assert base.constraint.rules == 0
+    base.nll(emissions[0], tags).backward()
+    assert base.gaps == [] and base.nll(emissions[0], tags) >= multiplied.nll(emissions[1], tags)

@@ -201,6 +201,25 @@ def test_progress_is_told_and_stops():
         regccrf.train(X, y, l3=1)
 
 
+def test_training_continues_from_a_model(tmp_path):
+    def objectives(**options):
+        seen = []
+        model = regccrf.train(X, y, constraint=BIO, progress=lambda now: seen.append(now["objective"]), **options)
+        return model, seen
+
+    X, y = corpus()
+    first, cold = objectives()
+    first.save(tmp_path / "first.model")
+    for given in (first, tmp_path / "first.model", str(tmp_path / "first.model")):
+        again, warm = objectives(continue_from=given)
+        assert len(warm) < len(cold) / 2  # it is at the optimum already
+        assert again.features() == pytest.approx(first.features(), abs=1e-3)
+    with pytest.raises(regccrf.Error, match="none of this training's weights"):
+        regccrf.train([[{"v": "x"}]], [["Z"]], continue_from=first)
+    with pytest.raises(regccrf.Error, match="cannot open"):
+        regccrf.train(X, y, continue_from=tmp_path / "missing")
+
+
 def test_other_threads_run_during_training():
     X, y = corpus(3000)
     ticks, done = [], threading.Event()

@@ -145,7 +145,7 @@ def test_a_graph_keeps_its_constraint():
 
 @pytest.mark.parametrize("start_end", [True, False])
 def test_validation_in_inference_mode_may_come_first(start_end, monkeypatch):
-    monkeypatch.setattr(_torch_graph, "_nothing", {})  # as in a fresh process
+    monkeypatch.setattr(_torch_graph, "_empty", {})  # as in a fresh process
     crf, emissions = module(start_end=start_end), torch.randn(3, 2, 3, dtype=torch.double)
     with torch.inference_mode():
         crf.decode(emissions)
@@ -318,9 +318,13 @@ def test_reductions(reduction, outside, case):
 
 
 def test_the_core_takes_types_and_not_their_numbers():
+    loss = _core.CudaLoss()
     with pytest.raises(TypeError):
-        _core.CudaLosses(4, 2, 3, 2, 2, 4, False, True, True)
-    assert _core.CudaLosses(4, 2, 3, _core.CudaType.f32, _core.CudaType.f32, 4, False, True, True).end > 0
+        loss.reduction = 2
+    loss.reduction = _core.Reduction.mean
+    assert loss.reduction == _core.Reduction.mean and loss.out.data == 0
+    with pytest.raises(TypeError):
+        loss.out = _core.CudaArray(0, 3)
 
 
 def test_gold_outside_the_language():

@@ -31,7 +31,8 @@ void entropy(const DeviceConstraint&, const Batch&, const Entropy&, Memory, void
 std::size_t curvature_bytes(const DeviceConstraint&, const Batch&, const Curvature&) { absent(); }
 void curvature(const DeviceConstraint&, const Batch&, const Curvature&, Memory, void*) { absent(); }
 void reduce(std::int64_t, const Loss&, void*) { absent(); }
-void divisor(Reduction, std::int64_t, const std::uint8_t*, const std::int64_t*, double*, void*) { absent(); }
-void weigh(const Batch&, std::int32_t, const Weighing&, void*) { absent(); }
+std::size_t loss_bytes(const DeviceConstraint&, const Batch&, const Loss&) { absent(); }
+void loss(const DeviceConstraint&, const Batch&, const Loss&, Memory, void*) { absent(); }
+void loss_gradients(const Batch&, std::int32_t, const LossGradients&, void*) { absent(); }
 
 }  // namespace regccrf::cuda

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "inference/cpu/checkpoint.h"
 
@@ -14,14 +15,11 @@ namespace {
 // The fast pass is right to a few 1e-11 of the whole, which is too much beside losses that are smaller still.
 constexpr double kLeastForFast = 1e-9;
 
-// Takes positions from the last to the first, and links each to the one before it.
+// Takes positions from the last to the first, and links each to the one after it.
 class ChainBuilder {
  public:
   ChainBuilder(const Topology& topology, std::int64_t T, double most_lost, Chain& chain)
-      : topology_(topology),
-        most_lost_(most_lost),
-        chain_(chain),
-        place_(static_cast<std::size_t>(topology.nodes), -1) {
+      : topology_(topology), most_lost_(most_lost), chain_(chain), place_(static_cast<std::size_t>(topology.Q) + 1, 0) {
     chain.layers.assign(static_cast<std::size_t>(T), {0, 0});
     chain.node.clear();
     chain.label.clear();
@@ -32,9 +30,10 @@ class ChainBuilder {
     chain.lost = 0;
   }
 
-  // mass [N]: of the position's nodes. probability(n, m): of going on from node n to node m of the position after it.
-  template <class Probability>
-  void add(std::int64_t t, const std::vector<double>& mass, const Probability& probability) {
+  // mass [N]: of the position's nodes. fill(n, begin, end, p) sets p[0 …] to the probabilities of going on from node n
+  // to the live nodes begin … end − 1 of the position after it.
+  template <class Fill>
+  void add(std::int64_t t, const std::vector<double>& mass, const Fill& fill) {
     const std::int32_t first = static_cast<std::int32_t>(chain_.node.size());
     choose_live(mass);
     for (std::int32_t n = 0; n < topology_.nodes; ++n) {
@@ -42,14 +41,13 @@ class ChainBuilder {
       chain_.node.push_back(n);
       chain_.label.push_back(topology_.node_label[n]);
       chain_.mass.push_back(mass[n]);
-      if (t + 1 < chain_.T()) add_arcs(n, probability);
+      if (t + 1 < chain_.T()) add_arcs(n, fill);
       chain_.arc_begin.push_back(static_cast<std::int32_t>(chain_.arc_to.size()));
     }
-    forget_places();
     chain_.layers[t] = {first, static_cast<std::int32_t>(chain_.node.size()) - first};
-    for (std::int32_t i = 0; i < chain_.layers[t].count; ++i) place_[chain_.node[first + i]] = i;
-    placed_ = t;
+    find_places(chain_.layers[t]);
   }
+  std::int32_t node_after(std::int64_t t, std::int32_t i) const { return chain_.node[chain_.layers[t + 1].first + i]; }
 
  private:
   // The largest threshold such that all that is not above it sums to at most most_lost_.
@@ -80,31 +78,32 @@ class ChainBuilder {
     chain_.lost += sum;
   }
 
-  template <class Probability>
-  void add_arcs(std::int32_t n, const Probability& probability) {
+  // Nodes of a state are neighbours, so its live ones are, too.
+  template <class Fill>
+  void add_arcs(std::int32_t n, const Fill& fill) {
     for (std::int32_t i = topology_.from_begin[n]; i < topology_.from_begin[n + 1]; ++i) {
       const std::int32_t r = topology_.arrival_state[topology_.from_arrival[i]];
-      for (std::int32_t m = topology_.node_begin[r]; m < topology_.node_begin[r + 1]; ++m) {
-        if (place_[m] < 0) continue;
-        const double p = probability(n, m);
-        if (!(p > 0)) continue;
-        chain_.arc_to.push_back(place_[m]);
-        chain_.arc_probability.push_back(p);
-      }
+      const std::size_t first = chain_.arc_to.size(), count = static_cast<std::size_t>(place_[r + 1] - place_[r]);
+      chain_.arc_to.resize(first + count);
+      chain_.arc_probability.resize(first + count);
+      std::iota(chain_.arc_to.begin() + static_cast<std::ptrdiff_t>(first), chain_.arc_to.end(), place_[r]);
+      fill(n, place_[r], place_[r + 1], chain_.arc_probability.data() + first);
     }
   }
 
-  void forget_places() {
-    if (placed_ < 0) return;
-    const Chain::Layer layer = chain_.layers[placed_];
-    for (std::int32_t i = 0; i < layer.count; ++i) place_[chain_.node[layer.first + i]] = -1;
+  void find_places(Chain::Layer layer) {
+    std::int32_t i = 0;
+    for (std::int32_t r = 0; r < topology_.Q; ++r) {
+      place_[r] = i;
+      while (i < layer.count && chain_.node[layer.first + i] < topology_.node_begin[r + 1]) ++i;
+    }
+    place_[topology_.Q] = i;
   }
 
   const Topology& topology_;
   double most_lost_;
   Chain& chain_;
-  std::vector<std::int32_t> place_;  // [N] of the position after, where live, else −1
-  std::int64_t placed_ = -1;
+  std::vector<std::int32_t> place_;  // [Q + 1] where a state's live nodes of the position after begin
   std::vector<double> small_;
   double threshold_ = 0;
 };
@@ -154,9 +153,12 @@ class WideChain {
     for (std::int32_t n = 0; n < topology_.nodes; ++n) sum += mass_[n] = ratio(alpha[n] * beta_[n], z_);
     for (double& x : mass_) x /= sum;
     const WideModel& model = steps_.model();
-    builder_.add(t, mass_, [&](std::int32_t n, std::int32_t m) {
-      const Wide g = model.transition(topology_.node_label[n], topology_.node_label[m]);
-      return ratio(g * after_[m], beta_[n]);
+    builder_.add(t, mass_, [&](std::int32_t n, std::int32_t begin, std::int32_t end, double* p) {
+      for (std::int32_t i = begin; i < end; ++i) {
+        const std::int32_t m = builder_.node_after(t, i);
+        const Wide g = model.transition(topology_.node_label[n], topology_.node_label[m]);
+        *p++ = ratio(g * after_[m], beta_[n]);
+      }
     });
     emissions(t);
     for (std::int32_t n = 0; n < topology_.nodes; ++n) after_[n] = beta_[n] * h_[topology_.node_label[n]];
@@ -217,17 +219,21 @@ bool ChainMaker<Real>::make_fast(const Sequence<Real>& sequence, double most_los
   const Plan& plan = plan_of(topology);
   ChainBuilder builder(topology, sequence.T, most_lost, chain);
   std::vector<double> mass(static_cast<std::size_t>(topology.nodes));
-  std::vector<double> later(static_cast<std::size_t>(topology.nodes));  // `after` of the position after
+  std::vector<double> later;       // [live nodes of the position after] its `after` …
+  std::vector<Label> later_label;  // … and their labels
   const FastVisit<double> visit = [&](std::int64_t t, const double* alpha, const double* beta, const double* after,
                                       double sum) {
     for (std::int32_t n = 0; n < topology.nodes; ++n)
       mass[n] = alpha[plan.node_cell[n]] * beta[plan.node_cell[n]] / sum;
-    builder.add(t, mass, [&](std::int32_t n, std::int32_t m) {
-      const std::size_t ab = static_cast<std::size_t>(topology.node_label[n]) * topology.K + topology.node_label[m];
-      const double g = g_.empty() ? 1 : g_[ab];
-      return g * later[m] / beta[plan.node_cell[n]];
+    builder.add(t, mass, [&](std::int32_t n, std::int32_t begin, std::int32_t end, double* p) {
+      const double by = 1 / beta[plan.node_cell[n]];
+      const double* g = g_.data() + static_cast<std::size_t>(topology.node_label[n]) * topology.K;
+      for (std::int32_t i = begin; i < end; ++i) *p++ = (g_.empty() ? 1 : g[later_label[i]]) * later[i] * by;
     });
-    for (std::int32_t n = 0; n < topology.nodes; ++n) later[n] = after[plan.node_cell[n]];
+    const auto first = static_cast<std::size_t>(chain.layers[t].first);
+    later.clear();
+    for (std::size_t n = first; n < chain.node.size(); ++n) later.push_back(after[plan.node_cell[chain.node[n]]]);
+    later_label.assign(chain.label.begin() + static_cast<std::ptrdiff_t>(first), chain.label.end());
   };
   const FastResult result = fast_visit(gains_, sequence, arena, batch_.options().keep_bytes, visit);
   trusted = result.trusted;

@@ -18,7 +18,7 @@ constexpr double kLeastLegal = 1e-4;  // … and below this the base is the wron
 constexpr int kTries = 4;             // with one base
 
 // How a budget is shared out.
-constexpr double kUntracked = 0.2, kLive = 0.25, kForget = 0.4, kPrune = 0.35;  // of the rest, by position
+constexpr double kUntracked = 0.5, kLive = 0.2;  // … and the rest is for forgetting; these two by position
 
 double gap_of(double mass, double error) {
   return mass > error ? error / (mass - error) : std::numeric_limits<double>::infinity();
@@ -129,14 +129,14 @@ typename Sums<Real>::Found Sums<Real>::try_part(const Constraint& constraint, co
   for (int i = 0; i < kTries && legal >= kLeastLegal; ++i) {
     const Arena::Mark mark = arena.mark();
     const double budget = max_gap_ * legal;
-    const double by_position = (1 - kUntracked) * budget / static_cast<double>(sequence.T);
+    const double by_position = budget / static_cast<double>(sequence.T);
     const bool possible = part.maker->make(sequence, kLive * by_position, arena, scratch.chain);
     arena.back_to(mark);
     if (!possible) {
       settled = true;
       return Found::impossible;
     }
-    const Allowance allowance{kUntracked * budget, kForget * by_position, kPrune * by_position};
+    const Allowance allowance{kUntracked * budget, (1 - kUntracked - kLive) * by_position};
     const bool fits =
         scratch.automaton.make(scratch.chain, constraint.rule_tables(), *pairs, part.which, allowance, most_cells());
     if (!fits && !scratch.automaton.small()) break;

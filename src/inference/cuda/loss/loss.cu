@@ -13,8 +13,11 @@ namespace {
 constexpr int kThreads = 256, kLanes = 32, kWarps = kThreads / kLanes;
 constexpr unsigned kAll = 0xffffffffu;
 
-__device__ double number_at(const void* numbers, Type type, std::int64_t i) {
-  return type == Type::f64 ? static_cast<const double*>(numbers)[i] : static_cast<const float*>(numbers)[i];
+// Of f32 or f64.
+template <class AnArray>
+__device__ double number_at(const AnArray& numbers, std::int64_t i) {
+  return numbers.type == Type::f64 ? static_cast<const double*>(numbers.data)[i]
+                                   : static_cast<const float*>(numbers.data)[i];
 }
 
 // --- the loss
@@ -26,40 +29,24 @@ struct Reducing {
 
 __global__ void reduce_kernel(Reducing reducing) { reduce_values<kThreads>(reducing.size, reducing.loss); }
 
-struct Dividing {
-  Reduction reduction;
-  std::int64_t size;
-  const std::uint8_t* skipped;
-  const std::int64_t* lengths;
-  double* out;
-};
-
-__global__ void divisor_kernel(Dividing d) {
-  Sum parts;
-  for (std::int64_t i = threadIdx.x; i < d.size; i += kThreads)
-    parts.add(static_cast<double>(divisor_part(d.reduction, d.skipped && d.skipped[i], d.lengths[i])));
-  const double by = divisor_of(block_sum<kThreads>(parts));
-  if (threadIdx.x == 0) *d.out = by;
-}
-
 // --- its gradients
 
 struct Arguments {
   Batch batch;
-  Weighing to;
+  LossGradients to;
   std::int64_t K, row_blocks, transition_blocks, label_blocks;  // label_blocks: of start, and of end
 };
 
 // What sequence i adds of a number: nothing if it is not fine, whatever the number is then. What is read does not
 // depend on what else is, so that all of it is on its way at once.
-__device__ double weigh_number(const Weighing& to, std::int64_t i, double number) {
-  const double weight = *to.scale * number_at(to.weights, to.weights_type, i * to.stride);
-  return fine(to.status[i]) ? weight * number : 0;
+__device__ double scaled(const LossGradients& to, std::int64_t i, double number) {
+  const double weight = *to.saved.scale * number_at(to.weights, i * to.weights_stride);
+  return fine(to.saved.status[i]) ? weight * number : 0;
 }
 
 // One number of the emissions' gradient by each thread, in the order of memory. Index: a number of them all.
 template <class Index>
-__device__ void weigh_rows(const Arguments& a, std::int64_t block) {
+__device__ void scale_rows(const Arguments& a, std::int64_t block) {
   const Batch& batch = a.batch;
   const auto K = static_cast<Index>(a.K), at = static_cast<Index>(block) * kThreads + static_cast<Index>(threadIdx.x),
              n = at / K, label = at - n * K;
@@ -70,8 +57,8 @@ __device__ void weigh_rows(const Arguments& a, std::int64_t block) {
               t = by_sequence ? rest : outer;
   const std::int64_t row = i * batch.batch_stride + t * batch.time_stride, place = row * a.K + label;
   const bool here = !batch.mask || batch.mask[row];
-  const double x = weigh_number(a.to, i, number_at(a.to.emissions_counts, batch.type, place));
-  write_number(a.to.emissions, batch.emissions_type, place, here ? x : 0);
+  const double x = scaled(a.to, i, number_at(a.to.saved.emissions, place));
+  write_number(a.to.emissions, place, here ? x : 0);
 }
 
 constexpr int kTogether = 8;  // sequences that a warp asks for at once
@@ -79,8 +66,8 @@ constexpr int kTogether = 8;  // sequences that a warp asks for at once
 // Sums of this lane's number over the sequences, by the whole block. places(i, to): where each of those sequences has
 // it among `numbers`, or -1; asked by whole warps.
 template <class Places>
-__device__ void weigh_sums(const Arguments& a, const void* numbers, void* out, std::int64_t at, std::int64_t size,
-                           const Places& places) {
+__device__ void scaled_sums(const Arguments& a, const Array& numbers, const Array& out, std::int64_t at,
+                            std::int64_t size, const Places& places) {
   __shared__ double sums[kWarps][kLanes];
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
   double sum = 0;
@@ -91,8 +78,7 @@ __device__ void weigh_sums(const Arguments& a, const void* numbers, void* out, s
     for (int n = 0; n < kTogether; ++n) i[n] = begin + n * kWarps < a.batch.size ? begin + n * kWarps : begin;
     places(i, place);
 #pragma unroll
-    for (int n = 0; n < kTogether; ++n)
-      x[n] = weigh_number(a.to, i[n], number_at(numbers, a.batch.type, max(place[n], std::int64_t{0})));
+    for (int n = 0; n < kTogether; ++n) x[n] = scaled(a.to, i[n], number_at(numbers, max(place[n], std::int64_t{0})));
 #pragma unroll
     for (int n = 0; n < kTogether; ++n) sum += begin + n * kWarps < a.batch.size && place[n] >= 0 ? x[n] : 0;
   }
@@ -100,16 +86,16 @@ __device__ void weigh_sums(const Arguments& a, const void* numbers, void* out, s
   __syncthreads();
   if (warp != 0 || at >= size) return;
   for (int w = 1; w < kWarps; ++w) sum += sums[w][lane];
-  write_number(out, a.batch.type, at, sum);
+  write_number(out, at, sum);
 }
 
-__device__ void weigh_transitions(const Arguments& a, std::int64_t block) {
+__device__ void sum_transitions(const Arguments& a, std::int64_t block) {
   const std::int64_t size = a.K * a.K, at = block * kLanes + threadIdx.x % kLanes, from = min(at, size - 1);
-  weigh_sums(a, a.to.transitions_counts, a.to.transitions, at, size,
-             [&](const std::int64_t(&i)[kTogether], std::int64_t(&to)[kTogether]) {
+  scaled_sums(a, a.to.saved.transitions, a.to.transitions, at, size,
+              [&](const std::int64_t(&i)[kTogether], std::int64_t(&to)[kTogether]) {
 #pragma unroll
-               for (int n = 0; n < kTogether; ++n) to[n] = i[n] * size + from;
-             });
+                for (int n = 0; n < kTogether; ++n) to[n] = i[n] * size + from;
+              });
 }
 
 // The rows of sequences, from one end. A warp looks at 32 positions at a time.
@@ -137,64 +123,84 @@ class FromAnEnd {
   bool last_;
 };
 
-__device__ void weigh_ends(const Arguments& a, std::int64_t block, bool last) {
+__device__ void sum_ends(const Arguments& a, std::int64_t block, bool last) {
   const std::int64_t at = block * kLanes + threadIdx.x % kLanes;
-  void* out = last ? a.to.end : a.to.start;
+  const Array& out = last ? a.to.end : a.to.start;
   if (a.batch.length == 0) {  // no numbers at all
-    if (threadIdx.x < kLanes && at < a.K) write_number(out, a.batch.type, at, 0);
+    if (threadIdx.x < kLanes && at < a.K) write_number(out, at, 0);
     return;
   }
   const FromAnEnd rows(a.batch, last);
-  weigh_sums(a, a.to.emissions_counts, out, at, a.K,
-             [&](const std::int64_t(&i)[kTogether], std::int64_t(&to)[kTogether]) {
-               bool here[kTogether];
+  scaled_sums(a, a.to.saved.emissions, out, at, a.K,
+              [&](const std::int64_t(&i)[kTogether], std::int64_t(&to)[kTogether]) {
+                bool here[kTogether];
 #pragma unroll
-               for (int n = 0; n < kTogether; ++n) here[n] = rows.here(i[n], 0);
+                for (int n = 0; n < kTogether; ++n) here[n] = rows.here(i[n], 0);
 #pragma unroll
-               for (int n = 0; n < kTogether; ++n) {
-                 const std::int64_t row = rows.first_present(i[n], here[n]);
-                 to[n] = row < 0 ? -1 : row * a.K + min(at, a.K - 1);
-               }
-             });
+                for (int n = 0; n < kTogether; ++n) {
+                  const std::int64_t row = rows.first_present(i[n], here[n]);
+                  to[n] = row < 0 ? -1 : row * a.K + min(at, a.K - 1);
+                }
+              });
 }
 
-__global__ void weigh_kernel(Arguments a) {
+__global__ void gradients_kernel(Arguments a) {
   std::int64_t block = blockIdx.x;  // sums first: they take longest
-  if (block < a.transition_blocks) return weigh_transitions(a, block);
+  if (block < a.transition_blocks) return sum_transitions(a, block);
   block -= a.transition_blocks;
   for (const bool last : {false, true}) {
-    if (!(last ? a.to.end : a.to.start)) continue;
-    if (block < a.label_blocks) return weigh_ends(a, block, last);
+    if (!(last ? a.to.end : a.to.start).data) continue;
+    if (block < a.label_blocks) return sum_ends(a, block, last);
     block -= a.label_blocks;
   }
-  if (a.row_blocks * kThreads <= INT32_MAX) return weigh_rows<std::int32_t>(a, block);
-  weigh_rows<std::int64_t>(a, block);
+  if (a.row_blocks * kThreads <= INT32_MAX) return scale_rows<std::int32_t>(a, block);
+  scale_rows<std::int64_t>(a, block);
 }
 
 std::int64_t pieces(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
 
+Expectation expectation_of(const Batch& batch, const Loss& loss) {
+  const SavedForBackward& saved = loss.saved;
+  Expectation wanted{saved.value, saved.emissions.data, saved.transitions.data, saved.status, nullptr};
+  if (loss.objective != Objective::nll) return wanted;
+  wanted.gold = loss.gold;
+  if (!wanted.gold) wanted.gold = static_cast<const std::int64_t*>(batch.transitions);  // T = 0: never read
+  return wanted;
+}
+
+Entropy entropy_of(const Loss& loss) {
+  return {loss.saved.value, loss.saved.emissions.data, loss.saved.transitions.data, loss.saved.status};
+}
+
 }  // namespace
+
+std::size_t loss_bytes(const DeviceConstraint& constraint, const Batch& batch, const Loss& loss) {
+  if (batch.size == 0) return 0;
+  return loss.objective == Objective::entropy ? entropy_bytes(constraint, batch, entropy_of(loss))
+                                              : expectation_bytes(constraint, batch, expectation_of(batch, loss));
+}
+
+void loss(const DeviceConstraint& constraint, const Batch& batch, const Loss& loss, Memory memory, void* stream) {
+  if (loss.objective != Objective::entropy)
+    return expectation(constraint, batch, expectation_of(batch, loss), memory, stream, &loss);
+  entropy(constraint, batch, entropy_of(loss), memory, stream);
+  reduce(batch.size, loss, stream);
+}
 
 void reduce(std::int64_t size, const Loss& loss, void* stream) {
   launch_kernel(reduce_kernel, 1, kThreads, 0, static_cast<cudaStream_t>(stream), {size, loss}, "a loss");
 }
 
-void divisor(Reduction reduction, std::int64_t size, const std::uint8_t* skipped, const std::int64_t* lengths,
-             double* out, void* stream) {
-  launch_kernel(divisor_kernel, 1, kThreads, 0, static_cast<cudaStream_t>(stream),
-                {reduction, size, skipped, lengths, out}, "a divisor");
-}
-
-void weigh(const Batch& batch, std::int32_t labels, const Weighing& weighing, void* stream) {
+void loss_gradients(const Batch& batch, std::int32_t labels, const LossGradients& gradients, void* stream) {
   const std::int64_t K = labels;
-  Arguments args{batch, weighing, K, 0, 0, pieces(K, kLanes)};
-  if (weighing.emissions) args.row_blocks = pieces(batch.size * batch.length * K, kThreads);
-  if (weighing.transitions) args.transition_blocks = pieces(K * K, kLanes);
-  const std::int64_t ends = (weighing.start != nullptr) + (weighing.end != nullptr),
+  Arguments args{batch, gradients, K, 0, 0, pieces(K, kLanes)};
+  if (gradients.emissions) args.row_blocks = pieces(batch.size * batch.length * K, kThreads);
+  if (gradients.transitions) args.transition_blocks = pieces(K * K, kLanes);
+  const std::int64_t ends = (gradients.start.data != nullptr) + (gradients.end.data != nullptr),
                      blocks = args.row_blocks + args.transition_blocks + ends * args.label_blocks;
   if (blocks == 0) return;
   if (blocks > INT32_MAX) throw Error("[cuda] too many scores in one batch: split it");
-  launch_kernel(weigh_kernel, static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream), args,
+  launch_kernel(gradients_kernel, static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream), args,
                 "gradients of a loss");
 }
 

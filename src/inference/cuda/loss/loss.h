@@ -6,19 +6,19 @@
 
 namespace regccrf::cuda {
 
-__device__ inline void write_number(void* numbers, Type type, std::int64_t i, double x) {
-  switch (type) {
+__device__ inline void write_number(const Array& numbers, std::int64_t i, double x) {
+  switch (numbers.type) {
     case Type::f16:
-      static_cast<__half*>(numbers)[i] = __double2half(x);
+      static_cast<__half*>(numbers.data)[i] = __double2half(x);
       break;
     case Type::bf16:
-      static_cast<__nv_bfloat16*>(numbers)[i] = __double2bfloat16(x);
+      static_cast<__nv_bfloat16*>(numbers.data)[i] = __double2bfloat16(x);
       break;
     case Type::f32:
-      static_cast<float*>(numbers)[i] = static_cast<float>(x);
+      static_cast<float*>(numbers.data)[i] = static_cast<float>(x);
       break;
     default:
-      static_cast<double*>(numbers)[i] = x;
+      static_cast<double*>(numbers.data)[i] = x;
   }
 }
 
@@ -34,13 +34,13 @@ __device__ inline bool is_error(Errors errors, const Status& status) {
 __device__ inline void keep_failure(std::int64_t size, const Loss& loss) {
   for (std::int64_t begin = 0; begin < size; begin += 32) {
     const std::int64_t i = begin + threadIdx.x;
-    const unsigned found = __ballot_sync(0xffffffffu, i < size && is_error(loss.errors, loss.status[i]));
+    const unsigned found = __ballot_sync(0xffffffffu, i < size && is_error(loss.errors, loss.saved.status[i]));
     if (!found) continue;
     const std::int64_t first = begin + __ffs(static_cast<int>(found)) - 1;
-    const Status status = loss.status[first];
+    const Status status = loss.saved.status[first];
     if (threadIdx.x == 0 && atomicCAS(&loss.failure->status.outcome, 0, status.outcome) == 0) {
       loss.failure->status = status;
-      loss.failure->sequence = static_cast<std::int32_t>(loss.numbers ? loss.numbers[first] : first);
+      loss.failure->sequence = static_cast<std::int32_t>(loss.sequence_ids ? loss.sequence_ids[first] : first);
       loss.failure->operation = loss.operation;
     }
     return;
@@ -48,12 +48,12 @@ __device__ inline void keep_failure(std::int64_t size, const Loss& loss) {
 }
 
 __device__ inline double value_of(const Loss& loss, std::int64_t i) {
-  if (loss.left_out == LeftOut::no || fine(loss.status[i])) return loss.sign * loss.value[i];
-  return loss.left_out == LeftOut::skip ? 0 : loss.sign * INFINITY;
+  if (loss.outside == Outside::keep || fine(loss.saved.status[i])) return loss.sign * loss.saved.value[i];
+  return loss.outside == Outside::skip ? 0 : loss.sign * INFINITY;
 }
 
 __device__ inline bool is_skipped(const Loss& loss, std::int64_t i) {
-  return loss.left_out == LeftOut::skip && !fine(loss.status[i]);
+  return loss.outside == Outside::skip && !fine(loss.saved.status[i]);
 }
 
 // By the whole block.
@@ -61,19 +61,19 @@ template <int kThreads>
 __device__ void reduce_values(std::int64_t size, const Loss& loss) {
   if (loss.failure && loss.errors != Errors::none && threadIdx.x < 32) keep_failure(size, loss);
   if (loss.reduction == Reduction::none) {
-    for (std::int64_t i = threadIdx.x; i < size; i += kThreads) write_number(loss.out, loss.type, i, value_of(loss, i));
-    if (threadIdx.x == 0) *loss.scale = loss.sign;
+    for (std::int64_t i = threadIdx.x; i < size; i += kThreads) write_number(loss.out, i, value_of(loss, i));
+    if (threadIdx.x == 0) *loss.saved.scale = loss.sign;
     return;
   }
   Sum mine, parts;
   for (std::int64_t i = threadIdx.x; i < size; i += kThreads) {
     mine.add(value_of(loss, i));
-    parts.add(static_cast<double>(divisor_part(loss.reduction, is_skipped(loss, i), loss.status[i].length)));
+    parts.add(static_cast<double>(divisor_part(loss.reduction, is_skipped(loss, i), loss.saved.status[i].length)));
   }
   const double sum = block_sum<kThreads>(mine), by = divisor_of(block_sum<kThreads>(parts));
   if (threadIdx.x != 0) return;
-  write_number(loss.out, loss.type, 0, sum / by);
-  *loss.scale = loss.sign / by;
+  write_number(loss.out, 0, sum / by);
+  *loss.saved.scale = loss.sign / by;
 }
 
 }  // namespace regccrf::cuda
