@@ -171,6 +171,7 @@ void pack_sweep(Packer& p, const Sweep& sweep, bool narrow, DeviceSweep& d) {
   d.thin_slots = sweep.thin_slots;
   d.groups = static_cast<std::int32_t>(sweep.groups.size());
   d.entries = static_cast<std::int32_t>(sweep.entry.size());
+  d.gains = static_cast<std::int32_t>(sweep.gain_entry.size());
   d.two = sweep.two;
   d.resident_units = static_cast<std::int32_t>(sweep.resident.units.size());
   d.cost = sweep.cost;
@@ -182,6 +183,15 @@ void pack_sweep(Packer& p, const Sweep& sweep, bool narrow, DeviceSweep& d) {
   p.place(d.entry, sweep.entry);
   p.place(d.thin_entry, sweep.thin_entry);
   p.place(d.begins, sweep.begins);
+  p.place(d.gain_entry, sweep.gain_entry);
+  p.place(d.row_of, sweep.row_of);
+  std::vector<std::uint16_t> idle;
+  for (std::int32_t cell = 0; sweep.kind >= 0 && cell <= sweep.cells; ++cell) {
+    if (cell == sweep.cells || sweep.out_of[static_cast<std::size_t>(cell)] < 0)
+      idle.push_back(static_cast<std::uint16_t>(cell));
+  }
+  d.idle = static_cast<std::int32_t>(idle.size());
+  p.place(d.idle_cell, idle);
   pack_shares(p, sweep.shares, d.shares);
 }
 
