@@ -181,7 +181,8 @@ class Loss(Function):
 
     @staticmethod
     def backward(ctx, weights):  # type: ignore[no-untyped-def]
-        tensors, saved = ctx.saved_tensors[:TENSORS], list(ctx.saved_tensors[TENSORS:])
+        unpacked = ctx.saved_tensors  # once: a checkpoint allows no more
+        tensors, saved = unpacked[:TENSORS], list(unpacked[TENSORS:])
         request, needed = ctx.request, ctx.needs_input_grad[:4]
         if compiling():
             found = loss_gradients(weights, saved, *tensors, *needed, *request)

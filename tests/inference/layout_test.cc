@@ -292,6 +292,34 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
   }
 }
 
+// A resident sweep's gains are its groups' entries, each where the thread that multiplies with it looks and where the
+// path is followed back from its cell, and nothing else.
+void expect_gains(const Sweep& sweep) {
+  if (sweep.kind < 0) return;
+  const ResidentKind kind = kResidentKinds[sweep.kind];
+  std::vector<bool> taken(sweep.gain_entry.size());
+  for (const SweepGroup& group : sweep.groups) {
+    const std::int32_t lanes = group.stride / kind.slots, row = gain_row(group.tiles, lanes);
+    for (std::int32_t i = 0; i < group.slots; ++i) {
+      for (std::int32_t o = 0; o < group.width; ++o) {
+        const std::int32_t four = o % kTile / 4 * (row - 4) / 2, thread = (o / kTile * lanes + i / kind.slots) * 4,
+                           place = group.first_gain + i % kind.slots * row + four + thread + o % 4;
+        EXPECT_EQ(sweep.gain_entry[at(place)], sweep.entry[at(group.first_entry + i * group.width + o)]);
+        EXPECT_FALSE(taken[at(place)]);
+        taken[at(place)] = true;
+        const std::int32_t out = group.first_out + o;  // of the group's first state
+        if (sweep.label[at(out)] == sweep.K) continue;
+        const RowOf from = sweep.row_of[at(sweep.stored[at(out)])];
+        EXPECT_EQ(from.entry + i % kind.slots * row + i / kind.slots * 4, place);
+        EXPECT_EQ(from.row, group.first_cell);
+        EXPECT_EQ(from.label, sweep.label[at(out)]);
+        EXPECT_EQ(from.begins, sweep.begins[at(out)]);
+      }
+    }
+  }
+  for (std::size_t i = 0; i < taken.size(); ++i) EXPECT_TRUE(taken[i] || sweep.gain_entry[i] == -1);
+}
+
 TEST(Sweep, RandomLanguages) {
   bool resident = false, extras = false, two = false, groups = false, copied = false, patches = false, quads = false;
   for (int i = 0; i < 150; ++i) {
@@ -310,6 +338,7 @@ TEST(Sweep, RandomLanguages) {
     patches = patches || !join.patches.empty();
     quads = quads || !join.quad.empty();
     for (const Sweep& sweep : {sweeps.forward, sweeps.backward}) {
+      expect_gains(sweep);
       resident = resident || sweep.kind >= 0;
       extras = extras || sweep.extras > 0;
       two = two || sweep.two;
@@ -330,6 +359,7 @@ TEST(Sweep, TheSrlLanguageIsResident) {
   EXPECT_EQ(join.places, sweeps.forward.cells);
   for (const Sweep& sweep : {sweeps.forward, sweeps.backward}) {
     for (const std::int32_t out : sweep.out) EXPECT_EQ(sweep.out_of[at(sweep.stored[at(out)])], out);
+    expect_gains(sweep);
   }
   oracle::Random random(3);
   expect_like_inference(srl, oracle::random_scores(random, oracle::ScoreKind::normal, 6, 47, true));

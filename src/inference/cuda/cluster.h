@@ -41,6 +41,18 @@ __device__ inline void meet_cluster() {
 #endif
 }
 
+// The same in two parts, where nothing but open mailboxes need be seen by the others.
+__device__ inline void arrive_at_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ inline void wait_for_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
 // Sends a number to where block `rank` of the cluster has what this block has at `at`, and counts it in that block's
 // mailbox.
 template <class T>

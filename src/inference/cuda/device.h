@@ -103,7 +103,7 @@ struct DeviceShares {
 // A Sweep as kernels take it. What a step reads lies in one piece (`hot`), so that a block can copy it on chip; offsets
 // are bytes into it. Cells and labels are 16-bit numbers there if `narrow`, else 32-bit.
 struct DeviceSweep {
-  std::int32_t K, outs, cells, all_cells, extras, thin, first_thin, thin_slots, groups, entries;
+  std::int32_t K, outs, cells, all_cells, extras, thin, first_thin, thin_slots, groups, entries, gains;
   std::int32_t warps[2];  // of the general schedule and the resident one
   std::int32_t resident_units;
   std::int32_t two, narrow, kind, trash, tensor_warps, tensor_units;
@@ -113,7 +113,11 @@ struct DeviceSweep {
       thin_source_at, extra_begin_at, extra_source_at;
   const std::int32_t* entry;       // [entries]
   const std::int32_t* thin_entry;  // [thin_slots, thin]
+  const std::int32_t* gain_entry;  // [gains] if resident
   const std::uint8_t* begins;      // [outs]
+  const RowOf* row_of;             // [cells] if resident, and a multiple of 16 bytes
+  std::int32_t idle;               // if resident: cells where no out is stored, and the zero
+  const std::uint16_t* idle_cell;  // [idle]
   DeviceShares shares;
 };
 
@@ -183,7 +187,6 @@ struct DeviceConstraint::Impl {
   DeviceSweep forward{}, backward{};
   DeviceJoin join{};
   DeviceTopology topology{};
-  std::int64_t products = 0;
   int shared_bytes = 0;  // what a block may have, beside kDeclared
   int processors = 0;
   bool early = false;    // the device lets kernels begin early

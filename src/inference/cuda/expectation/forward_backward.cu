@@ -260,98 +260,142 @@ __device__ void connect(const Args<P>& a, const Piece& piece, std::int64_t taken
   if (e < -most || e > most) a.kept.flag[b] = 1;
 }
 
-// A piece's positions. Where two pieces meet, the position is the earlier one's forwards, and given to the other; it is
-// the later one's backwards. `now`, `next`: the cells; `room`: for emissions; `meeting`: for what the
-// team needs to meet.
+// The steps of one direction through a piece. Where two pieces meet, the position is the earlier one's forwards, and
+// given to the other; it is the later one's backwards.
 template <bool kBack, class P, class View, class Steps>
-__device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* now, P* next, P* room, char* meeting) {
+class DirectionPass {
+ public:
   using Team = typename View::template Team<P, unsigned>;
-  Team team(meeting, 0, thread_number(), view);
-  const std::int64_t b = team.sequence();
-  const std::int32_t K = view.K;
-  const P floor = *a.kept.scores.floor;
-  const Piece piece(a.kept.scores.length[b], a.pieces.steps, static_cast<std::int32_t>(blockIdx.z));
-  if (!piece.there()) return;
-  // Whether it begins where pieces meet; a scan is in double, and by blocks alone.
-  const bool inside = sizeof(P) == 8 && Team::kAlone && (kBack ? piece.number + 1 < piece.of : piece.number > 0);
-  const std::int32_t boundary = piece.number + (kBack ? 1 : 0);
-  const std::int32_t T = piece.last - piece.first + (kBack && inside ? 0 : 1), given = !kBack && inside ? 1 : 0;
-  constexpr std::int64_t step = kBack ? -1 : 1;
-  const std::int64_t first = b * a.T + piece.first, begin = first + (kBack ? T - 1 : 0);
-  const bool at_outs = kBack && Steps::kResident && a.work.at_outs;
-  const std::int64_t kept_row = at_outs ? a.join.outs : view.cells;
-  P* kept = (kBack ? a.kept.beta : a.kept.alpha) + begin * kept_row;
-  std::int32_t* exponent = a.kept.exponent[kBack] + begin;
-  Rows<P, kBack, P, SideOf<kBack>> rows(room, a.shape.rows, a.kept.scores.emissions + first * (K + 1), K, T);
-  const AtOuts<P> outs(a.join, team.thread());
-  const auto leave = [&] {
-    if (at_outs) {
-      outs.copy(kept, now);
-    } else {
-      copy_out(kept, now, view.cells, team.thread());
-    }
-  };
-  for (std::int32_t c = threadIdx.x; c < view.room(); c += blockDim.x) now[c] = next[c] = 0;
-  rows.stage(0);
-  team.begin();
-  unsigned largest = inside
-                         ? begin_at_boundary<kBack>(a, boundary, rows[0], now)
-                         : begin_at_edge<kBack>(a, view, team, floor, rows[0], now, Steps::kResident ? nullptr : kept);
-  team.meet(0, largest);
-  if (team.first() == 0 && !inside) *exponent = -kPeak<kBack, P>;
-  if (!Steps::kResident && inside && !given) copy_out(kept, now, view.cells, team.thread());
 
-  const bool notes = team.leads();
-  std::int64_t taken = 0;
-  unsigned most = 0;
-  for (std::int32_t n = 1; n < T; ++n) {
-    const auto loaded = steps.load(now);
-    const unsigned seen = team.look(n - 1);
-    if constexpr (Steps::kResident) {
-      if (n > given) leave();
+  // `cells`: of two steps; `room`: for emissions; `meeting`: for what the team needs to meet.
+  __device__ DirectionPass(const Args<P>& a, const View& view, const Steps& steps, P* cells, P* room, char* meeting)
+      : a_(a),
+        view_(view),
+        steps_(steps),
+        team_(meeting, 0, thread_number(), view),
+        b_(team_.sequence()),
+        piece_(a.kept.scores.length[b_], a.pieces.steps, static_cast<std::int32_t>(blockIdx.z)),
+        inside_(kScans && (kBack ? piece_.number + 1 < piece_.of : piece_.number > 0)),
+        given_(!kBack && inside_ ? 1 : 0),
+        T_(piece_.last - piece_.first + (kBack && inside_ ? 0 : 1)),
+        at_outs_(kBack && Steps::kResident && a.work.at_outs),
+        row_(at_outs_ ? a.join.outs : view.cells),
+        floor_(*a.kept.scores.floor),
+        rows_(room, a.shape.rows, a.kept.scores.emissions + (b_ * a.T + piece_.first) * (view.K + 1), view.K, T_),
+        outs_(a.join, team_.thread()),
+        now_(cells),
+        next_(cells + room_for(view.room())) {
+    const std::int64_t begin = b_ * a.T + piece_.first + (kBack ? T_ - 1 : 0);
+    kept_ = (kBack ? a.kept.beta : a.kept.alpha) + begin * row_;
+    exponent_ = a.kept.exponent[kBack] + begin;
+  }
+
+  __device__ void run() {
+    if (!piece_.there()) return;
+    begin();
+    for (std::int32_t n = 1; n < T_; ++n) step(n);
+    if constexpr (Steps::kResident) leave();
+    end();
+  }
+
+ private:
+  using Side = SideOf<kBack>;
+  static constexpr bool kScans = sizeof(P) == 8 && Team::kAlone;  // a scan is in double, and by blocks alone
+  static constexpr std::int32_t kStep = kBack ? -1 : 1;
+
+  __device__ std::int32_t boundary() const { return piece_.number + (kBack ? 1 : 0); }
+  // The cells of this step go to memory.
+  __device__ void leave() const {
+    if (at_outs_) {
+      outs_.copy(kept_, now_);
+    } else {
+      copy_out(kept_, now_, view_.cells, team_.thread());
     }
-    kept += step * kept_row;
-    exponent += step;
-    if (!rows.staged(n)) rows.stage(n);
+  }
+
+  __device__ void begin() {
+    for (std::int32_t c = threadIdx.x; c < view_.room(); c += blockDim.x) now_[c] = next_[c] = 0;
+    rows_.stage(0);
+    team_.begin();
+    unsigned largest = 0;
+    if (inside_) {
+      largest = begin_at_boundary<kBack>(a_, boundary(), rows_[0], now_);
+    } else {
+      largest = begin_at_edge<kBack>(a_, view_, team_, floor_, rows_[0], now_, Steps::kResident ? nullptr : kept_);
+    }
+    team_.meet(0, largest);
+    if (team_.first() == 0 && !inside_) *exponent_ = -kPeak<kBack, P>;
+    if (!Steps::kResident && inside_ && !given_) copy_out(kept_, now_, view_.cells, team_.thread());
+  }
+
+  __device__ void step(std::int32_t n) {
+    const auto loaded = steps_.load(now_);
+    const unsigned seen = team_.look(n - 1);
+    if constexpr (Steps::kResident) {
+      if (n > given_) leave();
+    }
+    kept_ += kStep * row_;
+    exponent_ += kStep;
+    if (!rows_.staged(n)) rows_.stage(n);
     if constexpr (!Steps::kResident) {
-      if (view.extras) {
-        steps.fill_extras(now);
+      if (view_.extras) {
+        steps_.fill_extras(now_);
         __syncthreads();
       }
     }
-    auto sums = steps.multiply(loaded);
+    auto sums = steps_.multiply(loaded);
     std::int32_t e;
-    const unsigned peak = team.peak(seen);
+    const unsigned peak = team_.peak(seen);
     const P scale = scale_of(peak, e, P{}, kPeak<kBack, P>);
-    most = max(most, peak);
-    largest = 0;
-    steps.finish(
-        sums, now,
-        Emit<P, Team, SideOf<kBack>>{team, rows[n], next, Steps::kResident ? nullptr : kept, scale, floor, largest});
-    team.meet(n, largest);
-    taken += e;
-    if (notes && n > given) *exponent = e;
-    P* swap = now;
-    now = next;
-    next = swap;
+    most_ = max(most_, peak);
+    unsigned largest = 0;
+    steps_.finish(
+        sums, now_,
+        Emit<P, Team, Side>{team_, rows_[n], next_, Steps::kResident ? nullptr : kept_, scale, floor_, largest});
+    team_.meet(n, largest);
+    taken_ += e;
+    if (team_.leads() && n > given_) *exponent_ = e;
+    P* swap = now_;
+    now_ = next_;
+    next_ = swap;
   }
-  if constexpr (Steps::kResident) leave();
-  if (notes && most >= high_word(static_cast<P>(INFINITY))) a.kept.flag[b] = 1;
-  if (sizeof(P) == 8 && Team::kAlone && inside) taken += a.boundaries.exponent[kBack][boundary_of(a, boundary)];
-  if (kBack ? piece.number == 0 : piece.number + 1 == piece.of) {
-    if (notes) a.kept.taken[kBack][b] = taken - kPeak<kBack, P>;
-  } else if (sizeof(P) == 8 && Team::kAlone) {
-    connect<kBack>(a, piece, taken, now);
+
+  __device__ void end() {
+    if (team_.leads() && most_ >= high_word(static_cast<P>(INFINITY))) a_.kept.flag[b_] = 1;
+    if (kScans && inside_) taken_ += a_.boundaries.exponent[kBack][boundary_of(a_, boundary())];
+    if (kBack ? piece_.number == 0 : piece_.number + 1 == piece_.of) {
+      if (team_.leads()) a_.kept.taken[kBack][b_] = taken_ - kPeak<kBack, P>;
+    } else if constexpr (kScans) {
+      connect<kBack>(a_, piece_, taken_, now_);
+    }
   }
-}
+
+  const Args<P>& a_;
+  const View& view_;
+  const Steps& steps_;
+  Team team_;
+  const std::int64_t b_;
+  const Piece piece_;
+  const bool inside_;  // begins where pieces meet
+  const std::int32_t given_, T_;
+  const bool at_outs_;
+  const std::int64_t row_;  // numbers of a step in memory
+  const P floor_;
+  Rows<P, kBack, P, Side> rows_;
+  const AtOuts<P> outs_;
+  P *now_, *next_, *kept_;
+  std::int32_t* exponent_;
+  std::int64_t taken_ = 0;
+  unsigned most_ = 0;
+};
 
 template <class P, class View, class Steps>
-__device__ void walk_a_way(const Args<P>& a, const View& view, const Steps& steps, P* cells, P* room, char* meeting) {
-  P* next = cells + room_for(view.room());
+__device__ void run_direction(const Args<P>& a, const View& view, const Steps& steps, P* cells, P* room,
+                              char* meeting) {
   if (blockIdx.y) {
-    walk<true>(a, view, steps, cells, next, room, meeting);
+    DirectionPass<true, P, View, Steps>(a, view, steps, cells, room, meeting).run();
   } else {
-    walk<false>(a, view, steps, cells, next, room, meeting);
+    DirectionPass<false, P, View, Steps>(a, view, steps, cells, room, meeting).run();
   }
 }
 
@@ -390,7 +434,7 @@ __global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(cons
     constexpr ResidentKind kind = kResidentKinds[kKind];
     using Steps = std::conditional_t<sizeof(P) == 4, ResidentSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
                                      TensorSteps<P, Index>>;
-    walk_a_way(a, view, Steps(view, matrix, thin), reinterpret_cast<P*>(at), rows, meeting);
+    run_direction(a, view, Steps(view, matrix, thin), reinterpret_cast<P*>(at), rows, meeting);
   } else {
     const std::int64_t most = room_for(max(a.sweep[0].all_cells, a.sweep[1].all_cells));
     P* cells = a.shape.cells_on_chip
@@ -398,7 +442,7 @@ __global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(cons
                    : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) * 2 * most;
     with_general_steps<SumProduct<P>, Index, kKeep>(
         sweep, blocks, matrix, thin, at, cells,
-        [&](const auto& view, const auto& steps, P* there) { walk_a_way(a, view, steps, there, rows, meeting); });
+        [&](const auto& view, const auto& steps, P* there) { run_direction(a, view, steps, there, rows, meeting); });
   }
 }
 

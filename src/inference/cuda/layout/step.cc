@@ -66,15 +66,16 @@ class Builder {
 
   // Whether it can be resident as a kind, by its size and by what its slots want.
   bool can_be(const ResidentKind& kind) const {
-    std::int32_t warps = 1, cells = sweep_.outs;
+    std::int32_t warps = 1, cells = sweep_.outs, gains = 0;
     for (const SweepGroup& group : sweep_.groups) {
       const std::int32_t lanes = resident_lanes(group, kind);
       if (lanes == 0) return false;
       warps += (tiles_in_band(group, kind) * lanes + 31) / 32;
       cells += 2 * group.states * lanes * kind.slots;
+      gains += gains_of(group, kind, lanes);
     }
     warps = std::max(warps - 1, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin));
-    return warps <= kind.warps && cells <= kResidentCells && sweep_.K <= kResidentCells &&
+    return warps <= kind.warps && cells <= kResidentCells && sweep_.K <= kResidentCells && gains < 65536 &&
            thin_terms() <= kResidentTerms && wanted_once();
   }
 
@@ -84,6 +85,7 @@ class Builder {
     if (kind >= 0) {
       make_resident(kResidentKinds[kind]);
       make_tensor();
+      make_gains(kResidentKinds[kind]);
     } else {
       sweep_.stored.resize(static_cast<std::size_t>(sweep_.outs));
       std::iota(sweep_.stored.begin(), sweep_.stored.end(), 0);
@@ -98,6 +100,7 @@ class Builder {
     for (const Source& s : sweep_.thin_source) note(s);
     sweep_.extras = static_cast<std::int32_t>(sweep_.extra_begin.size()) - 1;
     begin_outs();
+    if (kind >= 0) make_row_of(kResidentKinds[kind]);
     make_general(most_warps);
     if (kind < 0 && topology_.products >= kSharedProducts) make_shares();
     return std::move(sweep_);
@@ -291,6 +294,52 @@ class Builder {
     const auto units = static_cast<std::int32_t>(sweep_.resident.units.size());
     sweep_.resident.warps = std::max({1, units, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin)});
     for (std::int32_t w = 0; w <= sweep_.resident.warps; ++w) sweep_.resident.begin.push_back(std::min(w, units));
+  }
+
+  // From a group's first gain to that of an out's first slot, and from there to another slot's.
+  static std::int32_t gain_of_out(const SweepGroup& group, const ResidentKind& kind, std::int32_t o) {
+    const std::int32_t lanes = group.stride / kind.slots;
+    return (o % kTile / 4 * group.tiles + o / kTile) * lanes * 4 + o % 4;
+  }
+  static std::int32_t gain_of_slot(const SweepGroup& group, const ResidentKind& kind, std::int32_t i) {
+    return i % kind.slots * gain_row(group.tiles, group.stride / kind.slots) + i / kind.slots * 4;
+  }
+  static std::int32_t gains_of(const SweepGroup& group, const ResidentKind& kind, std::int32_t lanes) {
+    return kind.slots * gain_row(group.tiles, lanes);
+  }
+
+  void make_gains(const ResidentKind& kind) {
+    for (SweepGroup& group : sweep_.groups) {
+      group.first_gain = static_cast<std::int32_t>(sweep_.gain_entry.size());
+      sweep_.gain_entry.resize(
+          sweep_.gain_entry.size() + static_cast<std::size_t>(gains_of(group, kind, group.stride / kind.slots)), -1);
+      for (std::int32_t i = 0; i < group.slots; ++i) {
+        for (std::int32_t o = 0; o < group.width; ++o) {
+          const std::int32_t at = group.first_gain + gain_of_slot(group, kind, i) + gain_of_out(group, kind, o);
+          sweep_.gain_entry[static_cast<std::size_t>(at)] =
+              sweep_.entry[static_cast<std::size_t>(group.first_entry + i * group.width + o)];
+        }
+      }
+    }
+  }
+
+  void make_row_of(const ResidentKind& kind) {
+    sweep_.row_of.assign(static_cast<std::size_t>(sweep_.cells), {0, 0, 0, 0, kThinGroup});
+    const auto put = [&](std::int32_t out, std::int32_t row, std::int32_t entry, std::size_t group) {
+      const std::int32_t label = sweep_.label[static_cast<std::size_t>(out)];
+      if (label == topology_.K) return;
+      sweep_.row_of[static_cast<std::size_t>(sweep_.stored[static_cast<std::size_t>(out)])] = {
+          static_cast<std::uint16_t>(row), static_cast<std::uint16_t>(entry),
+          static_cast<std::uint16_t>(label & 0x7fff), sweep_.begins[static_cast<std::size_t>(out)],
+          static_cast<std::uint16_t>(group)};
+    };
+    for (std::size_t g = 0; g < sweep_.groups.size(); ++g) {
+      const SweepGroup& group = sweep_.groups[g];
+      for (std::int32_t i = 0; i < group.states * group.width; ++i)
+        put(group.first_out + i, group.first_cell + i / group.width * group.stride,
+            group.first_gain + gain_of_out(group, kind, i % group.width), g);
+    }
+    for (std::int32_t i = 0; i < sweep_.thin; ++i) put(sweep_.first_thin + i, 0, i, kThinGroup);
   }
 
   // The widest units that give every warp one.

@@ -67,6 +67,7 @@ struct SweepGroup {
   // If resident: the row of a state's slots begins at first_cell + state · stride, that of their second sources, if
   // there are planes for those, states · stride behind. A thread does states s, s + band, …
   std::int32_t first_cell, stride, planes, band;
+  std::int32_t first_gain;  // if resident: into Sweep::gain_entry
 };
 
 struct Unit {
@@ -87,6 +88,16 @@ struct Schedule {
   std::vector<std::int32_t> begin;  // [warps + 1] into units
   std::vector<Unit> units;
 };
+
+// Where the sources of a cell's out are, if resident: in row `row` with the column of g from gain `entry` on, or, of a
+// thin out (group kThinGroup), where its number `entry` says.
+constexpr std::uint16_t kThinGroup = 0xffff;
+struct RowOf {
+  std::uint16_t row, entry, label : 15, begins : 1, group;  // `begins`: as in Sweep
+};
+
+// From a slot of a thread to the next in Sweep::gain_entry.
+constexpr std::int32_t gain_row(std::int32_t tiles, std::int32_t lanes) { return kTile * tiles * lanes + 4; }
 
 // A cell of a share, in one number.
 constexpr std::uint32_t kNoCell = 0xffffffff;
@@ -147,10 +158,15 @@ struct Sweep {
   std::vector<std::int32_t> extra_source;
 
   Schedule general;
-  std::int64_t cost = 0;           // of all units of the general schedule, about one for an instruction of a warp
-  std::int32_t kind = -1;          // of kResidentKinds; -1: not resident
-  std::int32_t trash = -1;         // if resident: a cell that nobody reads, behind the others; padding is stored there
-  Schedule resident;               // a group's unit for each of the first warps
+  std::int64_t cost = 0;      // of all units of the general schedule, about one for an instruction of a warp
+  std::int32_t kind = -1;     // of kResidentKinds; -1: not resident
+  std::int32_t trash = -1;    // if resident: a cell that nobody reads, behind the others; padding is stored there
+  Schedule resident;          // a group's unit for each of the first warps
+  std::vector<RowOf> row_of;  // [cells] if resident
+  // If resident: a group's entries as its threads take them, four outs at a time, so that those of neighbours lie side
+  // by side: [slots of a thread, halves of a tile, tiles, lanes, 4], -1 for padding, and some behind each slot so that
+  // those of a column lie apart.
+  std::vector<std::int32_t> gain_entry;
   std::int32_t tensor_warps = 0;   // 0: not with tensor cores
   std::vector<TensorUnit> tensor;  // for each of the first warps
   Shares shares;                   // none if resident, or small

@@ -38,22 +38,29 @@ class ThinOuts {
  public:
   using P = typename S::Value;
 
-  __device__ ThinOuts(const SweepView<Index>& view, const P* matrix) {
+  __device__ explicit ThinOuts(const SweepView<Index>& view) {
     rounds_ = (view.thin + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
 #pragma unroll
     for (std::int32_t k = 0; k < kResidentThin; ++k) {
       const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_thin + i;
       out_[k] = Two<P>::of(view.trash, view.K);
       from_[k] = Two<P>::of(view.cells, view.cells);
-      gain_[k][0] = gain_[k][1] = S::zero();
       if (i >= view.thin) continue;
       out_[k] = Two<P>::of(view.stored[out], view.label[out]);
       const Pair<Index> source = view.thin_source[i];
       from_[k] = Two<P>::of(source.x, view.thin_slots > 1 ? view.thin_source[view.thin + i].x : source.y);
-      gain_[k][0] = matrix[i];
-      gain_[k][1] = matrix[view.thin_slots > 1 ? view.thin + i : i];
     }
   }
+  __device__ ThinOuts(const SweepView<Index>& view, const P* matrix) : ThinOuts(view) { load_gains(view, matrix); }
+  __device__ void load_gains(const SweepView<Index>& view, const P* matrix) {
+#pragma unroll
+    for (std::int32_t k = 0; k < kResidentThin; ++k) {
+      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x);
+      gain_[k][0] = i < view.thin ? matrix[i] : S::zero();
+      gain_[k][1] = i < view.thin ? matrix[view.thin_slots > 1 ? view.thin + i : i] : S::zero();
+    }
+  }
+
   template <class Emit>
   __device__ void operator()(const P* now, const Emit& emit) const {
     if (rounds_ > 2) {
@@ -91,12 +98,47 @@ class ResidentSteps {
   static constexpr bool kResident = true;
   static constexpr std::int32_t kOuts = kTile / 2;  // of a thread, since two share a tile at least
 
-  __device__ ResidentSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix)
-      : thin_(view, thin_matrix) {
+  __device__ ResidentSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix) : ResidentSteps(view) {
+    load_gains(view, matrix, thin_matrix);
+  }
+
+  // The same in two parts, for matrices that come later.
+  __device__ explicit ResidentSteps(const SweepView<Index>& view) : thin_(view) {
     load_outs(view);
     lanes_ = common_to_warp(lanes_);
     plane_ = static_cast<std::uint32_t>(common_to_warp(static_cast<std::int32_t>(plane_)));
-    if (lanes_ > 0) load_gains(view, matrix);
+  }
+  __device__ void load_gains(const SweepView<Index>& view, const P* matrix, const P* thin_matrix) {
+    thin_.load_gains(view, thin_matrix);
+    if (lanes_ == 0) return;
+    const Unit unit = view.unit[threadIdx.x / 32];
+    const SweepGroup group = view.group[unit.group];
+    const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
+#pragma unroll
+    for (std::int32_t k = 0; k < kSlots; ++k) {
+      const std::int32_t i = at.part * kSlots + k;
+#pragma unroll
+      for (std::int32_t o = 0; o < kTile; o += 4) {  // a width is a multiple of four
+        const std::int32_t column = at.tile * kTile + o;
+        P four[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
+        if (at.real && i < group.slots && column < group.width)
+          load4(matrix + group.first_entry + i * group.width + column, four);
+#pragma unroll
+        for (std::int32_t n = 0; n < 4; ++n) gain_[k][o + n] = four[n];
+      }
+    }
+  }
+
+  // The same from gains in the order of Sweep::gain_entry.
+  __device__ void load_gains_by_thread(const SweepView<Index>& view, const P* gains, const P* thin_matrix) {
+    thin_.load_gains(view, thin_matrix);
+    if (lanes_ == 0) return;
+    const P* first = gains + first_gain_;
+#pragma unroll
+    for (std::int32_t k = 0; k < kSlots; ++k) {
+      load4(first + k * gain_row_, gain_[k]);
+      load4(first + k * gain_row_ + (gain_row_ - 4) / 2, gain_[k] + 4);
+    }
   }
 
   struct Loaded {
@@ -122,14 +164,14 @@ class ResidentSteps {
 
   template <class Emit>
   __device__ void finish(Sums& sums, const P* now, const Emit& emit) const {
-    if (lanes_ > 0) finish_tiles(sums, now, emit);
-    thin_(now, emit);
+    finish_tiles(sums, now, emit);
+    thin(now, emit);
   }
 
- private:
-  // The states behind the first are multiplied here.
+  // Its two parts, in any order. The states behind the first wait until here.
   template <class Emit>
   __device__ void finish_tiles(Sums& sums, const P* now, const Emit& emit) const {
+    if (lanes_ == 0) return;
 #pragma unroll
     for (std::int32_t r = 0; r < kRepeats; ++r) {
       if (r > 0) sums = multiply(load(now, r));
@@ -144,7 +186,12 @@ class ResidentSteps {
       });
     }
   }
+  template <class Emit>
+  __device__ void thin(const P* now, const Emit& emit) const {
+    thin_(now, emit);
+  }
 
+ private:
   __device__ void load_outs(const SweepView<Index>& view) {
     const std::int32_t warp = threadIdx.x / 32;
     if (warp >= view.resident_units) return;
@@ -154,6 +201,8 @@ class ResidentSteps {
     lanes_ = unit.lanes;
     part_ = at.part;
     plane_ = group.planes > 1 ? bytes_of<P>(group.states * group.stride) : 0;
+    first_gain_ = group.first_gain + (at.tile * unit.lanes + at.part) * 4;
+    gain_row_ = gain_row(group.tiles, unit.lanes);
     const std::int32_t first = at.tile * kTile + at.first_own();
 #pragma unroll
     for (std::int32_t r = 0; r < kRepeats; ++r) {
@@ -165,25 +214,6 @@ class ResidentSteps {
         const std::int32_t out = group.first_out + state * group.width + first + k;
         const bool own = real && k * lanes_ < kTile && first + k < group.width && at.part < kTile;
         out_[r][k] = own ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.trash, view.K);
-      }
-    }
-  }
-
-  __device__ void load_gains(const SweepView<Index>& view, const P* matrix) {
-    const Unit unit = view.unit[threadIdx.x / 32];
-    const SweepGroup group = view.group[unit.group];
-    const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
-#pragma unroll
-    for (std::int32_t k = 0; k < kSlots; ++k) {
-      const std::int32_t i = at.part * kSlots + k;
-#pragma unroll
-      for (std::int32_t o = 0; o < kTile; o += 4) {  // a width is a multiple of four
-        const std::int32_t column = at.tile * kTile + o;
-        P four[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
-        if (at.real && i < group.slots && column < group.width)
-          load4(matrix + group.first_entry + i * group.width + column, four);
-#pragma unroll
-        for (std::int32_t n = 0; n < 4; ++n) gain_[k][o + n] = four[n];
       }
     }
   }
@@ -206,7 +236,7 @@ class ResidentSteps {
     for (std::int32_t k = 0; k < kSlots; k += 4) load4(row + k, x + k);
   }
 
-  std::int32_t lanes_ = 0, part_ = 0;
+  std::int32_t lanes_ = 0, part_ = 0, first_gain_ = 0, gain_row_ = 0;
   std::uint32_t row_[kRepeats] = {}, plane_ = 0;  // where its slots' cells begin; from there to their second sources
   P gain_[kSlots][kTile];
   Two<P> out_[kRepeats][kOuts];  // cell and label of its outs

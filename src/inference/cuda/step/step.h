@@ -204,6 +204,15 @@ struct MaxPlus {
   static __device__ P plus_times(P best, P x, P gain) { return max(best, x + gain); }
 };
 
+// Minima of sums of costs, which are whole numbers; kNoWay is more than any.
+constexpr std::uint32_t kNoWay = 1u << 30;
+struct MinPlus {
+  using Value = std::uint32_t;
+  static __device__ Value zero() { return kNoWay; }
+  static __device__ Value plus(Value x, Value y) { return min(x, y); }
+  static __device__ Value plus_times(Value best, Value x, Value gain) { return min(best, x + gain); }
+};
+
 template <class P>
 __device__ std::uint32_t bytes_of(std::int32_t count) {
   return static_cast<std::uint32_t>(count) * static_cast<std::uint32_t>(sizeof(P));
@@ -221,6 +230,10 @@ __device__ inline void load4(const float* from, float to[4]) {
   const float4 x = *reinterpret_cast<const float4*>(from);
   to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
 }
+__device__ inline void load4(const std::uint32_t* from, std::uint32_t to[4]) {
+  const uint4 x = *reinterpret_cast<const uint4*>(from);
+  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+}
 __device__ inline void load4(const float* from, double to[4]) {
   const float4 x = *reinterpret_cast<const float4*>(from);
   to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
@@ -228,6 +241,10 @@ __device__ inline void load4(const float* from, double to[4]) {
 __device__ inline void load4(const double* from, double to[4]) {
   const double2 x = reinterpret_cast<const double2*>(from)[0], y = reinterpret_cast<const double2*>(from)[1];
   to[0] = x.x, to[1] = x.y, to[2] = y.x, to[3] = y.y;
+}
+
+__device__ inline void store4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
+  *reinterpret_cast<uint4*>(to) = uint4{x[0], x[1], x[2], x[3]};
 }
 
 // To memory, where it is read once, by another kernel: such lines are the first to leave the cache, and those stay that
@@ -238,6 +255,9 @@ __device__ void leave(T* to, T x) {
 }
 __device__ inline void leave4(float* to, const float (&x)[4]) {
   leave(reinterpret_cast<float4*>(to), float4{x[0], x[1], x[2], x[3]});
+}
+__device__ inline void leave4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
+  leave(reinterpret_cast<uint4*>(to), uint4{x[0], x[1], x[2], x[3]});
 }
 __device__ inline void leave4(double* to, const double (&x)[4]) {
   leave(reinterpret_cast<double2*>(to), double2{x[0], x[1]});

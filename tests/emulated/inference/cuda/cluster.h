@@ -24,6 +24,9 @@ inline void open_mailbox(Mailbox* box) { *box = {0, 0, 0}; }
 
 inline void meet_cluster(emulated::Place place = emulated::Place::current()) { emulated::meet_cluster(place); }
 
+inline void arrive_at_cluster() {}
+inline void wait_for_cluster(emulated::Place place = emulated::Place::current()) { emulated::meet_cluster(place); }
+
 template <class T>
 void send(T* at, std::uint32_t rank, T value, Mailbox* box) {
   auto* there = static_cast<T*>(emulated::shared_of(at, rank));

@@ -1,17 +1,10 @@
-// Where the pieces of a sequence meet: alpha and beta there, without walking the steps one after the other.
-//
-// On nodes a step is one small matrix: alpha[s] = (alpha[s - 1] · A) ∘ w[s], with A[i, j] the weight of the transition
-// if node j can follow node i, else 0. Three kernels:
-//   multiply  a block a piece: P = A · D · A · D · …, D = diag(w). A row of P is a walk that begins in one node, so
-//   rows
-//             need nothing of each other; a warp has 16 of them, and every row has a scale of its own, since what
-//             begins in one node may lie thousands of orders of magnitude below what begins in another, and yet be all
-//             that is legal.
+// Where the pieces of a sequence meet (step/scan.h): alpha and beta there, without going through the steps one after
+// the other. Behind the products of the pieces come two kernels:
 //   cross     a block a sequence and direction: alpha[end] = alpha[begin] · P forwards, beta[begin] = P · beta[end]
 //             backwards, piece by piece;
 //   settle    gives these the form that the pass wants.
-// Gold is followed likewise: a piece says which states its labels lead to from each state, then one warp puts the
-// pieces together.
+// Gold is followed likewise: a piece says which states its labels lead to from each state (relate), then one warp puts
+// the pieces together.
 //
 // Beta here keeps to no more than the truth, as bounds.h wants it; products lose what is too small, and say so.
 // Where alpha may have lost something by that, the pass begins with as much more as that can have become, and sees at
@@ -23,14 +16,12 @@
 #include "inference/cuda/expectation/expectation.h"
 #include "inference/cuda/step/scan.h"
 #include "inference/cuda/step/step.h"
-#include "inference/cuda/warp.h"
 
 namespace regccrf::cuda {
 
 namespace {
 
-constexpr std::int32_t kParts = 8;              // threads for each number of a boundary
-constexpr std::int32_t kNothing = -0x40000000;  // exponent of zero
+constexpr std::int32_t kParts = 8;  // threads for each number of a boundary
 
 struct Args {
   DeviceTopology topology;
@@ -51,125 +42,7 @@ __device__ double times_power(double x, std::int32_t e) {
 // Whether a number that is not 0 has become too small to be exact.
 __device__ bool vanishes(double from, double x) { return from > 0 && x < Bounds<double>::inexact; }
 
-// --- multiply
-
-__device__ double transfer(const Args& a, std::int32_t i, std::int32_t j) {
-  const DeviceTopology& top = a.topology;
-  if (!follows(top, i, j)) return 0;
-  const std::int64_t pair = std::int64_t{top.node_label[i]} * top.K + top.node_label[j];
-  return exp(score_at(a.batch.transitions, a.batch.type, pair) - a.scores.shifts[0]);
-}
-
-// A as multiply_two_tiles takes it, on chip: for tile t of the rows and o of the columns, k counts the rows 8 · t, 8 ·
-// t + 2, …, 8 · t + 1, …, so that what a lane has of a product is what it brings to the next.
-template <std::int32_t kTiles>
-struct Transfer {
-  static constexpr std::int32_t kCount = 32 * kTiles * kTiles, kBytes = kCount * static_cast<int>(sizeof(double2));
-  double2* room;
-
-  __device__ void fill(const Args& a) const {
-    for (std::int32_t n = threadIdx.x; n < kCount; n += blockDim.x) {
-      const std::int32_t lane = n % 32, column = n / 32 % kTiles * 8 + lane / 4,
-                         row = n / 32 / kTiles * 8 + lane % 4 * 2;
-      room[n] = {transfer(a, row, column), transfer(a, row + 1, column)};
-    }
-  }
-  __device__ double2 at(std::int32_t t, std::int32_t o) const { return room[(t * kTiles + o) * 32 + threadIdx.x % 32]; }
-};
-
-// Numbers of 16 rows, as multiply_two_tiles has them; a warp's share of a product.
-template <std::int32_t kTiles>
-struct Rows16 {
-  double at[kTiles][2][2];  // tile, row / 8, column
-
-  __device__ Rows16 times(const Transfer<kTiles>& transfer) const {
-    Rows16 sum{};
-#pragma unroll
-    for (std::int32_t t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (std::int32_t o = 0; o < kTiles; ++o) {
-        const double2 y = transfer.at(t, o);
-        multiply_two_tiles(sum.at[o][0], sum.at[o][1], at[t][0][0], at[t][1][0], y.x);
-        multiply_two_tiles(sum.at[o][0], sum.at[o][1], at[t][0][1], at[t][1][1], y.y);
-      }
-    }
-    return sum;
-  }
-
-  // Columns times their weights.
-  __device__ void weigh(const double* weight) {
-#pragma unroll
-    for (std::int32_t o = 0; o < kTiles; ++o) {
-      const double2 w = *reinterpret_cast<const double2*>(weight + 8 * o);
-#pragma unroll
-      for (std::int32_t i = 0; i < 2; ++i) at[o][i][0] *= w.x, at[o][i][1] *= w.y;
-    }
-  }
-
-  // Takes off each row's scale and counts it. What is too small to be exact is 0; returns whether something was.
-  __device__ bool scale(std::int32_t (&exponent)[2]) {
-    bool lost = false;
-#pragma unroll
-    for (std::int32_t i = 0; i < 2; ++i) {
-      unsigned largest = 0;
-#pragma unroll
-      for (std::int32_t k = 0; k < 2 * kTiles; ++k) {
-        double& x = at[k / 2][i][k % 2];
-        const bool small = high_word(x) < high_word(Bounds<double>::inexact);
-        lost |= small & ((high_word(x) | static_cast<unsigned>(__double2loint(x))) != 0);
-        x = small ? 0 : x;
-      }
-#pragma unroll
-      for (std::int32_t o = 0; o < kTiles; ++o)
-        largest = max(largest, max(high_word(at[o][i][0]), high_word(at[o][i][1])));
-      for (int bit = 1; bit < 4; bit *= 2) largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, bit));
-      std::int32_t e;
-      const double by = scale_of(largest, e, double{});
-      exponent[i] = largest ? exponent[i] + e : kNothing;
-#pragma unroll
-      for (std::int32_t o = 0; o < kTiles; ++o) at[o][i][0] *= by, at[o][i][1] *= by;
-    }
-    return lost;
-  }
-};
-
-// A piece's product; a warp for every 16 rows.
-template <std::int32_t kTiles>
-__device__ void multiply(const Args& a, const Piece& piece, char* shared) {
-  constexpr std::int32_t width = 8 * kTiles;
-  const Transfer<kTiles> transfer{reinterpret_cast<double2*>(shared + Weights<kTiles>::kBytes)};
-  transfer.fill(a);
-  Weights<kTiles> weights(
-      a.topology, a.scores.emissions + std::int64_t{blockIdx.y} * a.batch.length * (a.topology.K + 1), piece, shared);
-  const std::int32_t lane = threadIdx.x % 32, row = static_cast<std::int32_t>(threadIdx.x) / 32 * 16 + lane / 4,
-                     column = lane % 4 * 2;
-  Rows16<kTiles> product;
-#pragma unroll
-  for (std::int32_t o = 0; o < kTiles; ++o)
-    for (std::int32_t k = 0; k < 4; ++k) product.at[o][k / 2][k % 2] = row + k / 2 * 8 == 8 * o + column + k % 2;
-  std::int32_t exponent[2] = {};
-  bool lost = false;
-  for (std::int32_t n = 0; n < piece.last - piece.first; ++n) {
-    const double* weight = weights.of(n) + column;
-    product = product.times(transfer);
-    product.weigh(weight);
-    lost |= product.scale(exponent);
-  }
-  lost = __syncthreads_or(lost) != 0;
-  const std::int64_t at = std::int64_t{blockIdx.y} * a.pieces.count + piece.number;
-  if (threadIdx.x == 0) a.work.boundaries.lost[at] = lost ? Lost::in_the_middle : Lost::nothing;
-#pragma unroll
-  for (std::int32_t i = 0; i < 2; ++i) {
-    double *to = a.work.products[0] + (at * width + row + 8 * i) * width + column,
-           *turned = a.work.products[1] + (at * width + column) * width + row + 8 * i;
-#pragma unroll
-    for (std::int32_t o = 0; o < kTiles; ++o) {
-      *reinterpret_cast<double2*>(to + 8 * o) = double2{product.at[o][i][0], product.at[o][i][1]};
-      for (std::int32_t n = 0; n < 2; ++n) turned[(8 * o + n) * width] = product.at[o][i][n];
-    }
-    if (lane % 4 == 0) a.work.exponents[at * width + row + 8 * i] = exponent[i];
-  }
-}
+// --- gold
 
 // Which states a piece of gold leads to from each state, or where it leads nowhere.
 __device__ void relate(const Args& a, const Piece& piece, std::int32_t T) {
@@ -193,16 +66,10 @@ __device__ void relate(const Args& a, const Piece& piece, std::int32_t T) {
   }
 }
 
-template <std::int32_t kTiles>
-__global__ void __launch_bounds__(16 * kTiles, 1) multiply_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(kScanStates) relate_kernel(const __grid_constant__ Args a) {
   const std::int32_t T = a.scores.length[blockIdx.y];
   const Piece piece(T, a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
-  if (!piece.there()) return;
-  if (blockIdx.z == 1) {
-    relate(a, piece, T);
-  } else if (piece.of > 1) {
-    multiply<kTiles>(a, piece, shared_memory());
-  }
+  if (piece.there()) relate(a, piece, T);
 }
 
 // --- cross
@@ -276,7 +143,7 @@ class Crossing {
     constexpr std::int32_t numbers = kScalers / 32;
     const std::int32_t thread = threadIdx.x;
     double sum[numbers], own = 0;
-    std::int32_t exponent[numbers], top = kNothing, own_exponent = 0;
+    std::int32_t exponent[numbers], top = kZeroExponent, own_exponent = 0;
 #pragma unroll
     for (std::int32_t k = 0; k < numbers; ++k) {
       const std::int32_t i = min(32 * k + thread % 32, kWidth - 1);
@@ -292,7 +159,7 @@ class Crossing {
       (kBack ? a_.work.boundaries.beta : a_.work.boundaries.alpha)[boundary * kWidth + thread] = own;
     if (n > 0 && thread == 0) a_.work.boundaries.exponent[kBack][boundary] = taken_;
     top = reduce_max(top);
-    if (top == kNothing) top = 0;
+    if (top == kZeroExponent) top = 0;
     if (thread < kWidth) {
       const double scaled = times_power(own, own_exponent - top);
       if (!kBack && vanishes(own, scaled)) lose(at_ + n);
@@ -399,10 +266,10 @@ __global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ A
       if (lane + 32 * k < width) act(value[k], lane + 32 * k);
   };
   const auto scale = [&](const auto& exponent) {
-    std::int32_t top = kNothing;
+    std::int32_t top = kZeroExponent;
     each([&](double x, std::int32_t i) { top = counts(x) ? max(top, exponent_of(x) + exponent(i)) : top; });
     top = reduce_max(top);
-    if (top == kNothing) return;
+    if (top == kZeroExponent) return;
     each([&](double& x, std::int32_t i) {
       const double scaled = times_power(x, exponent(i) - top);
       if (!back && vanishes(x, scaled)) atomicMax(a.work.boundaries.lost + at - 1, std::int32_t{Lost::at_end});
@@ -424,13 +291,9 @@ __global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ A
 
 // --- the call
 
-template <std::int32_t kTiles>
-constexpr int kMultiplyBytes = Weights<kTiles>::kBytes + Transfer<kTiles>::kBytes;
-
 }  // namespace
 
-// As measured on an H200. A step of a product takes some time to go round, and the tensor cores some for each of its
-// multiplications.
+// As measured on an H200. A step of a product takes some time to go round, and some for each of its multiplications.
 ScanCosts expectation_costs(std::int32_t nodes, bool in_float) {
   const double tiles = tiles_of(nodes);
   return {.step = in_float ? 0.45 : 0.85,
@@ -458,10 +321,8 @@ Pieces choose_pieces(const ScanSize& size, const ScanCosts& costs) {
 
 bool can_scan(const DeviceConstraint& constraint) {
   const DeviceConstraint::Impl& c = constraint.impl();
-  int bytes = viterbi_room(c.topology.nodes);
-  with_tiles(tiles_of(c.topology.nodes),
-             [&](auto tiles) { bytes = std::max(bytes, kMultiplyBytes<decltype(tiles)::value>); });
-  return c.topology.nodes <= kScanNodes && c.topology.Q <= kScanStates && bytes <= c.shared_bytes;
+  return c.topology.nodes <= kScanNodes && c.topology.Q <= kScanStates &&
+         product_bytes(c.topology.nodes) <= c.shared_bytes;
 }
 
 Pieces choose_pieces(const DeviceConstraint& constraint, const Batch& batch, const ScanCosts& costs) {
@@ -493,15 +354,16 @@ ScanWork cut_scan(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& 
 void run_scan(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces, const Prepared<double>& scores,
               const ScanWork& work, const ScanOut& out, cudaStream_t stream) {
   const Args args{c.topology, batch, pieces, scores, work, out};
-  const auto B = static_cast<unsigned>(batch.size);
+  const auto B = static_cast<unsigned>(batch.size), count = static_cast<unsigned>(pieces.count);
   const unsigned gold = work.reach ? 1 : 0;
+  multiply_steps<ScaledSum>(
+      {c.topology, batch, pieces, scores, work.products[0], work.products[1], work.exponents, work.boundaries.lost},
+      stream);
+  if (gold) launch_kernel(relate_kernel, dim3(count, B), kScanStates, 0, stream, args, "following gold");
   with_tiles(tiles_of(c.topology.nodes), [&](auto constant) {
     constexpr std::int32_t tiles = decltype(constant)::value;
-    launch_kernel(multiply_kernel<tiles>, dim3(static_cast<unsigned>(pieces.count), B, 1 + gold), 16 * tiles,
-                  kMultiplyBytes<tiles>, stream, args, "multiplying steps");
     launch_kernel(cross_kernel<tiles>, dim3(B, 2 + gold), 8 * tiles * kParts, 0, stream, args, "crossing pieces");
-    launch_kernel(settle_kernel<tiles>, dim3(static_cast<unsigned>(pieces.count) - 1, B, 2), 32, 0, stream, args,
-                  "scaling boundaries");
+    launch_kernel(settle_kernel<tiles>, dim3(count - 1, B, 2), 32, 0, stream, args, "scaling boundaries");
   });
 }
 

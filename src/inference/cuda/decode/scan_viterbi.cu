@@ -1,6 +1,6 @@
-// Viterbi in pieces (scan.h), for long sequences under small automata. Everything on nodes, where a step is one
-// small matrix, and in double, so that no sequence need be done again. Four kernels:
-//   multiply  a block a piece: the best score of its steps from every node to every node
+// Viterbi in pieces (step/scan.h), for long sequences under small automata. Everything on nodes, where a step is one
+// small matrix, and in double, so that no sequence need be done again. Behind the products of the pieces, which are the
+// best scores from every node to every node, come three kernels:
 //   cross     a block a sequence: the best way through the pieces, hence the nodes at which it leaves each
 //   follow    a block a piece: the best way between these two nodes, with a backpointer for every node and step, and
 //             what it adds to the path's score
@@ -14,8 +14,7 @@ namespace regccrf::cuda {
 
 namespace {
 
-constexpr std::int32_t kParts = 8;        // threads for each node of a step
-constexpr std::int32_t kRowsOfAWarp = 4;  // of a product; a half warp has two
+constexpr std::int32_t kParts = 8;  // threads for each node of a step
 constexpr std::int32_t kTotalThreads = 128;
 
 struct Work {
@@ -37,78 +36,8 @@ struct Args {
 
 __device__ double none() { return -INFINITY; }
 
-__device__ double gain(const Args& a, std::int32_t i, std::int32_t j) {
-  const DeviceTopology& top = a.topology;
-  if (!follows(top, i, j)) return none();
-  return score_at(a.batch.transitions, a.batch.type, std::int64_t{top.node_label[i]} * top.K + top.node_label[j]);
-}
-
 __device__ const double* emissions_of(const Args& a, std::int64_t b) {
   return a.work.scores.emissions + b * a.batch.length * (a.topology.K + 1);
-}
-
-// --- multiply
-
-template <std::int32_t kTiles>
-struct MultiplyRoom {
-  static constexpr std::int32_t kWidth = 8 * kTiles, kRow = kWidth + 2;  // rows of half warps in banks of their own
-  char weights[Weights<kTiles>::kBytes];
-  double gain[kWidth][kWidth];
-  double row[kWidth][kRow];
-};
-
-// A warp has kRowsOfAWarp rows of the product, which need nothing of each other; a lane every 16th column of half of
-// them.
-template <std::int32_t kTiles>
-__global__ void __launch_bounds__(64 * kTiles, 1) multiply_kernel(const __grid_constant__ Args a) {
-  constexpr std::int32_t width = 8 * kTiles, columns = width / 16, rows = kRowsOfAWarp / 2;
-  auto& room = *reinterpret_cast<MultiplyRoom<kTiles>*>(shared_memory());
-  const std::int64_t b = blockIdx.y;
-  const Piece piece(a.work.scores.length[b], a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
-  if (!piece.there()) return;
-  for (std::int32_t n = threadIdx.x; n < width * width; n += blockDim.x) {
-    const std::int32_t i = n / width, j = n % width;
-    room.gain[i][j] = gain(a, i, j);
-    room.row[i][j] = i == j ? 0 : none();
-  }
-  Weights<kTiles> weights(a.topology, emissions_of(a, b), piece, room.weights);
-  __syncthreads();
-  const std::int32_t lane = threadIdx.x % 32, column = lane % 16,
-                     first = static_cast<std::int32_t>(threadIdx.x) / 32 * kRowsOfAWarp + lane / 16 * rows;
-  for (std::int32_t n = 0; n < piece.last - piece.first; ++n) {
-    const double* weight = weights.of(n);
-    double best[rows][columns];
-#pragma unroll
-    for (std::int32_t r = 0; r < rows; ++r)
-      for (std::int32_t c = 0; c < columns; ++c) best[r][c] = none();
-#pragma unroll 4
-    for (std::int32_t k = 0; k < width; k += 2) {
-      double2 from[rows];
-#pragma unroll
-      for (std::int32_t r = 0; r < rows; ++r) from[r] = *reinterpret_cast<const double2*>(&room.row[first + r][k]);
-#pragma unroll
-      for (std::int32_t c = 0; c < columns; ++c) {
-        const double x = room.gain[k][column + 16 * c], y = room.gain[k + 1][column + 16 * c];
-#pragma unroll
-        for (std::int32_t r = 0; r < rows; ++r) {
-          const double by_x = from[r].x + x, by_y = from[r].y + y;
-          best[r][c] = by_x > best[r][c] ? by_x : best[r][c];
-          best[r][c] = by_y > best[r][c] ? by_y : best[r][c];
-        }
-      }
-    }
-    __syncwarp();
-#pragma unroll
-    for (std::int32_t r = 0; r < rows; ++r)
-      for (std::int32_t c = 0; c < columns; ++c)
-        room.row[first + r][column + 16 * c] = best[r][c] + weight[column + 16 * c];
-    __syncwarp();
-  }
-  double* to = a.work.products + (b * a.pieces.count + piece.number) * width * width;
-#pragma unroll
-  for (std::int32_t r = 0; r < rows; ++r)
-    for (std::int32_t c = 0; c < columns; ++c)
-      to[(first + r) * width + column + 16 * c] = room.row[first + r][column + 16 * c];
 }
 
 // --- a step from one vector to the next
@@ -243,7 +172,7 @@ __global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_con
                                        : reinterpret_cast<std::uint8_t*>(shared_memory());
   double gains[kTiles];
 #pragma unroll
-  for (std::int32_t k = 0; k < kTiles; ++k) gains[k] = gain(a, part + kParts * k, mine);
+  for (std::int32_t k = 0; k < kTiles; ++k) gains[k] = step_score(top, a.batch, part + kParts * k, mine);
   if (part == 0) delta.now[mine] = mine == node[0] ? 0 : none();
   Weights<kTiles> weights(top, emissions_of(a, b), piece, weights_room);
   __syncthreads();
@@ -331,12 +260,6 @@ Work cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batc
 
 }  // namespace
 
-int viterbi_room(std::int32_t nodes) {
-  std::size_t bytes = 0;
-  with_tiles(tiles_of(nodes), [&](auto tiles) { bytes = sizeof(MultiplyRoom<decltype(tiles)::value>); });
-  return static_cast<int>(bytes);
-}
-
 // As measured on an H200.
 ScanCosts viterbi_costs(std::int32_t nodes) {
   const double tiles = tiles_of(nodes);
@@ -364,10 +287,9 @@ void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best&
   prepare<double>(c, batch, args.work.scores, Scale::log, false, best.status, nullptr, s);
   const Shape shape = shape_of(c, pieces);
   const auto B = static_cast<unsigned>(batch.size), count = static_cast<unsigned>(pieces.count);
+  multiply_steps<Maximum>({c.topology, batch, pieces, args.work.scores, args.work.products}, s);
   with_tiles(tiles_of(c.topology.nodes), [&](auto constant) {
     constexpr std::int32_t tiles = decltype(constant)::value;
-    launch_kernel(multiply_kernel<tiles>, dim3(count, B), 64 * tiles, sizeof(MultiplyRoom<tiles>), s, args,
-                  "viterbi, multiplying steps");
     launch_kernel(cross_kernel<tiles>, B, 64 * tiles, shape.crossed_on_chip ? shape.crossed : 0, s, args,
                   "viterbi, crossing pieces");
     launch_kernel(follow_kernel<tiles>, dim3(count, B), 64 * tiles, shape.before_on_chip ? shape.before : 0, s, args,
