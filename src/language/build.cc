@@ -43,8 +43,9 @@ class ArcList {
     return static_cast<std::int64_t>((size_ + more + kPiece) * sizeof(Arc));
   }
 
-  // All of them in one array; pieces are given back on the way.
+  // All of them in one array. What pieces took goes back to malloc, not always to the system.
   std::vector<Arc> taken(Meter& meter) {
+    meter.hold(2 * bytes_with(0));
     std::vector<Arc> arcs;
     arcs.reserve(size_);
     for (std::unique_ptr<Arc[]>& piece : pieces_) {
@@ -80,7 +81,7 @@ class Builder {
     for (State q : whole.last) result.accepting[q] = 1;
     result.accepting[start] = whole.nullable;
     result.arcs = arcs_.taken(meter_);
-    meter_.hold(bytes_of(result) + 24 * static_cast<std::int64_t>(result.arcs.size()) + 32 * states_);
+    meter_.hold(2 * bytes_of(result) + 24 * static_cast<std::int64_t>(result.arcs.size()) + 32 * states_);
     sort_arcs(result, budget_);
     return without_useless_states(result, budget_);
   }
