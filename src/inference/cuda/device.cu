@@ -75,25 +75,25 @@ std::vector<std::int32_t> flat(const std::vector<Source>& sources) {
   return numbers;
 }
 
-void pack_shares(Packer& p, const Shares& shares, DeviceShares& d) {
-  d.room = shares.room;
-  if (shares.room == 0) return;
-  d.extras = static_cast<std::int32_t>(shares.extra_begin.size()) - 1;
-  p.place(d.copies, shares.copies);
-  p.place(d.group, shares.groups);
-  p.point(d.source, p.add_as<std::uint16_t>(flat(shares.source)));
-  p.point(d.thin_source, p.add_as<std::uint16_t>(flat(shares.thin_source)));
-  p.place(d.outs, shares.outs);
-  p.place(d.rest, shares.rest);
-  p.place(d.number, shares.number);
-  p.place(d.extra_first, shares.extra_first);
-  p.place(d.extra_begin, shares.extra_begin);
-  p.point(d.extra_source, p.add_as<std::uint16_t>(shares.extra_source));
-  p.place(d.extra_cell, shares.extra_cell);
+void pack_partitions(Packer& p, const Partitions& partitions, DevicePartitions& d) {
+  d.room = partitions.room;
+  if (partitions.room == 0) return;
+  d.fan_ins = static_cast<std::int32_t>(partitions.fan_in_begin.size()) - 1;
+  p.place(d.copies, partitions.copies);
+  p.place(d.group, partitions.groups);
+  p.point(d.source, p.add_as<std::uint16_t>(flat(partitions.source)));
+  p.point(d.sparse_source, p.add_as<std::uint16_t>(flat(partitions.sparse_source)));
+  p.place(d.outs, partitions.outs);
+  p.place(d.rest, partitions.rest);
+  p.place(d.number, partitions.number);
+  p.place(d.fan_in_first, partitions.fan_in_first);
+  p.place(d.fan_in_begin, partitions.fan_in_begin);
+  p.point(d.fan_in_source, p.add_as<std::uint16_t>(partitions.fan_in_source));
+  p.place(d.fan_in_cell, partitions.fan_in_cell);
   for (int k = 0; k < 4; ++k) {
-    d.warps[k] = shares.schedule[k].warps;
-    p.place(d.unit[k], shares.schedule[k].units);
-    p.place(d.warp_begin[k], shares.schedule[k].begin);
+    d.warps[k] = partitions.schedule[k].warps;
+    p.place(d.unit[k], partitions.schedule[k].units);
+    p.place(d.warp_begin[k], partitions.schedule[k].begin);
   }
 }
 
@@ -137,65 +137,65 @@ void count_clusters(DeviceConstraint::Impl& c, int major) {
 
 // What a step reads goes side by side, so that a block can copy it on chip.
 template <class Index>
-void pack_hot(Packer& p, const Sweep& sweep, DeviceSweep& d) {
+void pack_tables(Packer& p, const StepLayout& layout, DeviceStep& d) {
   const std::size_t begin = p.align(256);
   const auto offset = [&](std::size_t at) { return static_cast<std::int32_t>(at - begin); };
-  d.group_at = offset(p.add(sweep.groups));
-  for (int resident = 0; resident < 2; ++resident) {
-    const Schedule& schedule = resident ? sweep.resident : sweep.general;
-    d.warps[resident] = schedule.warps;
-    d.unit_at[resident] = offset(p.add(schedule.units));
-    d.warp_at[resident] = offset(p.add(schedule.begin));
+  d.group_at = offset(p.add(layout.groups));
+  for (int in_registers = 0; in_registers < 2; ++in_registers) {
+    const Schedule& schedule = in_registers ? layout.in_registers : layout.general;
+    d.warps[in_registers] = schedule.warps;
+    d.unit_at[in_registers] = offset(p.add(schedule.units));
+    d.warp_at[in_registers] = offset(p.add(schedule.begin));
   }
-  d.tensor_at = offset(p.add(sweep.tensor));
-  d.label_at = offset(p.add_as<Index>(sweep.label));
-  d.stored_at = offset(p.add_as<Index>(sweep.stored));
-  d.out_of_at = offset(p.add_as<Index>(sweep.out_of));
-  d.source_at = offset(p.add_as<Index>(flat(sweep.source)));
-  d.thin_source_at = offset(p.add_as<Index>(flat(sweep.thin_source)));
-  d.extra_begin_at = offset(p.add(sweep.extra_begin));
-  d.extra_source_at = offset(p.add_as<Index>(sweep.extra_source));
-  d.hot_bytes = offset(p.align(16));
+  d.tensor_at = offset(p.add(layout.tensor));
+  d.label_at = offset(p.add_as<Index>(layout.label));
+  d.stored_at = offset(p.add_as<Index>(layout.stored));
+  d.out_of_at = offset(p.add_as<Index>(layout.out_of));
+  d.source_at = offset(p.add_as<Index>(flat(layout.source)));
+  d.sparse_source_at = offset(p.add_as<Index>(flat(layout.sparse_source)));
+  d.fan_in_begin_at = offset(p.add(layout.fan_in_begin));
+  d.fan_in_source_at = offset(p.add_as<Index>(layout.fan_in_source));
+  d.table_bytes = offset(p.align(16));
   d.narrow = sizeof(Index) == 2;
-  p.point(d.hot, begin);
+  p.point(d.tables, begin);
 }
 
-void pack_sweep(Packer& p, const Sweep& sweep, bool narrow, DeviceSweep& d) {
-  d.K = sweep.K;
-  d.outs = sweep.outs;
-  d.cells = sweep.cells;
-  d.all_cells = sweep.all_cells();
-  d.extras = sweep.extras;
-  d.thin = sweep.thin;
-  d.first_thin = sweep.first_thin;
-  d.thin_slots = sweep.thin_slots;
-  d.groups = static_cast<std::int32_t>(sweep.groups.size());
-  d.entries = static_cast<std::int32_t>(sweep.entry.size());
-  d.gains = static_cast<std::int32_t>(sweep.gain_entry.size());
-  d.two = sweep.two;
-  d.resident_units = static_cast<std::int32_t>(sweep.resident.units.size());
-  d.cost = sweep.cost;
-  d.kind = sweep.kind;
-  d.trash = sweep.trash;
-  d.tensor_warps = sweep.tensor_warps;
-  d.tensor_units = static_cast<std::int32_t>(sweep.tensor.size());
-  (narrow ? pack_hot<std::uint16_t> : pack_hot<std::int32_t>)(p, sweep, d);
-  p.place(d.entry, sweep.entry);
-  p.place(d.thin_entry, sweep.thin_entry);
-  p.place(d.begins, sweep.begins);
-  p.place(d.gain_entry, sweep.gain_entry);
-  p.place(d.row_of, sweep.row_of);
+void pack_step(Packer& p, const StepLayout& layout, bool narrow, DeviceStep& d) {
+  d.K = layout.K;
+  d.outs = layout.outs;
+  d.cells = layout.cells;
+  d.all_cells = layout.all_cells();
+  d.fan_ins = layout.fan_ins;
+  d.sparse = layout.sparse;
+  d.first_sparse = layout.first_sparse;
+  d.sparse_slots = layout.sparse_slots;
+  d.groups = static_cast<std::int32_t>(layout.groups.size());
+  d.entries = static_cast<std::int32_t>(layout.entry.size());
+  d.gains = static_cast<std::int32_t>(layout.gain_entry.size());
+  d.two = layout.two;
+  d.register_units = static_cast<std::int32_t>(layout.in_registers.units.size());
+  d.cost = layout.cost;
+  d.kind = layout.kind;
+  d.scratch = layout.scratch;
+  d.tensor_warps = layout.tensor_warps;
+  d.tensor_units = static_cast<std::int32_t>(layout.tensor.size());
+  (narrow ? pack_tables<std::uint16_t> : pack_tables<std::int32_t>)(p, layout, d);
+  p.place(d.entry, layout.entry);
+  p.place(d.sparse_entry, layout.sparse_entry);
+  p.place(d.begins, layout.begins);
+  p.place(d.gain_entry, layout.gain_entry);
+  p.place(d.row_of, layout.row_of);
   std::vector<std::uint16_t> idle;
-  for (std::int32_t cell = 0; sweep.kind >= 0 && cell <= sweep.cells; ++cell) {
-    if (cell == sweep.cells || sweep.out_of[static_cast<std::size_t>(cell)] < 0)
+  for (std::int32_t cell = 0; layout.kind >= 0 && cell <= layout.cells; ++cell) {
+    if (cell == layout.cells || layout.out_of[static_cast<std::size_t>(cell)] < 0)
       idle.push_back(static_cast<std::uint16_t>(cell));
   }
   d.idle = static_cast<std::int32_t>(idle.size());
   p.place(d.idle_cell, idle);
-  pack_shares(p, sweep.shares, d.shares);
+  pack_partitions(p, layout.partitions, d.partitions);
 }
 
-void pack_rounds(Packer& p, const JoinRounds& rounds, DeviceRounds& d) {
+void pack_rounds(Packer& p, const PairRounds& rounds, DeviceRounds& d) {
   d.rounds = rounds.rounds();
   d.height = rounds.height;
   p.place(d.pair, rounds.pair);
@@ -203,35 +203,35 @@ void pack_rounds(Packer& p, const JoinRounds& rounds, DeviceRounds& d) {
   p.place(d.begin, rounds.begin);
 }
 
-void pack_join(Packer& p, const Sweeps& sweeps, const Join& join, DeviceJoin& d) {
-  d.K = sweeps.forward.K;
-  d.outs = static_cast<std::int32_t>(join.out.size());
-  d.dense_outs = join.dense_outs;
-  d.forward_cells = sweeps.forward.cells;
-  d.backward_cells = sweeps.backward.cells;
-  d.rounds = join.rounds();
-  d.groups = static_cast<std::int32_t>(join.groups.size());
-  d.patches = static_cast<std::int32_t>(join.patches.size());
-  d.places = join.places;
-  d.copied = join.copied;
-  d.dense = join.dense;
-  p.place(d.arrival, join.arrival);
-  p.place(d.round_begin, join.round_begin);
-  p.place(d.out, join.out);
-  p.place_some(d.quad, join.quad);
-  p.place(d.group, join.groups);
-  p.place(d.patch, join.patches);
-  p.place_some(d.arrival_begin, join.arrival_begin);
-  p.place_some(d.arrival_source, join.arrival_source);
-  p.place_some(d.out_begin, join.out_begin);
-  p.place_some(d.out_target, join.out_target);
-  p.place(d.pair_begin, join.pair_begin);
-  p.place(d.pair_entry, join.pair_entry);
-  p.place(d.end_begin, join.end_begin);
-  p.place(d.end_cell, join.end_cell);
-  pack_rounds(p, join.nodes, d.nodes);
-  pack_rounds(p, join.arrivals, d.arrivals);
-  pack_rounds(p, join.sparse, d.sparse);
+void pack_combine(Packer& p, const StepLayouts& layouts, const CombineLayout& combine, DeviceCombine& d) {
+  d.K = layouts.forward.K;
+  d.outs = static_cast<std::int32_t>(combine.out.size());
+  d.dense_outs = combine.dense_outs;
+  d.forward_cells = layouts.forward.cells;
+  d.backward_cells = layouts.backward.cells;
+  d.rounds = combine.rounds();
+  d.groups = static_cast<std::int32_t>(combine.groups.size());
+  d.warp_tiles = static_cast<std::int32_t>(combine.warp_tiles.size());
+  d.places = combine.places;
+  d.copied = combine.copied;
+  d.dense = combine.dense;
+  p.place(d.arrival, combine.arrival);
+  p.place(d.round_begin, combine.round_begin);
+  p.place(d.out, combine.out);
+  p.place_some(d.quad, combine.quad);
+  p.place(d.group, combine.groups);
+  p.place(d.tile, combine.warp_tiles);
+  p.place_some(d.arrival_begin, combine.arrival_begin);
+  p.place_some(d.arrival_source, combine.arrival_source);
+  p.place_some(d.out_begin, combine.out_begin);
+  p.place_some(d.out_target, combine.out_target);
+  p.place(d.pair_begin, combine.pair_begin);
+  p.place(d.pair_entry, combine.pair_entry);
+  p.place(d.end_begin, combine.end_begin);
+  p.place(d.end_cell, combine.end_cell);
+  pack_rounds(p, combine.nodes, d.nodes);
+  pack_rounds(p, combine.arrivals, d.arrivals);
+  pack_rounds(p, combine.sparse, d.sparse);
 }
 
 // Arcs by label, as pairs of states.
@@ -311,15 +311,15 @@ void pack_bigrams(Packer& p, const Topology& t, DeviceBigrams& d) {
   p.place(d.bigram, bigrams.bigram);
 }
 
-// Where beta of a first position has what the start state leads to: at backward cells, and at the join's outs.
-void pack_starts(Packer& p, const Topology& t, const Sweeps& sweeps, Starts (&d)[2]) {
+// Where beta of a first position has what the start state leads to: at backward cells, and at the combine's outs.
+void pack_starts(Packer& p, const Topology& t, const StepLayouts& layouts, Starts (&d)[2]) {
   std::vector<std::int32_t> place[2], label[2];
   for (std::int32_t n = t.node_begin[t.start]; n < t.node_begin[t.start + 1]; ++n) {
     for (std::int32_t i = t.from_begin[n]; i < t.from_begin[n + 1]; ++i) {
-      place[0].push_back(sweeps.backward.cell(t.from_arrival[i]));
+      place[0].push_back(layouts.backward.cell(t.from_arrival[i]));
       label[0].push_back(t.node_label[n]);
     }
-    place[1].push_back(sweeps.forward.out[static_cast<std::size_t>(n)]);
+    place[1].push_back(layouts.forward.out[static_cast<std::size_t>(n)]);
     label[1].push_back(t.node_label[n]);
   }
   for (int at_outs = 0; at_outs < 2; ++at_outs) {
@@ -329,7 +329,7 @@ void pack_starts(Packer& p, const Topology& t, const Sweeps& sweeps, Starts (&d)
   }
 }
 
-void pack_topology(Packer& p, const Topology& t, const Sweeps& sweeps, DeviceTopology& d) {
+void pack_topology(Packer& p, const Topology& t, const StepLayouts& layouts, DeviceTopology& d) {
   d = {t.K, t.Q, t.A, t.nodes, t.arrivals, t.start, t.accepting[t.start] != 0};
   p.place(d.node_begin, t.node_begin, t.Q + 1);
   p.place(d.node_label, t.node_label, t.nodes);
@@ -351,11 +351,11 @@ void pack_topology(Packer& p, const Topology& t, const Sweeps& sweeps, DeviceTop
   p.place(d.label_begin, nodes.begin);
   p.place(d.label_node, nodes.node);
   std::vector<std::int32_t> node_cell, arrival_cell;
-  for (std::int32_t n = 0; n < t.nodes; ++n) node_cell.push_back(sweeps.forward.cell(n));
-  for (std::int32_t m = 0; m < t.arrivals; ++m) arrival_cell.push_back(sweeps.backward.cell(m));
+  for (std::int32_t n = 0; n < t.nodes; ++n) node_cell.push_back(layouts.forward.cell(n));
+  for (std::int32_t m = 0; m < t.arrivals; ++m) arrival_cell.push_back(layouts.backward.cell(m));
   p.place(d.node_cell, node_cell);
   p.place(d.arrival_cell, arrival_cell);
-  pack_starts(p, t, sweeps, d.starts);
+  pack_starts(p, t, layouts, d.starts);
   pack_bigrams(p, t, d.bigrams);
 }
 
@@ -368,7 +368,7 @@ void look_at_device(DeviceConstraint::Impl& c) {
   check(cudaDeviceGetAttribute(&c.processors, cudaDevAttrMultiProcessorCount, device), "processors");
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute capability");
   if (!has_code_for_clusters()) major = std::min(major, 8);
-  c.early = major >= 9;
+  c.programmatic = major >= 9;
   count_clusters(c, major);
 }
 
@@ -392,13 +392,13 @@ bool available() {
 DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   const auto impl = std::make_shared<Impl>(constraint);
   const Topology& t = constraint.topology();
-  const Sweeps sweeps = make_sweeps(t, kMostWarps);
-  const bool narrow = std::max({sweeps.forward.all_cells(), sweeps.backward.all_cells(), t.K + 1}) < 65536;
+  const StepLayouts layouts = make_step_layouts(t, kMostWarps);
+  const bool narrow = std::max({layouts.forward.all_cells(), layouts.backward.all_cells(), t.K + 1}) < 65536;
   Packer packer;
-  pack_sweep(packer, sweeps.forward, narrow, impl->forward);
-  pack_sweep(packer, sweeps.backward, narrow, impl->backward);
-  pack_join(packer, sweeps, make_join(t, sweeps.forward, sweeps.backward), impl->join);
-  pack_topology(packer, t, sweeps, impl->topology);
+  pack_step(packer, layouts.forward, narrow, impl->forward);
+  pack_step(packer, layouts.backward, narrow, impl->backward);
+  pack_combine(packer, layouts, make_combine_layout(t, layouts.forward, layouts.backward), impl->combine);
+  pack_topology(packer, t, layouts, impl->topology);
   look_at_device(*impl);
   check(cudaMalloc(&impl->memory, packer.size()), "memory for a constraint");
   packer.copy_to(impl->memory);

@@ -19,24 +19,24 @@ __device__ inline std::int32_t ordered(float x) {
 __device__ inline float from_ordered(std::int32_t x) { return __int_as_float(x ^ ((x >> 31) & 0x7fffffff)); }
 
 // The position at which the two halves of a sequence of T positions, not 0, meet; the steps from its begin, and from
-// its end. `share`: of 256 steps, how many are done from the begin.
+// its end. `split`: of 256 steps, how many are done from the begin.
 struct Halves {
   std::int32_t middle, steps[2];
-  __host__ __device__ explicit Halves(std::int32_t T, std::int32_t share = 128)
-      : middle(static_cast<std::int32_t>(std::int64_t{T - 1} * share / 256)), steps{middle, T - 1 - middle} {}
+  __host__ __device__ explicit Halves(std::int32_t T, std::int32_t split = 128)
+      : middle(static_cast<std::int32_t>(std::int64_t{T - 1} * split / 256)), steps{middle, T - 1 - middle} {}
 };
 
-// The forward cells that flow into an arrival (step.h), the k-th of the join.
+// The forward cells that flow into an arrival (step.h), the k-th of the combine.
 template <class Act>
-__device__ void each_cell(const DeviceJoin& join, std::int32_t k, const JoinArrival& arrival, const Act& act) {
-  if (arrival.x < join.forward_cells) act(arrival.x);
-  if (arrival.y < join.forward_cells) act(arrival.y);
-  if (!join.arrival_begin) return;
-  for (std::int32_t i = join.arrival_begin[k]; i < join.arrival_begin[k + 1]; ++i) act(join.arrival_source[i]);
+__device__ void each_cell(const DeviceCombine& combine, std::int32_t k, const CombineArrival& arrival, const Act& act) {
+  if (arrival.x < combine.forward_cells) act(arrival.x);
+  if (arrival.y < combine.forward_cells) act(arrival.y);
+  if (!combine.arrival_begin) return;
+  for (std::int32_t i = combine.arrival_begin[k]; i < combine.arrival_begin[k + 1]; ++i) act(combine.arrival_source[i]);
 }
 
 // The cells, forward and backward, that the best path has at the middle; -1: there is no path.
-struct Meeting {
+struct MiddleCells {
   std::int32_t cell[2];
 };
 
@@ -84,13 +84,13 @@ struct Answer {
   }
 };
 
-// viterbi_integer.cu: resident sweeps, in whole numbers. Sets `redo`, [B], to 1 for what needs double.
-struct ResidentWork {
-  std::uint32_t* kept[2];  // [B, steps, cells] forward and backward: the first steps, if not all have room on chip
+// viterbi_integer.cu: in registers layouts, in whole numbers. Sets `redo`, [B], to 1 for what needs double.
+struct IntegerMemory {
+  std::uint32_t* saved[2];  // [B, steps, cells] forward and backward: the first steps, if not all have room on chip
 };
-bool resident_fits(const DeviceConstraint::Impl& c, const Batch& batch);
-ResidentWork cut_resident(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch);
-void run_resident(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, const Prepared<float>& scores,
-                  const ResidentWork& work, std::int32_t* redo, cudaStream_t stream);
+bool integer_fits(const DeviceConstraint::Impl& c, const Batch& batch);
+IntegerMemory allocate_integer(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch);
+void run_integer(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, const Prepared<float>& scores,
+                 const IntegerMemory& work, std::int32_t* redo, cudaStream_t stream);
 
 }  // namespace regccrf::cuda

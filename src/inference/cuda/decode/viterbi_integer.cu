@@ -1,4 +1,4 @@
-// Viterbi for resident sweeps (step.h), in whole numbers.
+// Viterbi for in registers layouts (step.h), in whole numbers.
 //
 // Scores become costs: how far a score lies below the largest of its row of emissions, or of the transitions, in units
 // of a power of two, rounded. A path's cost is then a sum of numbers that are not negative, exact in 32 bits. kNoWay is
@@ -40,23 +40,23 @@ constexpr std::int32_t kSamples = 32;    // positions that speak for all
 
 // What a block has on chip, in bytes from the beginning of its shared memory. Before the first step, samples lie where
 // the ring will be, and behind them the transitions if there is room; else that is negative.
-struct Layout {
-  int boxes, reduce, largest, measure, part, matrix, thin, row_of, source, idle, group, edges, rows, other, ring,
+struct SharedLayout {
+  int boxes, reduce, largest, measure, part, matrix, sparse, row_of, source, idle, group, edges, rows, other, ring,
       transitions, bytes;
   std::int32_t row_count;  // rows of emissions
   std::int32_t steps;      // that the half may have, and one
   std::int32_t stride;     // from one step of the ring to the next
   std::int32_t chunk;      // steps brought at once
   __host__ __device__ std::int32_t ring_steps() const { return kChunks * chunk; }
-  __host__ __device__ std::int64_t kept_steps() const { return steps > ring_steps() ? steps - ring_steps() : 0; }
+  __host__ __device__ std::int64_t saved_steps() const { return steps > ring_steps() ? steps - ring_steps() : 0; }
 };
 
-// What a block knows of its sequence; but for the edge and `taken`, both blocks know the same.
+// What a block knows of its sequence; but for the edge and `removed`, both blocks know the same.
 struct Measure {
   float transitions, edge;  // their largest: what costs are relative to
   float scale;              // units of cost in a unit of score
   std::int32_t T;           // the length
-  double taken;             // off the costs of the half
+  double removed;           // off the costs of the half
 };
 
 // Where the best path is at the middle, forward and backward, and what it costs beside what was taken off. Of equals
@@ -68,7 +68,7 @@ struct alignas(16) Crossing {
 
 // What the answer takes from the other half: its share of the path's score, and what was taken off its costs.
 struct Part {
-  double sum, rest, taken;
+  double sum, rest, removed;
 };
 
 // Some warps at least, since there is enough to do before the first step; more where blocks do not share a processor.
@@ -77,42 +77,42 @@ int threads_of(const DeviceConstraint::Impl& c, const Batch& batch) {
 }
 
 // A guess at how long a step takes; most is the same for all.
-std::int32_t effort(const DeviceSweep& sweep, int threads) {
-  const ResidentKind kind = kResidentKinds[sweep.kind];
-  return kind.repeats * kind.slots * (8 + sweep.two) + 24 * ((sweep.thin + threads - 1) / threads) + 600;
+std::int32_t effort(const DeviceStep& layout, int threads) {
+  const RegisterTile kind = kRegisterTiles[layout.kind];
+  return kind.repeats * kind.slots * (8 + layout.two) + 24 * ((layout.sparse + threads - 1) / threads) + 600;
 }
 
 // Of 256 steps, how many are done from the begin.
-std::int32_t share_of(const DeviceConstraint::Impl& c, const Batch& batch) {
+std::int32_t split_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   const int threads = threads_of(c, batch);
   const std::int32_t forward = effort(c.forward, threads), backward = effort(c.backward, threads);
   return 256 * backward / (forward + backward);
 }
 
-Layout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int back) {
-  const DeviceSweep &sweep = back ? c.backward : c.forward, &other = back ? c.forward : c.backward;
+SharedLayout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int back) {
+  const DeviceStep &layout = back ? c.backward : c.forward, &other = back ? c.forward : c.backward;
   const std::int64_t K = c.topology.K;
-  Layout at{};
+  SharedLayout at{};
   std::int64_t bytes = 0;
   const auto take = [&](std::int64_t count, std::int64_t size) {
     const auto here = static_cast<int>(std::min<std::int64_t>(bytes, c.shared_bytes));
     bytes += (count * size + 15) / 16 * 16;
     return here;
   };
-  at.steps = batch.length > 0 ? Halves(static_cast<std::int32_t>(batch.length), share_of(c, batch)).steps[back] + 1 : 0;
-  at.row_count = rows_kept<std::uint32_t>(K, at.steps);
-  at.stride = static_cast<std::int32_t>(room_for(sweep.all_cells));
-  at.boxes = take(2, sizeof(Mailbox));
+  at.steps = batch.length > 0 ? Halves(static_cast<std::int32_t>(batch.length), split_of(c, batch)).steps[back] + 1 : 0;
+  at.row_count = rows_in_shared<std::uint32_t>(K, at.steps);
+  at.stride = static_cast<std::int32_t>(room_for(layout.all_cells));
+  at.boxes = take(2, sizeof(TransactionBarrier));
   at.reduce = take(32, sizeof(Crossing));
   at.largest = take(1, sizeof(double));
   at.measure = take(1, sizeof(Measure));
   at.part = take(1, sizeof(Part));
-  at.matrix = take(sweep.gains, 4);
-  at.thin = take(std::int64_t{sweep.thin} * sweep.thin_slots, 4);
-  at.row_of = take(sweep.cells, sizeof(RowOf));
-  at.source = take(std::int64_t{sweep.thin} * sweep.thin_slots, sizeof(Pair<std::uint16_t>));
-  at.idle = take(sweep.idle, sizeof(std::uint16_t));
-  at.group = take(sweep.groups, sizeof(SweepGroup));
+  at.matrix = take(layout.gains, 4);
+  at.sparse = take(std::int64_t{layout.sparse} * layout.sparse_slots, 4);
+  at.row_of = take(layout.cells, sizeof(RowOf));
+  at.source = take(std::int64_t{layout.sparse} * layout.sparse_slots, sizeof(Pair<std::uint16_t>));
+  at.idle = take(layout.idle, sizeof(std::uint16_t));
+  at.group = take(layout.groups, sizeof(DenseGroup));
   at.edges = take(K + 1, 4);
   at.rows = take((at.row_count + 1) * (K + 1), 4);
   at.other = take(other.cells, 4);
@@ -130,14 +130,14 @@ Layout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int back) 
   return at;
 }
 
-struct Args {
-  DeviceSweep sweep[2];
-  DeviceJoin join;
+struct IntegerViterbiArgs {
+  DeviceStep layout[2];
+  DeviceCombine combine;
   Batch batch;
   Prepared<float> scores;
-  ResidentWork work;
-  Layout at[2];
-  std::int32_t share;  // of 256 steps, how many are done from the begin
+  IntegerMemory work;
+  SharedLayout at[2];
+  std::int32_t split;  // of 256 steps, how many are done from the begin
   Best best;
   std::int32_t* redo;
   std::int32_t empty;  // whether a sequence of no positions is legal
@@ -165,7 +165,7 @@ __device__ float warp_largest(float mine) { return from_ordered(reduce_max(order
 
 // Scores are brought as they are, all at once, and become costs where they lie; a thread turns those that it brought.
 
-// A sweep's entries of g; where costs will be lies, before, where in g they are (step.h).
+// A layout's entries of g; where costs will be lies, before, where in g they are (step.h).
 struct Costs {
   std::uint32_t* here;
   const std::int32_t* entry;
@@ -198,11 +198,11 @@ struct Costs {
   }
 };
 
-// act for the sweep's entries of g.
+// act for the layout's entries of g.
 template <class Act>
-__device__ void each_matrix(const DeviceSweep& sweep, const Layout& at, const Act& act) {
-  act(Costs{on_chip<std::uint32_t>(at.matrix), sweep.gain_entry, sweep.gains});
-  act(Costs{on_chip<std::uint32_t>(at.thin), sweep.thin_entry, sweep.thin * sweep.thin_slots});
+__device__ void each_matrix(const DeviceStep& layout, const SharedLayout& at, const Act& act) {
+  act(Costs{on_chip<std::uint32_t>(at.matrix), layout.gain_entry, layout.gains});
+  act(Costs{on_chip<std::uint32_t>(at.sparse), layout.sparse_entry, layout.sparse * layout.sparse_slots});
 }
 
 // Some scores in a row, each brought by a thread.
@@ -243,10 +243,10 @@ struct Emissions {
   const std::int64_t* row;  // [T], or null: all positions are present
   std::int32_t K, T;
 
-  __device__ Emissions(const Args& a, std::int32_t T_)
+  __device__ Emissions(const IntegerViterbiArgs& a, std::int32_t T_)
       : batch(a.batch),
         row(a.batch.mask ? a.scores.row + sequence() * a.batch.length : nullptr),
-        K(a.sweep[0].K),
+        K(a.layout[0].K),
         T(T_) {}
   static __device__ std::int32_t lane() { return static_cast<std::int32_t>(threadIdx.x % 32); }
   // act(n) for the warp's numbers below count, every `further`-th.
@@ -353,7 +353,7 @@ __device__ Measure measure(float transitions, float edge, float samples, std::in
 template <bool kBack>
 class CostRows {
  public:
-  __device__ explicit CostRows(const Args& a) : a_(a) {
+  __device__ explicit CostRows(const IntegerViterbiArgs& a) : a_(a) {
 #pragma unroll 1
     for (std::int32_t k = threadIdx.x; k < width(); k += blockDim.x)
       room()[k - width()] = k + 1 < width() ? 0 : kNoWay;  // a row of zeros
@@ -390,11 +390,11 @@ class CostRows {
   }
 
  private:
-  __device__ std::int32_t width() const { return a_.sweep[0].K + 1; }
+  __device__ std::int32_t width() const { return a_.layout[0].K + 1; }
   __device__ std::uint32_t* room() const { return on_chip<std::uint32_t>(a_.at[kBack].rows) + width(); }
   __device__ float* row(std::int32_t r) const { return reinterpret_cast<float*>(room() + r * width()); }
 
-  const Args& a_;
+  const IntegerViterbiArgs& a_;
   const std::uint32_t* row_ = nullptr;
   std::int32_t end_ = 0;
 };
@@ -455,35 +455,36 @@ __device__ void clear_idle(const std::uint16_t* cell, std::int32_t count, std::u
 }
 
 // What the path is followed by, on its way onto the chip.
-__device__ void bring_tables(const DeviceSweep& sweep, const Layout& at) {
+__device__ void bring_tables(const DeviceStep& layout, const SharedLayout& at) {
   const auto bring = [&](int to, const void* from, std::int32_t bytes) {
 #pragma unroll 1
     for (auto i = static_cast<std::int32_t>(16 * threadIdx.x); i < bytes;
          i += static_cast<std::int32_t>(16 * blockDim.x))
       __pipeline_memcpy_async(on_chip<char>(to) + i, static_cast<const char*>(from) + i, 16);
   };
-  bring(at.row_of, sweep.row_of, sweep.cells * int{sizeof(RowOf)});
-  bring(at.source, sweep.hot + sweep.thin_source_at, sweep.thin * sweep.thin_slots * int{sizeof(Pair<std::uint16_t>)});
-  bring(at.idle, sweep.idle_cell, sweep.idle * int{sizeof(std::uint16_t)});
-  bring(at.group, sweep.hot + sweep.group_at, sweep.groups * int{sizeof(SweepGroup)});
+  bring(at.row_of, layout.row_of, layout.cells * int{sizeof(RowOf)});
+  bring(at.source, layout.tables + layout.sparse_source_at,
+        layout.sparse * layout.sparse_slots * int{sizeof(Pair<std::uint16_t>)});
+  bring(at.idle, layout.idle_cell, layout.idle * int{sizeof(std::uint16_t)});
+  bring(at.group, layout.tables + layout.group_at, layout.groups * int{sizeof(DenseGroup)});
 }
 
 // The length of the sequence. Sends the last step's cells to the other block, and leaves a Measure on chip.
 template <class Steps, bool kBack, class Index>
-__device__ std::int32_t walk(const Args& a) {
+__device__ std::int32_t walk(const IntegerViterbiArgs& a) {
   const std::int64_t b = sequence();
-  const DeviceSweep& sweep = a.sweep[kBack];
-  const Layout& at = a.at[kBack];
-  const SweepView<Index> view(sweep, sweep.hot, 1);
+  const DeviceStep& layout = a.layout[kBack];
+  const SharedLayout& at = a.at[kBack];
+  const StepView<Index> view(layout, layout.tables, 1);
   const std::int32_t thread = thread_number();
-  each_matrix(sweep, at, [](const Costs& costs) { costs.bring(); });
-  auto* box = on_chip<Mailbox>(at.boxes);
+  each_matrix(layout, at, [](const Costs& costs) { costs.bring(); });
+  auto* box = on_chip<TransactionBarrier>(at.boxes);
   if (thread == 0) {
-    open_mailbox(box);
-    open_mailbox(box + 1);
+    init_barrier(box);
+    init_barrier(box + 1);
   }
-  arrive_at_cluster();
-  if (a.batch.mask) wait_for_kernel_before();
+  arrive_cluster();
+  if (a.batch.mask) wait_for_prior_kernel();
   const std::int32_t T = a.batch.mask ? a.scores.length[b] : static_cast<std::int32_t>(a.batch.length);
   if (T == 0) return T;
   const Emissions emissions(a, T);
@@ -498,14 +499,14 @@ __device__ std::int32_t walk(const Args& a) {
   samples.bring();
   edges.bring();
   __pipeline_commit();
-  bring_tables(sweep, at);
+  bring_tables(layout, at);
   __pipeline_commit();
   Steps steps(view);
   __pipeline_wait_prior(1);
   const float largest =
       at.transitions < 0 ? ScoreRow{const_cast<float*>(g), g, view.K * view.K}.largest() : transitions.largest();
   const Measure m = measure(largest, edges.largest(), samples.largest(), T, on_chip<float>(at.reduce));
-  each_matrix(sweep, at, [&](const Costs& costs) {
+  each_matrix(layout, at, [&](const Costs& costs) {
     costs.turn(at.transitions < 0 ? g : transitions.here, m.transitions, m.scale);
   });
   edges.turn(m.edge, m.scale);
@@ -513,17 +514,17 @@ __device__ std::int32_t walk(const Args& a) {
   if (thread == 0) *on_chip<Measure>(at.measure) = m;
   __pipeline_wait_prior(0);
   __syncthreads();
-  steps.load_gains_by_thread(view, on_chip<std::uint32_t>(at.matrix), on_chip<std::uint32_t>(at.thin));
-  const std::int32_t last = Halves(T, a.share).steps[kBack];
+  steps.load_gains_by_thread(view, on_chip<std::uint32_t>(at.matrix), on_chip<std::uint32_t>(at.sparse));
+  const std::int32_t last = Halves(T, a.split).steps[kBack];
   auto *ring = on_chip<std::uint32_t>(at.ring), *ring_end = ring + at.ring_steps() * at.stride;
   begin(on_chip<RowOf>(at.row_of), on_chip<std::uint32_t>(at.edges), rows.next(last == 0), ring, view.cells, thread);
-  clear_idle(on_chip<std::uint16_t>(at.idle), sweep.idle, ring, at.stride, min(at.ring_steps(), last + 1), thread);
+  clear_idle(on_chip<std::uint16_t>(at.idle), layout.idle, ring, at.stride, min(at.ring_steps(), last + 1), thread);
   __syncthreads();
-  std::uint32_t *kept = a.work.kept[kBack] + b * at.kept_steps() * view.cells, *now = ring, *next = ring + at.stride;
+  std::uint32_t *saved = a.work.saved[kBack] + b * at.saved_steps() * view.cells, *now = ring, *next = ring + at.stride;
   for (std::int32_t n = 1; n <= last; ++n) {
     if (n % kRenewal == 0) {
       const std::uint32_t off = take_off(now, view.cells, on_chip<std::uint32_t>(at.reduce));
-      if (thread == 0) on_chip<Measure>(at.measure)->taken += off;
+      if (thread == 0) on_chip<Measure>(at.measure)->removed += off;
     }
     if (!rows.there(n)) {
       const Measure& known = *on_chip<Measure>(at.measure);
@@ -536,10 +537,10 @@ __device__ std::int32_t walk(const Args& a) {
     const Emit emit{rows.next(n == last), next};
     const auto loaded = steps.load(now);
     if (n + at.ring_steps() <= last + 1) {  // these cells make way for others
-      copy_out(kept, now, view.cells, thread);
-      kept += view.cells;
+      copy_out(saved, now, view.cells, thread);
+      saved += view.cells;
     }
-    steps.thin(now, emit);
+    steps.sparse(now, emit);
     auto sums = steps.multiply(loaded);
     steps.finish_tiles(sums, now, emit);
     __syncthreads();
@@ -547,10 +548,10 @@ __device__ std::int32_t walk(const Args& a) {
     next += at.stride;
     if (next == ring_end) next = ring;
   }
-  wait_for_cluster();
+  wait_cluster();
   for (std::int32_t c = thread; c < view.cells / 2; c += blockDim.x)
     send(on_chip<std::uint64_t>(a.at[!kBack].other) + c, !kBack, reinterpret_cast<const std::uint64_t*>(now)[c], box);
-  if (thread == 0) expect(box, static_cast<std::uint32_t>(4 * a.sweep[!kBack].cells));
+  if (thread == 0) expect(box, static_cast<std::uint32_t>(4 * a.layout[!kBack].cells));
   return on_chip<Measure>(at.measure)->T;
 }
 
@@ -560,23 +561,23 @@ __device__ std::int32_t walk(const Args& a) {
 // chunk from the middle outwards, into places that were passed.
 template <class Index>
 struct Half {
-  const SweepGroup* group;
+  const DenseGroup* group;
   const RowOf* row_of;
   const Index* source;
-  const std::uint32_t *matrix, *thin_matrix, *kept;
+  const std::uint32_t *matrix, *sparse_matrix, *saved;
   std::uint32_t* ring;
   std::int32_t cells, steps, stride, ring_steps, chunk;
 
-  __device__ Half(const Args& a, int back, std::int32_t T)
-      : group(on_chip<SweepGroup>(a.at[back].group)),
+  __device__ Half(const IntegerViterbiArgs& a, int back, std::int32_t T)
+      : group(on_chip<DenseGroup>(a.at[back].group)),
         row_of(on_chip<RowOf>(a.at[back].row_of)),
         source(on_chip<Index>(a.at[back].source)),
         matrix(on_chip<std::uint32_t>(a.at[back].matrix)),
-        thin_matrix(on_chip<std::uint32_t>(a.at[back].thin)),
-        kept(a.work.kept[back] + sequence() * a.at[back].kept_steps() * a.sweep[back].cells),
+        sparse_matrix(on_chip<std::uint32_t>(a.at[back].sparse)),
+        saved(a.work.saved[back] + sequence() * a.at[back].saved_steps() * a.layout[back].cells),
         ring(on_chip<std::uint32_t>(a.at[back].ring)),
-        cells(a.sweep[back].cells),
-        steps(back ? Halves(T, a.share).steps[1] : Halves(T, a.share).steps[0]),
+        cells(a.layout[back].cells),
+        steps(back ? Halves(T, a.split).steps[1] : Halves(T, a.split).steps[0]),
         stride(a.at[back].stride),
         ring_steps(a.at[back].ring_steps()),
         chunk(a.at[back].chunk) {}
@@ -591,25 +592,25 @@ struct Half {
     for (std::int32_t n = high(j); n >= low(j); --n) {
 #pragma unroll 1
       for (std::int32_t i = 4 * thread; i < cells; i += 4 * threads)
-        __pipeline_memcpy_async(step(n) + i, kept + std::int64_t{n} * cells + i, 16);
+        __pipeline_memcpy_async(step(n) + i, saved + std::int64_t{n} * cells + i, 16);
     }
   }
 };
 
 // How a lane looks at the sources of a cell (step.h): those of a row, two at a distance of 32 and two in the other
-// plane, or one of the two that a thin out has.
+// plane, or one of the two that a sparse out has.
 template <std::int32_t kSlots>
 struct Look {
   std::int32_t lane, group = -1, slots = 0, plane = 0, row = 0, near = 0, far = 0;
-  std::int32_t thin_source, thin_cost;  // from the first thin out's to the lane's own
-  bool thin;
+  std::int32_t sparse_source, sparse_cost;  // from the first sparse out's to the lane's own
+  bool sparse;
 
-  __device__ explicit Look(const DeviceSweep& sweep)
+  __device__ explicit Look(const DeviceStep& layout)
       : lane(static_cast<std::int32_t>(threadIdx.x % 32)),
-        thin_source(lane * (sweep.thin_slots > 1 ? 2 * sweep.thin : 1)),
-        thin_cost(lane * (sweep.thin_slots > 1 ? sweep.thin : 0)),
-        thin(lane < 2) {}
-  __device__ void take(std::int32_t number, const SweepGroup& of) {
+        sparse_source(lane * (layout.sparse_slots > 1 ? 2 * layout.sparse : 1)),
+        sparse_cost(lane * (layout.sparse_slots > 1 ? layout.sparse : 0)),
+        sparse(lane < 2) {}
+  __device__ void take(std::int32_t number, const DenseGroup& of) {
     group = number;
     slots = of.slots;
     plane = of.planes > 1 ? of.states * of.stride : 0;
@@ -631,10 +632,10 @@ __device__ std::int32_t predecessor(const Half<Index>& half, Look<kSlots>& look,
     from = cost < best ? source : from;
     best = min(best, cost);
   };
-  if (at.group == kThinGroup) {
-    if (look.thin) {
-      const std::int32_t source = half.source[2 * at.entry + look.thin_source];
-      const std::uint32_t cost = half.thin_matrix[at.entry + look.thin_cost];
+  if (at.group == kSparseGroup) {
+    if (look.sparse) {
+      const std::int32_t source = half.source[2 * at.entry + look.sparse_source];
+      const std::uint32_t cost = half.sparse_matrix[at.entry + look.sparse_cost];
       if (source < half.cells) offer(now[source] + cost, source);
     }
   } else {
@@ -680,19 +681,19 @@ __device__ void follow(const Half<Index>& half, Look<kSlots>& look, std::int32_t
 
 // Where the halves of the best path meet; number 0xffffffff: there is no path. `delta`, `x`: the last steps of the
 // halves; the one that the other block sends is there when `box` is full. Meets.
-__device__ Crossing meet(const DeviceJoin& join, const std::uint32_t* delta, const std::uint32_t* x, Mailbox* box,
-                         Crossing* room) {
+__device__ Crossing meet(const DeviceCombine& combine, const std::uint32_t* delta, const std::uint32_t* x,
+                         TransactionBarrier* box, Crossing* room) {
   Crossing best{0xffffffffu, 0xffffffffu, {-1, -1}};
-  const auto count = 32u * static_cast<std::uint32_t>(join.rounds);
-  if (join.arrival_begin) {
+  const auto count = 32u * static_cast<std::uint32_t>(combine.rounds);
+  if (combine.arrival_begin) {
     wait_for(box, 0);
 #pragma unroll 1
     for (std::uint32_t k = threadIdx.x; k < count; k += blockDim.x) {
-      const JoinArrival arrival = join.arrival[k];
-      if (arrival.cell == join.backward_cells) continue;  // padding
+      const CombineArrival arrival = combine.arrival[k];
+      if (arrival.cell == combine.backward_cells) continue;  // padding
       std::uint32_t in = kNoWay;
       std::int32_t from = -1;
-      each_cell(join, static_cast<std::int32_t>(k), arrival, [&](std::int32_t cell) {
+      each_cell(combine, static_cast<std::int32_t>(k), arrival, [&](std::int32_t cell) {
         from = delta[cell] < in ? cell : from;
         in = min(in, delta[cell]);
       });
@@ -701,11 +702,11 @@ __device__ Crossing meet(const DeviceJoin& join, const std::uint32_t* delta, con
     }
   } else {
     constexpr std::uint32_t together = 8;
-    JoinArrival arrival[together];
+    CombineArrival arrival[together];
     const auto ask = [&](std::uint32_t first) {
 #pragma unroll
       for (std::uint32_t i = 0; i < together; ++i)
-        arrival[i] = join.arrival[min(first + i * blockDim.x, count - 1)];  // the last one several times
+        arrival[i] = combine.arrival[min(first + i * blockDim.x, count - 1)];  // the last one several times
     };
     ask(threadIdx.x);
     wait_for(box, 0);
@@ -714,10 +715,10 @@ __device__ Crossing meet(const DeviceJoin& join, const std::uint32_t* delta, con
       if (first > threadIdx.x) ask(first);
 #pragma unroll
       for (std::uint32_t i = 0; i < together; ++i) {
-        const JoinArrival& at = arrival[i];
-        const bool real = at.cell < join.backward_cells;
-        const std::uint32_t in0 = real && at.x < join.forward_cells ? delta[at.x] : kNoWay,
-                            in1 = real && at.y < join.forward_cells ? delta[at.y] : kNoWay,
+        const CombineArrival& at = arrival[i];
+        const bool real = at.cell < combine.backward_cells;
+        const std::uint32_t in0 = real && at.x < combine.forward_cells ? delta[at.x] : kNoWay,
+                            in1 = real && at.y < combine.forward_cells ? delta[at.y] : kNoWay,
                             out = real ? x[at.cell] : kNoWay, in = min(in0, in1);
         if (in < kNoWay && out < kNoWay && in + out < best.cost)
           best = {in + out, min(first + i * blockDim.x, count - 1), {in1 < in0 ? at.y : at.x, at.cell}};
@@ -739,7 +740,7 @@ __device__ Crossing meet(const DeviceJoin& join, const std::uint32_t* delta, con
 }
 
 // The sum of the largest of everything, by a warp, to all lanes.
-__device__ double largest_sum(const Args& a, const Measure& m) {
+__device__ double largest_sum(const IntegerViterbiArgs& a, const Measure& m) {
   const double* shift = a.scores.shift + sequence() * a.batch.length;
   double sum = 0;
 #pragma unroll 4
@@ -749,7 +750,8 @@ __device__ double largest_sum(const Args& a, const Measure& m) {
 }
 
 // A thread's share of the score of the half's path, once that is written. The position in the middle counts forwards.
-__device__ Sum half_score(const Args& a, int back, std::int32_t T, std::int32_t last, const std::int32_t* path) {
+__device__ Sum half_score(const IntegerViterbiArgs& a, int back, std::int32_t T, std::int32_t last,
+                          const std::int32_t* path) {
   const Batch& batch = a.batch;
   const Emissions emissions(a, T);
   const std::int32_t K = emissions.K;
@@ -768,10 +770,10 @@ __device__ Sum half_score(const Args& a, int back, std::int32_t T, std::int32_t 
 
 // Both halves' last steps are on their way: the answer, each half by its block.
 template <class Index, std::int32_t kSlots, int kThreads>
-__device__ void answer(const Args& a, int back, std::int32_t T) {
-  const Layout& at = a.at[back];
+__device__ void answer(const IntegerViterbiArgs& a, int back, std::int32_t T) {
+  const SharedLayout& at = a.at[back];
   const std::int64_t b = sequence();
-  const Answer answer(a.best, a.batch, b, T, a.sweep[0].K);
+  const Answer answer(a.best, a.batch, b, T, a.layout[0].K);
   const Measure& m = *on_chip<Measure>(at.measure);
   const auto warp = static_cast<std::int32_t>(threadIdx.x) / 32;
   const auto no_path = [&] {
@@ -783,11 +785,11 @@ __device__ void answer(const Args& a, int back, std::int32_t T) {
     if (threadIdx.x == 0) a.redo[b] = 0;
   };
   if (T == 0) return no_path();
-  auto* box = on_chip<Mailbox>(at.boxes);
+  auto* box = on_chip<TransactionBarrier>(at.boxes);
   if (back == 0) answer.clear_path(T);
   const Half<Index> half(a, back, T);
   const auto *own = half.step(half.steps), *other = on_chip<std::uint32_t>(at.other);
-  const Crossing best = meet(a.join, back ? other : own, back ? own : other, box, on_chip<Crossing>(at.reduce));
+  const Crossing best = meet(a.combine, back ? other : own, back ? own : other, box, on_chip<Crossing>(at.reduce));
   if (best.number == 0xffffffffu) return no_path();
 
   // The first warp follows, and leaves bringing to the others.
@@ -795,7 +797,7 @@ __device__ void answer(const Args& a, int back, std::int32_t T) {
                      threads = static_cast<std::int32_t>(blockDim.x) - 32;
   std::int32_t n = half.steps, cell = back ? best.cell[1] : best.cell[0];
   const std::uint32_t* now = own;
-  Look<kSlots> look(a.sweep[back]);
+  Look<kSlots> look(a.layout[back]);
 #pragma unroll 1
   for (std::int32_t j = 0; half.high(j) >= 0; ++j) {
     __pipeline_wait_prior(kChunks - 2);
@@ -818,7 +820,7 @@ __device__ void answer(const Args& a, int back, std::int32_t T) {
     if (threadIdx.x != 0) return;
     send(&part->sum, 0, mine.sum, box + 1);
     send(&part->rest, 0, mine.rest, box + 1);
-    send(&part->taken, 0, m.taken, box + 1);
+    send(&part->removed, 0, m.removed, box + 1);
     return;
   }
   if (threadIdx.x == 0) expect(box + 1, sizeof(Part));
@@ -827,55 +829,63 @@ __device__ void answer(const Args& a, int back, std::int32_t T) {
   Sum all = mine;
   all.add(part->sum);
   all.rest += part->rest;
-  const double value = all.value(), cost = m.taken + part->taken + best.cost, error = T + 1 + cost / (1 << 24);
+  const double value = all.value(), cost = m.removed + part->removed + best.cost, error = T + 1 + cost / (1 << 24);
   const double bound = *on_chip<double>(at.largest);
   a.best.score[b] = value;
   a.redo[b] = bound - (cost - error) / static_cast<double>(m.scale) - value > kTolerance * fmax(1.0, fabs(value));
 }
 
 template <std::int32_t kKind>
-__global__ void __launch_bounds__(32 * kResidentKinds[kKind].warps, 1) resident_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(32 * kRegisterTiles[kKind].warps, 1)
+    integer_kernel(const __grid_constant__ IntegerViterbiArgs a) {
   using Index = std::uint16_t;
-  constexpr ResidentKind kind = kResidentKinds[kKind];
-  using Steps = ResidentSteps<MinPlus, Index, kind.slots, kind.repeats>;
+  constexpr RegisterTile kind = kRegisterTiles[kKind];
+  using Steps = RegisterSteps<MinPlus, Index, kind.slots, kind.repeats>;
   const int back = blockIdx.x % 2;
   const std::int32_t T = back ? walk<Steps, true, Index>(a) : walk<Steps, false, Index>(a);
-  let_kernel_behind_begin();
-  wait_for_kernel_before();
+  launch_dependents();
+  wait_for_prior_kernel();
   __pipeline_wait_prior(0);
   answer<Index, kind.slots, 32 * kind.warps>(a, back, T);
 }
 
 }  // namespace
 
-bool resident_fits(const DeviceConstraint::Impl& c, const Batch& batch) {
+bool integer_fits(const DeviceConstraint::Impl& c, const Batch& batch) {
   return c.forward.narrow && c.forward.kind >= 0 && c.clusters[1] > 0 &&
          std::max(layout_of(c, batch, 0).bytes, layout_of(c, batch, 1).bytes) <= c.shared_bytes;
 }
 
-ResidentWork cut_resident(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch) {
+IntegerMemory allocate_integer(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch) {
   const auto B = static_cast<std::size_t>(batch.size);
-  ResidentWork w{};
+  IntegerMemory w{};
   for (int back = 0; back < 2; ++back) {
-    const Layout at = layout_of(c, batch, back);
+    const SharedLayout at = layout_of(c, batch, back);
     const auto cells = static_cast<std::size_t>((back ? c.backward : c.forward).cells);
-    w.kept[back] = cutter.take<std::uint32_t>(B * static_cast<std::size_t>(at.kept_steps()) * cells);
+    w.saved[back] = arena.allocate<std::uint32_t>(B * static_cast<std::size_t>(at.saved_steps()) * cells);
   }
   return w;
 }
 
-void run_resident(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, const Prepared<float>& scores,
-                  const ResidentWork& work, std::int32_t* redo, cudaStream_t stream) {
-  const Args args{
-      {c.forward, c.backward}, c.join, batch, scores,          work, {layout_of(c, batch, 0), layout_of(c, batch, 1)},
-      share_of(c, batch),      best,   redo,  c.topology.empty};
+void run_integer(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, const Prepared<float>& scores,
+                 const IntegerMemory& work, std::int32_t* redo, cudaStream_t stream) {
+  const IntegerViterbiArgs args{{c.forward, c.backward},
+                                c.combine,
+                                batch,
+                                scores,
+                                work,
+                                {layout_of(c, batch, 0), layout_of(c, batch, 1)},
+                                split_of(c, batch),
+                                best,
+                                redo,
+                                c.topology.empty};
   const auto launch = [&](auto* kernel) {
     launch_kernel(kernel, dim3(2 * static_cast<unsigned>(batch.size)), static_cast<unsigned>(threads_of(c, batch)),
-                  std::max(args.at[0].bytes, args.at[1].bytes), stream, args, "viterbi", c.early, 2);
+                  std::max(args.at[0].bytes, args.at[1].bytes), stream, args, "viterbi", c.programmatic, 2);
   };
-  if (c.forward.kind == 0) launch(resident_kernel<0>);
-  if (c.forward.kind == 1) launch(resident_kernel<1>);
-  if (c.forward.kind == 2) launch(resident_kernel<2>);
+  if (c.forward.kind == 0) launch(integer_kernel<0>);
+  if (c.forward.kind == 1) launch(integer_kernel<1>);
+  if (c.forward.kind == 2) launch(integer_kernel<2>);
 }
 
 }  // namespace regccrf::cuda

@@ -23,12 +23,12 @@ namespace {
 
 constexpr std::int32_t kParts = 8;  // threads for each number of a boundary
 
-struct Args {
+struct ScanArgs {
   DeviceTopology topology;
   Batch batch;
   Pieces pieces;
   Prepared<double> scores;
-  ScanWork work;
+  ScanMemory work;
   ScanOut out;
 };
 
@@ -45,7 +45,7 @@ __device__ bool vanishes(double from, double x) { return from > 0 && x < Bounds<
 // --- gold
 
 // Which states a piece of gold leads to from each state, or where it leads nowhere.
-__device__ void relate(const Args& a, const Piece& piece, std::int32_t T) {
+__device__ void relate(const ScanArgs& a, const Piece& piece, std::int32_t T) {
   const DeviceTopology& top = a.topology;
   const std::int32_t* gold = a.scores.gold + std::int64_t{blockIdx.y} * a.batch.length;
   const std::int64_t at = (std::int64_t{blockIdx.y} * a.pieces.count + piece.number) * top.Q;
@@ -66,7 +66,7 @@ __device__ void relate(const Args& a, const Piece& piece, std::int32_t T) {
   }
 }
 
-__global__ void __launch_bounds__(kScanStates) relate_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(kScanStates) relate_kernel(const __grid_constant__ ScanArgs a) {
   const std::int32_t T = a.scores.length[blockIdx.y];
   const Piece piece(T, a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
   if (piece.there()) relate(a, piece, T);
@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(kScanStates) relate_kernel(const __grid_consta
 // Between two pieces: what the parts of the last one's sums came to, and the vector that goes into the next, entry i of
 // which counts 2^exponent[i]: as it is, and with one scale for all.
 template <std::int32_t kWidth>
-struct Meeting {
-  double share[kParts][kWidth], scaled[kWidth];
+struct CrossingRoom {
+  double partial[kParts][kWidth], scaled[kWidth];
   std::int32_t exponent[kWidth];
 };
 
@@ -90,7 +90,7 @@ class Crossing {
  public:
   static constexpr std::int32_t kWidth = 8 * kTiles, kScalers = (kWidth + 31) / 32 * 32;
 
-  __device__ Crossing(const Args& a, std::int32_t T, Meeting<kWidth>& meeting)
+  __device__ Crossing(const ScanArgs& a, std::int32_t T, CrossingRoom<kWidth>& meeting)
       : a_(a),
         meeting_(meeting),
         count_(Piece(T, a.pieces.steps, 0).of - 1),
@@ -100,7 +100,7 @@ class Crossing {
 
   __device__ void operator()() {
     if (count_ <= 0) return;
-    meeting_.share[part_][mine_] = part_ == 0 ? begin(mine_) : 0;
+    meeting_.partial[part_][mine_] = part_ == 0 ? begin(mine_) : 0;
     if (part_ == 0) meeting_.exponent[mine_] = kBack ? 0 : a_.work.exponents[at_ * kWidth + mine_];
     load<0>(0);
     load<1>(1);
@@ -149,7 +149,7 @@ class Crossing {
       const std::int32_t i = min(32 * k + thread % 32, kWidth - 1);
       sum[k] = 0;
 #pragma unroll
-      for (std::int32_t p = 0; p < kParts; ++p) sum[k] += meeting_.share[p][i];
+      for (std::int32_t p = 0; p < kParts; ++p) sum[k] += meeting_.partial[p][i];
       exponent[k] = meeting_.exponent[i];
       if (counts(sum[k])) top = max(top, exponent_of(sum[k]) + exponent[k]);
       if (k == thread / 32) own = sum[k], own_exponent = exponent[k];
@@ -157,7 +157,7 @@ class Crossing {
     const std::int64_t boundary = at_ + (kBack ? count_ + 1 - n : n);
     if (n > 0 && thread < kWidth)
       (kBack ? a_.work.boundaries.beta : a_.work.boundaries.alpha)[boundary * kWidth + thread] = own;
-    if (n > 0 && thread == 0) a_.work.boundaries.exponent[kBack][boundary] = taken_;
+    if (n > 0 && thread == 0) a_.work.boundaries.exponent[kBack][boundary] = total_exponent_;
     top = reduce_max(top);
     if (top == kZeroExponent) top = 0;
     if (thread < kWidth) {
@@ -165,7 +165,7 @@ class Crossing {
       if (!kBack && vanishes(own, scaled)) lose(at_ + n);
       meeting_.scaled[thread] = scaled;
     }
-    taken_ += top;
+    total_exponent_ += top;
   }
 
   template <std::int32_t kTurn>
@@ -179,25 +179,25 @@ class Crossing {
       if (!kBack && vanishes(min(product_[kTurn][k], scaled), x)) lose(at_ + n);
       sum[k % 2] += x;
     }
-    meeting_.share[part_][mine_] = sum[0] + sum[1];
+    meeting_.partial[part_][mine_] = sum[0] + sum[1];
     if (part_ == 0) meeting_.exponent[mine_] = exponent_[kTurn];
     load<kTurn>(n + 2);
     __syncthreads();
   }
 
-  const Args& a_;
-  Meeting<kWidth>& meeting_;
+  const ScanArgs& a_;
+  CrossingRoom<kWidth>& meeting_;
   std::int32_t count_;  // boundaries
   std::int32_t part_, mine_;
   std::int64_t at_;
   double product_[2][kTiles];
   std::int32_t exponent_[2];
-  std::int64_t taken_ = 0;
+  std::int64_t total_exponent_ = 0;
 };
 
 // Gold, piece by piece, by one warp: a lane has two states of the automaton. What pieces say is asked for some pieces
 // at a time.
-__device__ void follow_pieces(const Args& a, std::int32_t T) {
+__device__ void follow_pieces(const ScanArgs& a, std::int32_t T) {
   constexpr std::int32_t together = 8;
   const std::int64_t b = blockIdx.x, at = b * a.pieces.count * a.topology.Q;
   const std::int32_t Q = a.topology.Q, lane = threadIdx.x, of = Piece(T, a.pieces.steps, 0).of;
@@ -231,8 +231,8 @@ __device__ void follow_pieces(const Args& a, std::int32_t T) {
 }
 
 template <std::int32_t kTiles>
-__global__ void __launch_bounds__(8 * kTiles * kParts, 1) cross_kernel(const __grid_constant__ Args a) {
-  __shared__ Meeting<8 * kTiles> meeting;
+__global__ void __launch_bounds__(8 * kTiles * kParts, 1) cross_kernel(const __grid_constant__ ScanArgs a) {
+  __shared__ CrossingRoom<8 * kTiles> meeting;
   const std::int32_t T = a.scores.length[blockIdx.x];
   if (blockIdx.y == 2) {
     if (threadIdx.x < 32) follow_pieces(a, T);
@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(8 * kTiles * kParts, 1) cross_kernel(const __g
 
 // A boundary gets the form that the pass wants: one scale, beta the emissions. One warp each.
 template <std::int32_t kTiles>
-__global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ ScanArgs a) {
   constexpr std::int32_t width = 8 * kTiles, numbers = width / 32 + (width % 32 != 0);
   const std::int64_t b = blockIdx.y;
   const Piece piece(a.scores.length[b], a.pieces.steps, static_cast<std::int32_t>(blockIdx.x) + 1);
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ A
   double* vector = (back ? a.work.boundaries.beta : a.work.boundaries.alpha) + at * width;
   const double* row = a.scores.emissions + (b * a.batch.length + piece.first) * (a.topology.K + 1);
   double value[numbers];
-  std::int32_t taken = 0;
+  std::int32_t total_exponent = 0;
   const auto each = [&](const auto& act) {
 #pragma unroll
     for (std::int32_t k = 0; k < numbers; ++k)
@@ -275,7 +275,7 @@ __global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ A
       if (!back && vanishes(x, scaled)) atomicMax(a.work.boundaries.lost + at - 1, std::int32_t{Lost::at_end});
       x = scaled;
     });
-    taken += top;
+    total_exponent += top;
   };
   each([&](double& x, std::int32_t i) { x = vector[i]; });
   if (back) {
@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ A
   }
   scale([](std::int32_t) { return 0; });
   each([&](double x, std::int32_t i) { vector[i] = x; });
-  if (lane == 0) a.work.boundaries.exponent[back][at] += taken;
+  if (lane == 0) a.work.boundaries.exponent[back][at] += total_exponent;
 }
 
 // --- the call
@@ -331,29 +331,29 @@ Pieces choose_pieces(const DeviceConstraint& constraint, const Batch& batch, con
   return choose_pieces({batch.size, batch.length, c.processors}, costs);
 }
 
-ScanWork cut_scan(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
-                  bool gold) {
-  ScanWork work{};
+ScanMemory allocate_scan(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
+                         bool gold) {
+  ScanMemory work{};
   if (pieces.count == 1) return work;
   const auto all = static_cast<std::size_t>(batch.size) * static_cast<std::size_t>(pieces.count);
   const auto width = static_cast<std::size_t>(8 * tiles_of(c.topology.nodes));
   work.boundaries.width = static_cast<std::int32_t>(width);
-  work.boundaries.alpha = cutter.take<double>(all * width);
-  work.boundaries.beta = cutter.take<double>(all * width);
-  for (auto*& e : work.boundaries.exponent) e = cutter.take<std::int64_t>(all);
-  work.boundaries.lost = cutter.take<std::int32_t>(all);
-  work.boundaries.grown = cutter.take<std::int32_t>(static_cast<std::size_t>(batch.size));
-  for (auto*& products : work.products) products = cutter.take<double>(all * width * width);
-  work.exponents = cutter.take<std::int32_t>(all * width);
+  work.boundaries.alpha = arena.allocate<double>(all * width);
+  work.boundaries.beta = arena.allocate<double>(all * width);
+  for (auto*& e : work.boundaries.exponent) e = arena.allocate<std::int64_t>(all);
+  work.boundaries.lost = arena.allocate<std::int32_t>(all);
+  work.boundaries.grown = arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size));
+  for (auto*& products : work.products) products = arena.allocate<double>(all * width * width);
+  work.exponents = arena.allocate<std::int32_t>(all * width);
   if (!gold) return work;
-  work.reach = cutter.take<std::uint64_t>(all * static_cast<std::size_t>(c.topology.Q));
-  work.dies = cutter.take<std::int32_t>(all * static_cast<std::size_t>(c.topology.Q));
+  work.reach = arena.allocate<std::uint64_t>(all * static_cast<std::size_t>(c.topology.Q));
+  work.dies = arena.allocate<std::int32_t>(all * static_cast<std::size_t>(c.topology.Q));
   return work;
 }
 
 void run_scan(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces, const Prepared<double>& scores,
-              const ScanWork& work, const ScanOut& out, cudaStream_t stream) {
-  const Args args{c.topology, batch, pieces, scores, work, out};
+              const ScanMemory& work, const ScanOut& out, cudaStream_t stream) {
+  const ScanArgs args{c.topology, batch, pieces, scores, work, out};
   const auto B = static_cast<unsigned>(batch.size), count = static_cast<unsigned>(pieces.count);
   const unsigned gold = work.reach ? 1 : 0;
   multiply_steps<ScaledSum>(

@@ -31,21 +31,22 @@ struct Boundaries {
 // What is lost in the middle of a piece may have grown before its end.
 enum Lost : std::int32_t { nothing, at_end, in_the_middle };
 
-struct ScanWork {
+struct ScanMemory {
   Boundaries boundaries;
   double* products[2];      // [B, pieces, width, width], and these turned
   std::int32_t* exponents;  // [B, pieces, width] of the products' rows
   std::uint64_t* reach;     // [B, pieces, Q] the states that gold leads to from each; null: no gold
   std::int32_t* dies;       // [B, pieces, Q] where it leads nowhere
 };
-ScanWork cut_scan(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces, bool gold);
+ScanMemory allocate_scan(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
+                         bool gold);
 
 struct ScanOut {
   std::int32_t* flag;    // [B] cleared
   std::int32_t* leaves;  // [B] where gold leaves the language; -1: nowhere
 };
 void run_scan(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces, const Prepared<double>& scores,
-              const ScanWork& work, const ScanOut& out, cudaStream_t stream);
+              const ScanMemory& work, const ScanOut& out, cudaStream_t stream);
 
 // A sequence's piece: the positions between which its steps lead. `of`: how many pieces it has; 0 without positions.
 struct Piece {
