@@ -61,6 +61,7 @@ FILES ?= $(filter-out src/inference/cpu/kernels.cc,$(wildcard src/*/*.cc src/inf
 tidy:
 	@scripts/bootstrap build
 	@cmake --preset release --log-level=NOTICE -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
+	@sed -i 's/ -fno-gnu-unique//' build/compile_commands.json  # an option of g++ that clang does not know
 	@printf '%s\n' $(FILES) | xargs -P $$(nproc) -n 1 clang-tidy-14 -p build --quiet --extra-arg=-Wno-unknown-warning-option
 
 # Wheels for others, in dist/, and a try of each on bare machines; the second needs root and debootstrap.

@@ -21,7 +21,6 @@ import os
 import statistics
 import sys
 import time
-from pathlib import Path
 
 import corpora
 import run

@@ -14,8 +14,8 @@
 #include <random>
 #include <string>
 
+#include "bench/cuda/runner.h"
 #include "constraint/topology.h"
-#include "inference/cuda/runner.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
 

@@ -32,12 +32,12 @@ enum class Type { f16, bf16, f32, f64 };
 struct Array {
   void* data = nullptr;
   Type type = Type::f32;
-  explicit operator bool() const { return data != nullptr; }
+  explicit constexpr operator bool() const { return data != nullptr; }
 };
 struct ConstArray {
   const void* data = nullptr;
   Type type = Type::f32;
-  explicit operator bool() const { return data != nullptr; }
+  explicit constexpr operator bool() const { return data != nullptr; }
 };
 
 // A constraint in a device's memory. Cheap to copy, safe to share; made once (this copies and waits), for the device

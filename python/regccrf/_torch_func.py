@@ -43,7 +43,8 @@ class Loss(_Transformable):
 
     @staticmethod
     def backward(ctx, weights, *_):  # type: ignore[no-untyped-def]
-        tensors, saved = ctx.saved_tensors[:TENSORS], ctx.saved_tensors[TENSORS:]
+        unpacked = ctx.saved_tensors
+        tensors, saved = unpacked[:TENSORS], unpacked[TENSORS:]
         return (*LossGradients.apply(weights, *tensors, *(True,) * 4, *ctx.request, *saved), *[None] * (2 + REQUEST))
 
 

@@ -29,12 +29,14 @@ def transformed(*tensors: Any) -> bool:
 
 
 def applied(function: Any) -> Callable[..., Any]:
-    """An autograd function's `apply` for tensors that are not functorch's, without what PyTorch does in Python for those: that takes as
-    long as a kernel."""
+    """An autograd function's `apply` without what PyTorch does in Python for functorch where nothing here is functorch's: that takes as
+    long as a kernel. The function's first four arguments are tensors, which may be what a transform that has ended left."""
     plain = super(torch.autograd.Function, function).apply
 
     def apply(*args: Any) -> Any:
-        return function.apply(*args) if _wrapped is None or compiling() else plain(*args)
+        if _wrapped is None or compiling() or any(map(_wrapped, args[:4])):
+            return function.apply(*args)
+        return plain(*args)
     return apply
 
 

@@ -22,14 +22,14 @@ from torch.autograd.function import once_differentiable
 from . import _torch_cpu as cpu
 from . import _torch_cuda as cuda
 from ._torch_graph import applied, compiling, empty, exporting, transformed
-from ._torch_handles import alive, constraint_of, packed, unpack
+from ._torch_handles import alive, keeps_rules, packed, unpack
 
 TWICE = ("nll", "log_z")
 ONCE = "{} can be differentiated once; log_prob and log_partition can twice"
 
 
 class LossRequest(NamedTuple):
-    """What loss is asked for, in types that operators take. Words are those of the core's enums, except for `outside`."""
+    """A loss that is wanted, in types that operators take. Words are those of the core's enums, except for `outside`."""
     operation: str            # log_z, nll, partial_nll, entropy, language_mass; on a device the third and the last are parts of a difference
     handle: int
     batch_first: bool
@@ -38,7 +38,7 @@ class LossRequest(NamedTuple):
     outside: str = "raise"    # gold outside the language: raise, skip, inf
     errors: str = "all"       # what is an error: none, bad_scores, all
     exact: bool = False       # on a device: float64, for differences
-    want_h: bool = False      # gradients of h, s and e will be asked for
+    want_h: bool = False      # gradients of h, s and e are wanted
     want_g: bool = False      # … and of g
 
 
@@ -49,14 +49,14 @@ def _operator(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callab
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         if not hasattr(torch.library, "custom_op"):
             return function
-        place = list(inspect.signature(function).parameters).index("handle")
-        with_bytes = torch.library.custom_op(f"regccrf::{function.__name__}", _with_bytes(function, place), mutates_args=())
+        handle = list(inspect.signature(function).parameters).index("handle")
+        with_bytes = torch.library.custom_op(f"regccrf::{function.__name__}", _with_bytes(function, handle), mutates_args=())
         with_bytes.register_fake(lambda *args: fake(*args[:-1]))
 
         def call(*args: Any) -> Any:
             if not compiling():
                 return function(*args)
-            return with_bytes(*args, _bytes_of(args[place]) if exporting() else None)
+            return with_bytes(*args, _bytes_of(args[handle]) if exporting() else None)
         return call
     return decorate
 
@@ -69,10 +69,10 @@ if hasattr(torch, "compiler"):
     _bytes_of = torch.compiler.assume_constant_result(_bytes_of)  # a constant of the program, and no input of it
 
 
-def _with_bytes(function: Callable[..., Any], place: int) -> Callable[..., Any]:
-    """The function with the bytes of a constraint for its last argument. place: the handle's."""
+def _with_bytes(function: Callable[..., Any], handle: int) -> Callable[..., Any]:
+    """The function with the bytes of a constraint for its last argument. handle: the place of that one."""
     def run(*args: Any) -> Any:
-        held = unpack(args[place], args[-1])
+        held = unpack(args[handle], args[-1])
         result = function(*args[:-1])
         del held  # until here
         return result
@@ -87,7 +87,7 @@ def _with_bytes(function: Callable[..., Any], place: int) -> Callable[..., Any]:
 
 def _backend(h: Tensor, handle: int, whole: bool = False) -> Any:
     """Where it is computed. Rules that are kept beside a base are obeyed on the CPU; `whole`: what a device computes as a difference alone."""
-    return cuda if cuda.on_device(h) and not whole and constraint_of(handle).rules == 0 else cpu
+    return cuda if cuda.on_device(h) and not whole and not keeps_rules(handle) else cpu
 
 
 def _backend_of(h: Tensor, request: "LossRequest") -> Any:
@@ -98,16 +98,16 @@ def _fresh(needed: Sequence[bool], *tensors: Tensor) -> List[Tensor]:
     return [x.new_empty(x.shape if need else (0,)) for x, need in zip(tensors, needed)]
 
 
-def _fake_loss(h, g, s, e, mask, gold, *request):  # type: ignore[no-untyped-def]
-    asked = LossRequest(*request)
-    if _backend_of(h, asked) is cuda:
-        layout = cuda.SavedLayout.of(h.shape, g.element_size(), asked.batch_first, asked.want_h, asked.want_g)
-        return cuda.out_like(h, g, asked), [g.new_empty(layout.end, dtype=torch.uint8)]
-    B = h.shape[0 if asked.batch_first else 1]
-    out = h.new_empty((B,) if asked.reduction == "none" else ())
-    if asked.operation == "log_z" or not (asked.want_h or asked.want_g):
+def _fake_loss(h, g, s, e, mask, gold, *fields):  # type: ignore[no-untyped-def]
+    request = LossRequest(*fields)
+    if _backend_of(h, request) is cuda:
+        layout = cuda.SavedLayout.of(h.shape, g.element_size(), request.batch_first, request.want_h, request.want_g)
+        return cuda.out_like(h, g, request), [g.new_empty(layout.end, dtype=torch.uint8)]
+    B = h.shape[0 if request.batch_first else 1]
+    out = h.new_empty((B,) if request.reduction == "none" else ())
+    if request.operation == "log_z" or not (request.want_h or request.want_g):
         return out, []
-    gradients = _fresh((asked.want_h, asked.want_g, asked.want_h, asked.want_h), h, g, s, e)
+    gradients = _fresh((request.want_h, request.want_g, request.want_h, request.want_h), h, g, s, e)
     return out, [torch.empty(1 + B, dtype=torch.float64), *gradients]
 
 
@@ -115,8 +115,8 @@ def _fake_loss(h, g, s, e, mask, gold, *request):  # type: ignore[no-untyped-def
 def loss(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: Tensor, operation: str, handle: int, batch_first: bool, sign: int,
          reduction: str, outside: str, errors: str, exact: bool, want_h: bool, want_g: bool) -> Tuple[Tensor, List[Tensor]]:
     """sign · loss, [B] or reduced, and what is saved for its gradients."""
-    asked = LossRequest(operation, handle, batch_first, sign, reduction, outside, errors, exact, want_h, want_g)
-    return _backend_of(h, asked).loss(h, g, s, e, mask, gold, asked)  # type: ignore[no-any-return]
+    request = LossRequest(operation, handle, batch_first, sign, reduction, outside, errors, exact, want_h, want_g)
+    return _backend_of(h, request).loss(h, g, s, e, mask, gold, request)  # type: ignore[no-any-return]
 
 
 @_operator(lambda weights, saved, h, g, s, e, mask, gold, need_h, need_g, need_s, need_e, *request:
@@ -125,8 +125,8 @@ def loss_gradients(weights: Tensor, saved: List[Tensor], h: Tensor, g: Tensor, s
                    need_g: bool, need_s: bool, need_e: bool, operation: str, handle: int, batch_first: bool, sign: int, reduction: str,
                    outside: str, errors: str, exact: bool, want_h: bool, want_g: bool) -> List[Tensor]:
     """The gradients of Σ weights · loss for h, g, s, e; empty where not needed."""
-    asked = LossRequest(operation, handle, batch_first, sign, reduction, outside, errors, exact, want_h, want_g)
-    return _gradients(weights, saved, (h, g, s, e, mask, gold), (need_h, need_g, need_s, need_e), asked, in_place=False)
+    request = LossRequest(operation, handle, batch_first, sign, reduction, outside, errors, exact, want_h, want_g)
+    return _gradients(weights, saved, (h, g, s, e, mask, gold), (need_h, need_g, need_s, need_e), request, in_place=False)
 
 
 def _gradients(weights: Tensor, saved: Sequence[Tensor], tensors: Sequence[Tensor], needed: Sequence[bool], request: LossRequest,
@@ -145,8 +145,8 @@ def loss_curvature(vh: Tensor, vg: Tensor, vs: Tensor, ve: Tensor, weights: Tens
                    outside: str, errors: str, exact: bool, want_h: bool, want_g: bool) -> List[Tensor]:
     """Along a direction v: how each loss changes, shaped as the weights, which is the gradient of v · `loss_gradients` for them; and how the
     gradients of Σ weights · loss for h, g, s, e change."""
-    asked = LossRequest(operation, handle, batch_first, sign, reduction, outside, errors, exact, want_h, want_g)
-    return _backend_of(h, asked).curvature((vh, vg, vs, ve), weights, saved, h, g, s, e, mask, gold, asked)  # type: ignore[no-any-return]
+    request = LossRequest(operation, handle, batch_first, sign, reduction, outside, errors, exact, want_h, want_g)
+    return _backend_of(h, request).curvature((vh, vg, vs, ve), weights, saved, h, g, s, e, mask, gold, request)  # type: ignore[no-any-return]
 
 
 @_operator(lambda h, g, s, e, mask, batch_first, handle, fill: h.new_empty(h.shape[:2], dtype=torch.int64))
@@ -161,7 +161,8 @@ TENSORS, REQUEST = 6, len(LossRequest._fields)
 
 
 class Loss(Function):
-    """(h, g, s, e, mask, gold, request) → the loss. What it saves is used up by the first backward pass; others compute it again."""
+    """(h, g, s, e, mask, gold, request) → the loss. On the CPU its gradients are made with it, and the first backward pass gives them away;
+    others compute them again."""
 
     @staticmethod
     def forward(ctx, *args):  # type: ignore[no-untyped-def]
@@ -170,26 +171,32 @@ class Loss(Function):
         if compiling():
             out, saved = loss(*tensors, *request)
             ctx.save_for_backward(*tensors, *saved)
-        else:
-            out, ctx.saved = _backend_of(tensors[0], request).loss(*tensors, request)
-            ctx.save_for_backward(*tensors)
+            return out
+        backend = _backend_of(tensors[0], request)
+        out, saved = backend.loss(*tensors, request)
+        if backend is cpu:
+            ctx.to_give_away, saved = saved, ()
+        ctx.save_for_backward(*tensors, *saved)
         return out
 
     @staticmethod
     def backward(ctx, weights):  # type: ignore[no-untyped-def]
-        tensors, request, needed = ctx.saved_tensors[:TENSORS], ctx.request, ctx.needs_input_grad[:4]
+        unpacked = ctx.saved_tensors  # once: a checkpoint allows no more
+        tensors, saved = unpacked[:TENSORS], list(unpacked[TENSORS:])
+        request, needed = ctx.request, ctx.needs_input_grad[:4]
         if compiling():
-            found = loss_gradients(weights, list(ctx.saved_tensors[TENSORS:]), *tensors, *needed, *request)
+            found = loss_gradients(weights, saved, *tensors, *needed, *request)
+            return (*(x if need else None for x, need in zip(found, needed)), None, None, None)
+        if not saved:
+            saved = ctx.__dict__.pop("to_give_away", None)
+        if saved is None:
+            _, saved = loss(*tensors, *request)
+        if not torch.is_grad_enabled():
+            found = _gradients(weights, saved, tensors, needed, request, in_place=True)
+        elif request.operation in TWICE:
+            found = LossGradients.apply(weights, *tensors, *needed, *request, *saved)
         else:
-            saved = ctx.__dict__.pop("saved", None)
-            if saved is None:
-                _, saved = loss(*tensors, *request)
-            if not torch.is_grad_enabled():
-                found = _gradients(weights, saved, tensors, needed, request, in_place=True)
-            elif request.operation in TWICE:
-                found = LossGradients.apply(weights, *tensors, *needed, *request, *saved)
-            else:
-                raise RuntimeError(ONCE.format(request.operation))
+            raise RuntimeError(ONCE.format(request.operation))
         return (*(x if need else None for x, need in zip(found, needed)), None, None, None)
 
 

@@ -199,7 +199,8 @@ std::vector<std::uint8_t> useful_states(const Automaton& automaton, const Budget
     if (automaton.accepting[q]) ends.push_back(q);
   }
   std::vector<std::uint8_t> useful = reached({automaton.start}, Grouped(automaton, from, to, meter), states, meter);
-  const std::vector<std::uint8_t> finishing = reached(std::move(ends), Grouped(automaton, to, from, meter), states, meter);
+  const std::vector<std::uint8_t> finishing =
+      reached(std::move(ends), Grouped(automaton, to, from, meter), states, meter);
   for (std::size_t q = 0; q < states; ++q) useful[q] = useful[q] && finishing[q];
   return useful;
 }

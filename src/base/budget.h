@@ -74,10 +74,11 @@ struct Budget {
     throw LimitError("[" + operation + "] needs more than " + std::to_string(steps) + " steps");
   }
 
-  // `ahead`: seconds until the clock can be looked at again.
+  // `ahead`: seconds until the clock can be looked at again. What is held takes time to give back, too.
   void check_time(const char* operation, double ahead = 0) const {
-    const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(ahead));
-    if (end < deadline) return;
+    constexpr double seconds_to_free_byte = 2e-10;
+    const std::chrono::duration<double> more(ahead + seconds_to_free_byte * static_cast<double>(*held));
+    if (Clock::now() + std::chrono::duration_cast<Clock::duration>(more) < deadline) return;
     std::string limit = std::to_string(seconds);
     limit.erase(limit.find_last_not_of('0') + 1);
     if (limit.back() == '.') limit.pop_back();

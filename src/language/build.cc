@@ -28,6 +28,43 @@ struct Piece {
   std::vector<State> last;
 };
 
+// Arcs in pieces: an array of a gigabyte that doubles is copied for a second, in which nobody looks at the clock.
+class ArcList {
+ public:
+  std::size_t size() const { return size_; }
+  Arc operator[](std::size_t i) const { return pieces_[i / kPiece][i % kPiece]; }
+
+  void push_back(Arc arc) {
+    if (size_ % kPiece == 0) pieces_.push_back(std::make_unique<Arc[]>(kPiece));
+    pieces_.back()[size_++ % kPiece] = arc;
+  }
+
+  std::int64_t bytes_with(std::size_t more) const {
+    return static_cast<std::int64_t>((size_ + more + kPiece) * sizeof(Arc));
+  }
+
+  // All of them in one array. What pieces took goes back to malloc, not always to the system.
+  std::vector<Arc> taken(Meter& meter) {
+    meter.hold(2 * bytes_with(0));
+    std::vector<Arc> arcs;
+    arcs.reserve(size_);
+    for (std::unique_ptr<Arc[]>& piece : pieces_) {
+      const std::size_t length = std::min(kPiece, size_ - arcs.size());
+      arcs.insert(arcs.end(), piece.get(), piece.get() + length);
+      piece.reset();
+      meter.step(kPiece);
+    }
+    pieces_.clear();
+    size_ = 0;
+    return arcs;
+  }
+
+ private:
+  static constexpr std::size_t kPiece = 1 << 12;
+  std::vector<std::unique_ptr<Arc[]>> pieces_;
+  std::size_t size_ = 0;
+};
+
 class Builder {
  public:
   explicit Builder(const Budget& budget) : budget_(budget), meter_(budget, "build") {}
@@ -43,8 +80,8 @@ class Builder {
     result.accepting.assign(static_cast<std::size_t>(states_), 0);
     for (State q : whole.last) result.accepting[q] = 1;
     result.accepting[start] = whole.nullable;
-    result.arcs = std::move(arcs_);
-    meter_.hold(bytes_of(result) + 24 * static_cast<std::int64_t>(result.arcs.size()) + 32 * states_);
+    result.arcs = arcs_.taken(meter_);
+    meter_.hold(2 * bytes_of(result) + 24 * static_cast<std::int64_t>(result.arcs.size()) + 32 * states_);
     sort_arcs(result, budget_);
     return without_useless_states(result, budget_);
   }
@@ -57,17 +94,21 @@ class Builder {
   }
 
   void connect(State from, const Piece::Entry& entry) {
-    if (arcs_.size() + entry.labels->size() > arcs_.capacity())
-      meter_.hold(bytes_with(arcs_, entry.labels->size()) + kBytesOfPlace * states_);
+    meter_.hold(arcs_.bytes_with(entry.labels->size()) + kBytesOfPlace * states_);
     for (Label a : *entry.labels) arcs_.push_back({from, a, entry.state});
     if (arcs_.size() < next_check_) return;
     budget_.check_time("build");
-    if (static_cast<std::int64_t>(arcs_.size()) > budget_.arcs) {  // some may have been written twice
-      std::sort(arcs_.begin(), arcs_.end());
-      arcs_.erase(std::unique(arcs_.begin(), arcs_.end()), arcs_.end());
-    }
+    if (static_cast<std::int64_t>(arcs_.size()) > budget_.arcs) drop_repeated();
     meter_.size(states_, static_cast<std::int64_t>(arcs_.size()));
     next_check_ = arcs_.size() + kArcsBetweenChecks;
+  }
+
+  // Some may have been written twice.
+  void drop_repeated() {
+    std::vector<Arc> arcs = arcs_.taken(meter_);
+    std::sort(arcs.begin(), arcs.end());
+    arcs.erase(std::unique(arcs.begin(), arcs.end()), arcs.end());
+    for (const Arc& arc : arcs) arcs_.push_back(arc);
   }
 
   Piece piece(const Expr& expr) {
@@ -255,7 +296,7 @@ class Builder {
   const Budget& budget_;
   Meter meter_;
   State states_ = 0;
-  std::vector<Arc> arcs_;
+  ArcList arcs_;
   std::size_t next_check_ = kArcsBetweenChecks;
   std::vector<std::unique_ptr<std::vector<Label>>> singles_;
 };

@@ -361,7 +361,7 @@ class Expander {
   ExprPtr negated(const Syntax& syntax, const Scope* scope) {
     const ExprPtr part = pattern(*syntax.parts[0], scope);
     step_for_labels(syntax.place);
-    const ExprPtr result = complement(part, label_count());
+    ExprPtr result = complement(part, label_count());
     std::set<const Expr*> known = {part.get()};
     if (result.use_count() == 1) count_all(*result, known);  // else it is what `part` negates
     return result;
@@ -424,7 +424,7 @@ class Expander {
   ExprPtr named_pattern(const Definition& definition) {
     if (const auto done = named_.find(definition.name); done != named_.end()) return done->second;
     Entered entered(*this, definition);
-    const ExprPtr result = pattern(*definition.pattern, nullptr);
+    ExprPtr result = pattern(*definition.pattern, nullptr);
     named_[definition.name] = result;
     return result;
   }
@@ -464,7 +464,7 @@ class Expander {
       scopes[i] = {inner, definition.parameters[i], "", syntax.parts[i].get(), scope};
       inner = &scopes[i];
     }
-    const ExprPtr result = pattern(*definition.pattern, inner);
+    ExprPtr result = pattern(*definition.pattern, inner);
     for (const Scope& parameter : scopes) {
       if (!parameter.used) check_spelling(parameter.name, *definition.pattern);
     }

@@ -90,10 +90,14 @@ int Box<T>::more() {
 
 # --- the walk
 
-def walk():
-    """(function, file) in the walk's order."""
-    text = (ROOT / "CONTRIBUTING.md").read_text()
-    section = re.search(r"^## From a pattern to a loss\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+WALKS = {"CONTRIBUTING.md": "From a pattern to a loss",
+         "src/inference/cuda/README.md": "A loss on the device, function by function"}
+
+
+def walk(document="CONTRIBUTING.md"):
+    """(function, file) in the order of a document's walk."""
+    text = (ROOT / document).read_text()
+    section = re.search(rf"^## {WALKS[document]}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     steps = [line for line in section[1].splitlines() if re.match(r"\d+\.", line)]
     for number, line in enumerate(steps, 1):
         match = STEP.match(line)
@@ -109,11 +113,11 @@ def test_the_walk_goes_from_pattern_to_loss():
     assert functions.index("compile") < functions.index("Constraint::from_automaton") < functions.index("nll")
 
 
-@pytest.mark.parametrize("function, file", walk())
-def test_a_function_of_the_walk_is_there_and_short(function, file):
-    assert (ROOT / file).is_file(), f"CONTRIBUTING.md names {file}, which is not there"
+@pytest.mark.parametrize("function, file", [step for document in WALKS for step in walk(document)])
+def test_a_function_of_a_walk_is_there_and_short(function, file):
+    assert (ROOT / file).is_file(), f"a walk names {file}, which is not there"
     found = bodies((ROOT / file).read_text(), function)
-    assert found, f"CONTRIBUTING.md names {function}, which {file} does not define"
+    assert found, f"a walk names {function}, which {file} does not define"
     for line, lines in found:
         assert lines <= MOST_LINES, f"{file}:{line}: {function} has {lines} lines, and a screen has {MOST_LINES}"
 

@@ -1,8 +1,9 @@
-// Bytes as a pattern or .lang text: parsed, built, compiled, counted. The language and its compiled constraint must
-// agree.
+// Bytes as a pattern or .lang text: parsed, built, compiled; one in four counted too. The language and its compiled
+// constraint must agree.
 #include <algorithm>
 #include <vector>
 
+#include "base/hash.h"
 #include "fuzz.h"
 #include "regccrf/constraint.h"
 
@@ -13,12 +14,17 @@ namespace {
 // so that rules are kept beside a base too.
 Limits few() {
   Limits limits;
-  limits.states = 300;
-  limits.arcs = 3'000;
+  limits.states = 120;
+  limits.arcs = 1'000;
   limits.seconds = 0.05;
   limits.memory = 20;
   limits.products = 2'000;
   return limits;
+}
+
+// By the bytes alone, so that a finding comes again.
+bool one_in_four(const std::uint8_t* data, std::size_t size) {
+  return hash_bytes({reinterpret_cast<const char*>(data), size}) % 4 == 0;
 }
 
 // The empty sequence, and all of length 1 and 2 over the first three labels.
@@ -50,8 +56,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace regccrf::fuzz;
   only_errors([&] {
     const Language language = Language::parse(text_of(data, size), {}, "pattern", few());
-    only_errors([&] { language.accepts(std::vector<Label>{}, few()); });
-    only_errors([&] { language.count(3, few()); });
+    if (one_in_four(data, size)) {
+      only_errors([&] { language.accepts(std::vector<Label>{}, few()); });
+      only_errors([&] { language.count(3, few()); });
+    }
     check_agreement(language, compile(language, few()));
   });
   return 0;

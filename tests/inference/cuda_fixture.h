@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "inference/cuda/runner.h"
+#include "bench/cuda/runner.h"
 #include "inference/cuda/step/pieces.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <optional>
 
-#include "inference/cuda/runner.h"
+#include "bench/cuda/runner.h"
 #include "tests/inference/inference_fixture.h"
 #include "tests/oracle/random.h"
 

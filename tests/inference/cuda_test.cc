@@ -114,9 +114,10 @@ TYPED_TEST(Cuda, KBestAreDistinctOrderedAndBest) {
   });
 }
 
-// Languages with states of many arcs, so that groups, extras and every number of lanes occur; against the dense oracle.
+// Languages with states of many arcs, so that groups, fan_ins and every number of lanes occur; against the dense
+// oracle.
 TYPED_TEST(Cuda, LargerRandomLanguages) {
-  bool thick = false, extras = false, two = false;
+  bool dense = false, fan_ins = false, two = false;
   for (int i = 0; i < cases(300, 50); ++i) {
     Random random(static_cast<std::uint64_t>(i) + 50000);
     const int labels = random.between(5, 24);
@@ -125,11 +126,11 @@ TYPED_TEST(Cuda, LargerRandomLanguages) {
     const auto scores =
         oracle::random_scores(random, oracle::score_kinds[i % 5], random.between(1, 30), labels, random.chance(0.5));
     const Constraint constraint = Constraint::from_automaton(automaton, numbered_labels(labels));
-    const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
-    for (const Sweep& sweep : {sweeps.forward, sweeps.backward}) {
-      thick = thick || !sweep.groups.empty();
-      extras = extras || sweep.extras > 0;
-      two = two || sweep.two;
+    const StepLayouts layouts = make_step_layouts(constraint.topology(), 32);
+    for (const StepLayout& layout : {layouts.forward, layouts.backward}) {
+      dense = dense || !layout.groups.empty();
+      fan_ins = fan_ins || layout.fan_ins > 0;
+      two = two || layout.two;
     }
     SCOPED_TRACE("language " + std::to_string(i));
     const oracle::DenseResult expected = oracle::dense(automaton, scores);
@@ -145,7 +146,7 @@ TYPED_TEST(Cuda, LargerRandomLanguages) {
     EXPECT_TRUE(constraint.accepts(best.labels[0]).accepted);
     if (this->HasFailure()) return;
   }
-  EXPECT_TRUE(thick && extras && two);
+  EXPECT_TRUE(dense && fan_ins && two);
 }
 
 // Scores alone are compared: of equals, any may come first.
@@ -343,37 +344,37 @@ TYPED_TEST(Cuda, LargeScoresThatCancel) {
 // Steps are shared out in ways that depend on the language (step.h): each way, at lengths from the shortest on.
 TYPED_TEST(Cuda, EveryWayToShareOutAStep) {
   std::set<std::int32_t> kinds;
-  bool extras = false, shares = false;
+  bool fan_ins = false, partitions = false;
   for (const std::string name : {"bio", "bioes", "srl", "srl-ewt", "citation-frequent", "address", "membrane"}) {
     const Constraint constraint =
         name == "srl" ? srl() : compile(Language::load(REGCCRF_SOURCE_DIR "/languages/" + name + ".lang"));
-    const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
-    kinds.insert(sweeps.forward.kind);
-    extras = extras || sweeps.forward.extras > 0 || sweeps.backward.extras > 0;
-    shares = shares || sweeps.forward.shares.room > 0;
+    const StepLayouts layouts = make_step_layouts(constraint.topology(), 32);
+    kinds.insert(layouts.forward.kind);
+    fan_ins = fan_ins || layouts.forward.fan_ins > 0 || layouts.backward.fan_ins > 0;
+    partitions = partitions || layouts.forward.partitions.room > 0;
     for (int length : {1, 2, 3, 21}) {
       SCOPED_TRACE(name + ", length " + std::to_string(length));
       expect_like_cpu(constraint, Ragged<TypeParam>(constraint, 2, length, 2.0, 81));
     }
   }
   EXPECT_EQ(kinds, (std::set<std::int32_t>{-1, 0, 1, 2}));
-  EXPECT_TRUE(extras && shares);
+  EXPECT_TRUE(fan_ins && partitions);
 }
 
-// Large enough for clusters of blocks, with outs that many shares want and extras among them; as many sequences as
+// Large enough for clusters of blocks, with outs that many partitions want and fan_ins among them; as many sequences as
 // leave room for clusters of each size.
 TYPED_TEST(Cuda, Clusters) {
-  bool many = false, extras = false;
+  bool many = false, fan_ins = false;
   for (int i = 0; i < cases(60, 8); ++i) {
     Random random(static_cast<std::uint64_t>(i) + 95000);
     const int labels = random.between(12, 40);
     const Constraint constraint = Constraint::from_automaton(
         oracle::random_automaton(random, oracle::automaton_kinds[i % 3], labels, random.between(60, 200)),
         numbered_labels(labels));
-    const Sweeps sweeps = make_sweeps(constraint.topology(), 32);
-    for (const Shares& shares : {sweeps.forward.shares, sweeps.backward.shares}) {
-      many = many || !shares.rest.empty();
-      extras = extras || shares.extra_begin.size() > 1;
+    const StepLayouts layouts = make_step_layouts(constraint.topology(), 32);
+    for (const Partitions& partitions : {layouts.forward.partitions, layouts.backward.partitions}) {
+      many = many || !partitions.rest.empty();
+      fan_ins = fan_ins || partitions.fan_in_begin.size() > 1;
     }
     SCOPED_TRACE("language " + std::to_string(i));
     const Ragged<TypeParam> x(constraint, 1 << random.below(4), random.between(1, 12), 3.0,
@@ -381,7 +382,7 @@ TYPED_TEST(Cuda, Clusters) {
     expect_like_cpu(constraint, x);
     if (this->HasFailure()) return;
   }
-  EXPECT_TRUE(many && extras);
+  EXPECT_TRUE(many && fan_ins);
 }
 
 // A position's scores may not find room on chip; then that is said.

@@ -165,8 +165,7 @@ void expect_none_is_zeros(const Constraint& constraint, double spread) {
   Random<Real> random(3, 12, spread, 5);
   std::fill(random.transitions.begin(), random.transitions.end(), Real{0});
   const Scores<Real> zeros = random.view();
-  const Scores<Real> none =
-      Scores<Real>(random.emissions, {}).with_start_end(random.start, random.end).with_labels(3);
+  const Scores<Real> none = Scores<Real>(random.emissions, {}).with_start_end(random.start, random.end).with_labels(3);
   const auto path = [](const std::vector<Path>& paths) { return paths[0].labels; };
   EXPECT_DOUBLE_EQ(log_z(constraint, none)[0], log_z(constraint, zeros)[0]);
   EXPECT_EQ(path(viterbi(constraint, none)), path(viterbi(constraint, zeros)));

@@ -10,6 +10,8 @@
 #include <sstream>
 #include <thread>
 
+#include "base/budget.h"
+
 namespace regccrf {
 namespace {
 
@@ -318,6 +320,13 @@ TEST(Limits, TimeIsALimitToo) {
   limits.arcs = 1'000'000'000;
   limits.seconds = 0.2;
   EXPECT_THROW(abc("!(.* A .{40} A .*)").empty(limits), LimitError);
+}
+
+TEST(Limits, ALargeArrayMustFitIntoTheTimeThatIsLeft) {
+  constexpr double seconds = 10;
+  Meter meter(Budget(Budget::kUnlimited, Budget::kUnlimited, Budget::kUnlimited, seconds), "build");
+  EXPECT_NO_THROW(meter.hold(100'000'000));
+  EXPECT_THROW(meter.hold(30'000'000'000), LimitError);
 }
 
 TEST(Limits, HugeRepetitionsAreRefusedBeforeTheyAreBuilt) {

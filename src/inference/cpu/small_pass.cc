@@ -17,12 +17,59 @@
 #define REGCCRF_SMALL_PASS
 namespace regccrf {
 
+// The labels of the nodes, which are in their order: those of the d-th label that has any are begin[d] … begin[d+1]-1.
+struct NodeLabels {
+  int nodes, K, used;
+  bool all;                       // node c has label c, and there is no other label
+  std::int32_t label[kFewNodes];  // [used]
+  std::int32_t begin[kFewNodes + 1];
+  std::int32_t number[kFewNodes];  // [nodes] the d of a node's label
+
+  explicit NodeLabels(const Topology& topology) : nodes(topology.nodes), K(topology.K), used(0) {
+    const std::int32_t* labels = plan_of(topology).out_labels.data();
+    for (int c = 0; c < nodes; ++c) {
+      if (c == 0 || labels[c] != labels[c - 1]) {
+        label[used] = labels[c];
+        begin[used++] = c;
+      }
+      number[c] = used - 1;
+    }
+    begin[used] = nodes;
+    all = used == nodes && nodes == K;
+  }
+
+  double sum(const double* by_node, int d) const {
+    double sum = by_node[begin[d]];
+    for (int c = begin[d] + 1; c < begin[d + 1]; ++c) sum += by_node[c];
+    return sum;
+  }
+  // by_label[label] (+)= weight · Σ by_node
+  template <class Real>
+  void add(const double* by_node, double weight, Real* by_label) const {
+    if (all) {
+      for (int c = 0; c < nodes; ++c) by_label[c] += static_cast<Real>(weight * by_node[c]);
+    } else {
+      for (int d = 0; d < used; ++d) by_label[label[d]] += static_cast<Real>(weight * sum(by_node, d));
+    }
+  }
+  template <class Real>
+  void put(const double* by_node, double weight, Real* by_label) const {
+    if (all) {
+      for (int c = 0; c < nodes; ++c) by_label[c] = static_cast<Real>(weight * by_node[c]);
+    } else {
+      if (used < K) std::fill_n(by_label, K, Real{0});
+      for (int d = 0; d < used; ++d) by_label[label[d]] = static_cast<Real>(weight * sum(by_node, d));
+    }
+  }
+};
+
 // One sequence, node by node. Rows have `stride` numbers: the nodes, padded to a multiple of 8.
 struct SmallRows {
   const Gains<double>& gains;
+  const NodeLabels& labels;
   int nodes, stride;
   std::int64_t T;
-  double* weights;        // [T, stride] scores, −inf in the padding; then weights; then marginals, if `marginals`
+  double* weights;  // [T, stride] scores by label, −inf behind them; then weights; then marginals, if `marginals`
   double *alpha, *after;  // [T, stride]
   double* bigrams;        // [stride, stride], or null
   bool marginals;
@@ -104,26 +151,27 @@ struct Pass {
     if constexpr (First + kBlock < kVectors) product<First + kBlock>(x, m, y);
   }
 
-  // weights = exp(scores − largest), as alpha takes them; gives the sum of the largest.
-  HWY_INLINE void weigh(Sum& peaks) const {
-    for (std::int64_t t = 0; t < rows.T; ++t) {
-      V x[kVectors];
-      V high = hn::Set(d, kNone);
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        x[v] = hn::Load(d, weights(t) + v * kLanes);
-        high = hn::Max(high, x[v]);
-      }
-      double peak = hn::GetLane(hn::MaxOfLanes(d, high));
-      if (peak == kNone) peak = 0;
-      peaks.add(peak);
-      const V shift = hn::Set(d, peak);
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        const V w = hn::Max(hn::Exp(d, hn::Sub(x[v], shift)), hn::Set(d, Limits::least));
-        hn::Store(hn::IfThenElseZero(hn::Gt(x[v], hn::Set(d, kNone)), w), d, weights(t) + v * kLanes);
-      }
+  // weights = exp(scores − largest), as alpha takes them; gives the largest.
+  HWY_INLINE double weigh(double* row) const {
+    const int vectors = (rows.labels.used + kLanes - 1) / kLanes;
+    V high = hn::Set(d, kNone);
+    for (int v = 0; v < vectors; ++v) high = hn::Max(high, hn::Load(d, row + v * kLanes));
+    double peak = hn::GetLane(hn::MaxOfLanes(d, high));
+    if (peak == kNone) peak = 0;
+    const V shift = hn::Set(d, peak);
+    for (int v = 0; v < vectors; ++v) {
+      const V x = hn::Load(d, row + v * kLanes);
+      const V w = hn::Max(hn::Exp(d, hn::Sub(x, shift)), hn::Set(d, Limits::least));
+      hn::Store(hn::IfThenElseZero(hn::Gt(x, hn::Set(d, kNone)), w), d, row + v * kLanes);
     }
+    if (rows.labels.used < rows.nodes) spread(row);
+    return peak;
+  }
+
+  // From labels to nodes, in place: a node never stands before its label.
+  HWY_INLINE void spread(double* row) const {
+    for (int c = rows.nodes - 1; c >= 0; --c) row[c] = row[rows.labels.number[c]];
+    for (int c = rows.nodes; c < kStride; ++c) row[c] = 0;
   }
 
   HWY_INLINE V lower(V weight) const { return hn::IfThenElseZero(hn::Gt(weight, hn::Set(d, Limits::least)), weight); }
@@ -136,8 +184,9 @@ struct Pass {
 
   // alpha of every step; gives the exponent that was taken out. A step's scale goes into its weights, which from then
   // on are as beta takes them.
-  HWY_INLINE std::int64_t forward() const {
+  HWY_INLINE std::int64_t forward(Sum& peaks) const {
     std::int64_t exponents = -Limits::peak;
+    for (std::int64_t t = 0; t < rows.T; ++t) peaks.add(weigh(weights(t)));
     for (int c = 0; c < kStride; ++c) {
       double& w = weights(0)[c];
       alpha(0)[c] = w > 0 && gains.start[c] > 0 ? std::max(w * kPeak * gains.start[c], gains.floor) : 0;
@@ -259,8 +308,7 @@ FastResult run(const SmallRows& rows) {
   const Gains<double>& gains = rows.gains;
   const Pass<Row> pass{rows, gains, {}};
   Sum log_z;
-  pass.weigh(log_z);
-  const std::int64_t exponents = pass.forward();
+  const std::int64_t exponents = pass.forward(log_z);
   double z = 0;
   for (int c = 0; c < rows.nodes; ++c) z += pass.alpha(rows.T - 1)[c] * gains.last[c];
   if (!(z > 0) || !pass.backward(1 / z)) return {false, kNone};
@@ -300,45 +348,6 @@ HWY_EXPORT(RunSmall);
 
 namespace {
 
-// The labels of the nodes, and whether they are simply 0 … K-1.
-struct NodeLabels {
-  const std::int32_t* label;
-  int nodes, K;
-  bool all;
-
-  explicit NodeLabels(const Topology& topology)
-      : label(plan_of(topology).out_labels.data()), nodes(topology.nodes), K(topology.K), all(nodes == K) {
-    for (int c = 0; c < nodes; ++c) all = all && label[c] == c;
-  }
-  // [K] → [nodes]
-  template <class Real>
-  void spread(const Real* by_label, double* by_node) const {
-    if (all) {
-      std::copy_n(by_label, nodes, by_node);
-    } else {
-      for (int c = 0; c < nodes; ++c) by_node[c] = static_cast<double>(by_label[label[c]]);
-    }
-  }
-  // by_label[label] (+)= weight · Σ by_node
-  template <class Real>
-  void add(const double* by_node, double weight, Real* by_label) const {
-    if (all) {
-      for (int c = 0; c < nodes; ++c) by_label[c] += static_cast<Real>(weight * by_node[c]);
-    } else {
-      for (int c = 0; c < nodes; ++c) by_label[label[c]] += static_cast<Real>(weight * by_node[c]);
-    }
-  }
-  template <class Real>
-  void put(const double* by_node, double weight, Real* by_label) const {
-    if (all) {
-      for (int c = 0; c < nodes; ++c) by_label[c] = static_cast<Real>(weight * by_node[c]);
-    } else {
-      std::fill_n(by_label, K, Real{0});
-      add(by_node, weight, by_label);
-    }
-  }
-};
-
 template <class Real>
 void give(const SmallRows& rows, const NodeLabels& labels, const Sequence<Real>& sequence, const Counts<Real>& counts) {
   const auto marginals = [&](std::int64_t t) { return rows.weights + t * rows.stride; };
@@ -348,7 +357,8 @@ void give(const SmallRows& rows, const NodeLabels& labels, const Sequence<Real>&
   if (counts.start) labels.add(marginals(0), counts.weight, counts.start);
   if (counts.end) labels.add(marginals(rows.T - 1), counts.weight, counts.end);
   for (int c = 0; rows.bigrams && c < rows.nodes; ++c)
-    labels.add(rows.bigrams + c * rows.stride, counts.weight, counts.transitions + labels.label[c] * labels.K);
+    labels.add(rows.bigrams + c * rows.stride, counts.weight,
+               counts.transitions + labels.label[labels.number[c]] * labels.K);
 }
 
 }  // namespace
@@ -362,6 +372,7 @@ FastResult small_counts(const Gains<double>& gains, const Sequence<Real>& sequen
   if (3 * sizeof(double) * size > keep_bytes) return {false, -std::numeric_limits<double>::infinity()};
   const bool bigrams = counts.transitions && sequence.T > 1;
   const SmallRows rows{gains,
+                       labels,
                        labels.nodes,
                        stride,
                        sequence.T,
@@ -372,8 +383,13 @@ FastResult small_counts(const Gains<double>& gains, const Sequence<Real>& sequen
                        counts.wanted()};
   for (std::int64_t t = 0; t < rows.T; ++t) {
     double* row = rows.weights + t * stride;
-    labels.spread(sequence.at(t), row);
-    std::fill(row + rows.nodes, row + stride, -std::numeric_limits<double>::infinity());
+    const Real* h = sequence.at(t);
+    if (labels.all) {
+      std::copy_n(h, labels.K, row);
+    } else {
+      for (int d = 0; d < labels.used; ++d) row[d] = static_cast<double>(h[labels.label[d]]);
+    }
+    std::fill(row + labels.used, row + stride, -std::numeric_limits<double>::infinity());
   }
   const FlushToZero flush;
   const FastResult result = HWY_DYNAMIC_DISPATCH(RunSmall)(rows);

@@ -1,9 +1,9 @@
 // A block's shared memory, and that of the blocks of its cluster: the instructions for it, which CUDA has no functions
 // for. tests/emulated has a file of the same name that takes its place. A device before sm_90 is never given a cluster,
-// nor has it mailboxes.
+// nor has it barriers.
 //
 // What is sent lands in another block's shared memory at some later time; that block waits for the bytes it expects, at
-// a mailbox that counts them. No fence is needed for that, nor do caches of global memory become invalid, as they do at
+// a barrier that counts them. No fence is needed for that, nor do caches of global memory become invalid, as they do at
 // a barrier of the cluster.
 #pragma once
 
@@ -19,14 +19,14 @@ __device__ inline char* shared_memory() {
   return shared;
 }
 
-using Mailbox = std::uint64_t;  // in shared memory
+using TransactionBarrier = std::uint64_t;  // in shared memory
 
 __device__ inline std::uint32_t shared_address(const void* at) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
 }
 
 // By one thread, before the cluster first meets.
-__device__ inline void open_mailbox(Mailbox* box) {
+__device__ inline void init_barrier(TransactionBarrier* box) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(box)) : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -34,17 +34,29 @@ __device__ inline void open_mailbox(Mailbox* box) {
 }
 
 // All threads of all blocks of the cluster meet.
-__device__ inline void meet_cluster() {
+__device__ inline void sync_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
 
+// The same in two parts, where nothing but open barriers need be seen by the others.
+__device__ inline void arrive_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ inline void wait_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
 // Sends a number to where block `rank` of the cluster has what this block has at `at`, and counts it in that block's
-// mailbox.
+// barrier.
 template <class T>
-__device__ void send(T* at, std::uint32_t rank, T value, Mailbox* box) {
+__device__ void send(T* at, std::uint32_t rank, T value, TransactionBarrier* box) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
 #if __CUDA_ARCH__ >= 900
   std::uint32_t there, box_there;
@@ -63,8 +75,8 @@ __device__ void send(T* at, std::uint32_t rank, T value, Mailbox* box) {
 }
 
 // By one thread of a block alone: copies from memory to its shared memory, in multiples of 16 bytes, and counts them in
-// its mailbox.
-__device__ inline void fetch(void* to, const void* from, std::uint32_t bytes, Mailbox* box) {
+// its barrier.
+__device__ inline void fetch(void* to, const void* from, std::uint32_t bytes, TransactionBarrier* box) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(to)),
@@ -73,16 +85,16 @@ __device__ inline void fetch(void* to, const void* from, std::uint32_t bytes, Ma
 #endif
 }
 
-// By one thread: so many bytes are to come to this block's mailbox before it is full for the next time.
-__device__ inline void expect(Mailbox* box, std::uint32_t bytes) {
+// By one thread: so many bytes are to come to this block's barrier before it is full for the next time.
+__device__ inline void expect(TransactionBarrier* box, std::uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(box)), "r"(bytes)
                : "memory");
 #endif
 }
 
-// Waits until the mailbox has been full `times` + 1 times; a whole warp waits together.
-__device__ inline void wait_for(Mailbox* box, std::uint32_t times) {
+// Waits until the barrier has been full `times` + 1 times; a whole warp waits together.
+__device__ inline void wait_for(TransactionBarrier* box, std::uint32_t times) {
 #if __CUDA_ARCH__ >= 900
   std::uint32_t full;
   do {

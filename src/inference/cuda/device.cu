@@ -14,13 +14,14 @@ namespace {
 
 constexpr std::int32_t kMostWarps = 32;
 
-// Host bytes with device addresses: add() says where a copy of an array will lie.
+// Host bytes, and the pointers that are to point at their copies on the device.
 class Packer {
  public:
   std::size_t align(std::size_t unit) {
     bytes_.resize((bytes_.size() + unit - 1) / unit * unit);
     return bytes_.size();
   }
+  // Where the array begins.
   template <class T>
   std::size_t add(const T* data, std::size_t count) {
     const std::size_t at = align(16);
@@ -36,10 +37,33 @@ class Packer {
   std::size_t add_as(const std::vector<std::int32_t>& data) {
     return add(std::vector<Narrow>(data.begin(), data.end()));
   }
-  const std::vector<char>& bytes() const { return bytes_; }
+  // The pointer gets the device address of `at` by copy_to().
+  template <class T>
+  void point(T*& pointer, std::size_t at) {
+    pointers_.emplace_back(reinterpret_cast<const void**>(&pointer), at);
+  }
+  template <class T>
+  void place(const T*& pointer, const T* data, std::int32_t count) {
+    point(pointer, add(data, static_cast<std::size_t>(count)));
+  }
+  template <class T>
+  void place(const T*& pointer, const std::vector<T>& data) {
+    point(pointer, add(data));
+  }
+  // Null where there is nothing.
+  template <class T>
+  void place_some(const T*& pointer, const std::vector<T>& data) {
+    if (!data.empty()) place(pointer, data);
+  }
+  std::size_t size() const { return bytes_.size(); }
+  void copy_to(void* memory) const {
+    check(cudaMemcpy(memory, bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice), "copying a constraint");
+    for (const auto& [pointer, at] : pointers_) *pointer = static_cast<const char*>(memory) + at;
+  }
 
  private:
   std::vector<char> bytes_;
+  std::vector<std::pair<const void**, std::size_t>> pointers_;
 };
 
 std::vector<std::int32_t> flat(const std::vector<Source>& sources) {
@@ -51,44 +75,25 @@ std::vector<std::int32_t> flat(const std::vector<Source>& sources) {
   return numbers;
 }
 
-struct At {
-  std::size_t hot, entry, thin_entry, begins;
-};
-
-// Pointers, to be set once the device address is known.
-class Places {
- public:
-  template <class T>
-  void add(T*& pointer, std::size_t at) {
-    places_.emplace_back(reinterpret_cast<const void**>(&pointer), at);
-  }
-  void set(const void* memory) const {
-    for (const auto& [pointer, at] : places_) *pointer = static_cast<const char*>(memory) + at;
-  }
-
- private:
-  std::vector<std::pair<const void**, std::size_t>> places_;
-};
-
-void pack_shares(Packer& p, Places& places, const Shares& shares, DeviceShares& d) {
-  d.room = shares.room;
-  if (shares.room == 0) return;
-  d.extras = static_cast<std::int32_t>(shares.extra_begin.size()) - 1;
-  places.add(d.copies, p.add(shares.copies));
-  places.add(d.group, p.add(shares.groups));
-  places.add(d.source, p.add_as<std::uint16_t>(flat(shares.source)));
-  places.add(d.thin_source, p.add_as<std::uint16_t>(flat(shares.thin_source)));
-  places.add(d.outs, p.add(shares.outs));
-  places.add(d.rest, p.add(shares.rest));
-  places.add(d.number, p.add(shares.number));
-  places.add(d.extra_first, p.add(shares.extra_first));
-  places.add(d.extra_begin, p.add(shares.extra_begin));
-  places.add(d.extra_source, p.add_as<std::uint16_t>(shares.extra_source));
-  places.add(d.extra_cell, p.add(shares.extra_cell));
+void pack_partitions(Packer& p, const Partitions& partitions, DevicePartitions& d) {
+  d.room = partitions.room;
+  if (partitions.room == 0) return;
+  d.fan_ins = static_cast<std::int32_t>(partitions.fan_in_begin.size()) - 1;
+  p.place(d.copies, partitions.copies);
+  p.place(d.group, partitions.groups);
+  p.point(d.source, p.add_as<std::uint16_t>(flat(partitions.source)));
+  p.point(d.sparse_source, p.add_as<std::uint16_t>(flat(partitions.sparse_source)));
+  p.place(d.outs, partitions.outs);
+  p.place(d.rest, partitions.rest);
+  p.place(d.number, partitions.number);
+  p.place(d.fan_in_first, partitions.fan_in_first);
+  p.place(d.fan_in_begin, partitions.fan_in_begin);
+  p.point(d.fan_in_source, p.add_as<std::uint16_t>(partitions.fan_in_source));
+  p.place(d.fan_in_cell, partitions.fan_in_cell);
   for (int k = 0; k < 4; ++k) {
-    d.warps[k] = shares.schedule[k].warps;
-    places.add(d.unit[k], p.add(shares.schedule[k].units));
-    places.add(d.warp_begin[k], p.add(shares.schedule[k].begin));
+    d.warps[k] = partitions.schedule[k].warps;
+    p.place(d.unit[k], partitions.schedule[k].units);
+    p.place(d.warp_begin[k], partitions.schedule[k].begin);
   }
 }
 
@@ -130,49 +135,103 @@ void count_clusters(DeviceConstraint::Impl& c, int major) {
   }
 }
 
+// What a step reads goes side by side, so that a block can copy it on chip.
 template <class Index>
-At pack_sweep(Packer& packer, const Sweep& sweep, DeviceSweep& d) {
-  d.K = sweep.K;
-  d.outs = sweep.outs;
-  d.cells = sweep.cells;
-  d.all_cells = sweep.all_cells();
-  d.extras = sweep.extras;
-  d.thin = sweep.thin;
-  d.first_thin = sweep.first_thin;
-  d.thin_slots = sweep.thin_slots;
-  d.groups = static_cast<std::int32_t>(sweep.groups.size());
-  d.entries = static_cast<std::int32_t>(sweep.entry.size());
-  d.two = sweep.two;
-  d.resident_units = static_cast<std::int32_t>(sweep.resident.units.size());
-  d.narrow = sizeof(Index) == 2;
-  d.cost = sweep.cost;
-  d.kind = sweep.kind;
-  d.trash = sweep.trash;
-  d.tensor_warps = sweep.tensor_warps;
-  d.tensor_units = static_cast<std::int32_t>(sweep.tensor.size());
-  At at{};
-  at.hot = packer.align(256);
-  const auto offset = [&](std::size_t where) { return static_cast<std::int32_t>(where - at.hot); };
-  d.group_at = offset(packer.add(sweep.groups));
-  for (int resident = 0; resident < 2; ++resident) {
-    const Schedule& schedule = resident ? sweep.resident : sweep.general;
-    d.warps[resident] = schedule.warps;
-    d.unit_at[resident] = offset(packer.add(schedule.units));
-    d.warp_at[resident] = offset(packer.add(schedule.begin));
+void pack_tables(Packer& p, const StepLayout& layout, DeviceStep& d) {
+  const std::size_t begin = p.align(256);
+  const auto offset = [&](std::size_t at) { return static_cast<std::int32_t>(at - begin); };
+  d.group_at = offset(p.add(layout.groups));
+  for (int in_registers = 0; in_registers < 2; ++in_registers) {
+    const Schedule& schedule = in_registers ? layout.in_registers : layout.general;
+    d.warps[in_registers] = schedule.warps;
+    d.unit_at[in_registers] = offset(p.add(schedule.units));
+    d.warp_at[in_registers] = offset(p.add(schedule.begin));
   }
-  d.tensor_at = offset(packer.add(sweep.tensor));
-  d.label_at = offset(packer.add_as<Index>(sweep.label));
-  d.stored_at = offset(packer.add_as<Index>(sweep.stored));
-  d.out_of_at = offset(packer.add_as<Index>(sweep.out_of));
-  d.source_at = offset(packer.add_as<Index>(flat(sweep.source)));
-  d.thin_source_at = offset(packer.add_as<Index>(flat(sweep.thin_source)));
-  d.extra_begin_at = offset(packer.add(sweep.extra_begin));
-  d.extra_source_at = offset(packer.add_as<Index>(sweep.extra_source));
-  d.hot_bytes = offset(packer.align(16));
-  at.entry = packer.add(sweep.entry);
-  at.thin_entry = packer.add(sweep.thin_entry);
-  at.begins = packer.add(sweep.begins);
-  return at;
+  d.tensor_at = offset(p.add(layout.tensor));
+  d.label_at = offset(p.add_as<Index>(layout.label));
+  d.stored_at = offset(p.add_as<Index>(layout.stored));
+  d.out_of_at = offset(p.add_as<Index>(layout.out_of));
+  d.source_at = offset(p.add_as<Index>(flat(layout.source)));
+  d.sparse_source_at = offset(p.add_as<Index>(flat(layout.sparse_source)));
+  d.fan_in_begin_at = offset(p.add(layout.fan_in_begin));
+  d.fan_in_source_at = offset(p.add_as<Index>(layout.fan_in_source));
+  d.table_bytes = offset(p.align(16));
+  d.narrow = sizeof(Index) == 2;
+  p.point(d.tables, begin);
+}
+
+void pack_step(Packer& p, const StepLayout& layout, bool narrow, DeviceStep& d) {
+  d.K = layout.K;
+  d.outs = layout.outs;
+  d.cells = layout.cells;
+  d.all_cells = layout.all_cells();
+  d.fan_ins = layout.fan_ins;
+  d.sparse = layout.sparse;
+  d.first_sparse = layout.first_sparse;
+  d.sparse_slots = layout.sparse_slots;
+  d.groups = static_cast<std::int32_t>(layout.groups.size());
+  d.entries = static_cast<std::int32_t>(layout.entry.size());
+  d.gains = static_cast<std::int32_t>(layout.gain_entry.size());
+  d.two = layout.two;
+  d.register_units = static_cast<std::int32_t>(layout.in_registers.units.size());
+  d.cost = layout.cost;
+  d.kind = layout.kind;
+  d.scratch = layout.scratch;
+  d.tensor_warps = layout.tensor_warps;
+  d.tensor_units = static_cast<std::int32_t>(layout.tensor.size());
+  (narrow ? pack_tables<std::uint16_t> : pack_tables<std::int32_t>)(p, layout, d);
+  p.place(d.entry, layout.entry);
+  p.place(d.sparse_entry, layout.sparse_entry);
+  p.place(d.begins, layout.begins);
+  p.place(d.gain_entry, layout.gain_entry);
+  p.place(d.row_of, layout.row_of);
+  std::vector<std::uint16_t> idle;
+  for (std::int32_t cell = 0; layout.kind >= 0 && cell <= layout.cells; ++cell) {
+    if (cell == layout.cells || layout.out_of[static_cast<std::size_t>(cell)] < 0)
+      idle.push_back(static_cast<std::uint16_t>(cell));
+  }
+  d.idle = static_cast<std::int32_t>(idle.size());
+  p.place(d.idle_cell, idle);
+  pack_partitions(p, layout.partitions, d.partitions);
+}
+
+void pack_rounds(Packer& p, const PairRounds& rounds, DeviceRounds& d) {
+  d.rounds = rounds.rounds();
+  d.height = rounds.height;
+  p.place(d.pair, rounds.pair);
+  p.place(d.key, rounds.key);
+  p.place(d.begin, rounds.begin);
+}
+
+void pack_combine(Packer& p, const StepLayouts& layouts, const CombineLayout& combine, DeviceCombine& d) {
+  d.K = layouts.forward.K;
+  d.outs = static_cast<std::int32_t>(combine.out.size());
+  d.dense_outs = combine.dense_outs;
+  d.forward_cells = layouts.forward.cells;
+  d.backward_cells = layouts.backward.cells;
+  d.rounds = combine.rounds();
+  d.groups = static_cast<std::int32_t>(combine.groups.size());
+  d.warp_tiles = static_cast<std::int32_t>(combine.warp_tiles.size());
+  d.places = combine.places;
+  d.copied = combine.copied;
+  d.dense = combine.dense;
+  p.place(d.arrival, combine.arrival);
+  p.place(d.round_begin, combine.round_begin);
+  p.place(d.out, combine.out);
+  p.place_some(d.quad, combine.quad);
+  p.place(d.group, combine.groups);
+  p.place(d.tile, combine.warp_tiles);
+  p.place_some(d.arrival_begin, combine.arrival_begin);
+  p.place_some(d.arrival_source, combine.arrival_source);
+  p.place_some(d.out_begin, combine.out_begin);
+  p.place_some(d.out_target, combine.out_target);
+  p.place(d.pair_begin, combine.pair_begin);
+  p.place(d.pair_entry, combine.pair_entry);
+  p.place(d.end_begin, combine.end_begin);
+  p.place(d.end_cell, combine.end_cell);
+  pack_rounds(p, combine.nodes, d.nodes);
+  pack_rounds(p, combine.arrivals, d.arrivals);
+  pack_rounds(p, combine.sparse, d.sparse);
 }
 
 // Arcs by label, as pairs of states.
@@ -243,6 +302,76 @@ Bigrams bigrams_by_pair(const Topology& t) {
   return bigrams;
 }
 
+void pack_bigrams(Packer& p, const Topology& t, DeviceBigrams& d) {
+  const Bigrams bigrams = bigrams_by_pair(t);
+  d.columns = static_cast<std::int32_t>(bigrams.pair.size());
+  p.place(d.pair, bigrams.pair);
+  p.place(d.pair_begin, bigrams.pair_begin);
+  p.place(d.round_begin, bigrams.round_begin);
+  p.place(d.bigram, bigrams.bigram);
+}
+
+// Where beta of a first position has what the start state leads to: at backward cells, and at the combine's outs.
+void pack_starts(Packer& p, const Topology& t, const StepLayouts& layouts, Starts (&d)[2]) {
+  std::vector<std::int32_t> place[2], label[2];
+  for (std::int32_t n = t.node_begin[t.start]; n < t.node_begin[t.start + 1]; ++n) {
+    for (std::int32_t i = t.from_begin[n]; i < t.from_begin[n + 1]; ++i) {
+      place[0].push_back(layouts.backward.cell(t.from_arrival[i]));
+      label[0].push_back(t.node_label[n]);
+    }
+    place[1].push_back(layouts.forward.out[static_cast<std::size_t>(n)]);
+    label[1].push_back(t.node_label[n]);
+  }
+  for (int at_outs = 0; at_outs < 2; ++at_outs) {
+    d[at_outs].count = static_cast<std::int32_t>(place[at_outs].size());
+    p.place(d[at_outs].place, place[at_outs]);
+    p.place(d[at_outs].label, label[at_outs]);
+  }
+}
+
+void pack_topology(Packer& p, const Topology& t, const StepLayouts& layouts, DeviceTopology& d) {
+  d = {t.K, t.Q, t.A, t.nodes, t.arrivals, t.start, t.accepting[t.start] != 0};
+  p.place(d.node_begin, t.node_begin, t.Q + 1);
+  p.place(d.node_label, t.node_label, t.nodes);
+  p.place(d.node_state, t.node_state, t.nodes);
+  p.place(d.arrival_begin, t.arrival_begin, t.Q + 1);
+  p.place(d.arrival_label, t.arrival_label, t.arrivals);
+  p.place(d.arrival_state, t.arrival_state, t.arrivals);
+  p.place(d.into_begin, t.into_begin, t.arrivals + 1);
+  p.place(d.into_node, t.into_node, t.A);
+  p.place(d.from_begin, t.from_begin, t.nodes + 1);
+  p.place(d.from_arrival, t.from_arrival, t.A);
+  p.place(d.accepting, t.accepting, t.Q);
+  p.place(d.node_accepts, t.node_accepts, t.nodes);
+  const Arcs arcs = arcs_by_label(t);
+  p.place(d.arc_begin, arcs.begin);
+  p.place(d.arc_from, arcs.from);
+  p.place(d.arc_to, arcs.to);
+  const Nodes nodes = nodes_by_label(t);
+  p.place(d.label_begin, nodes.begin);
+  p.place(d.label_node, nodes.node);
+  std::vector<std::int32_t> node_cell, arrival_cell;
+  for (std::int32_t n = 0; n < t.nodes; ++n) node_cell.push_back(layouts.forward.cell(n));
+  for (std::int32_t m = 0; m < t.arrivals; ++m) arrival_cell.push_back(layouts.backward.cell(m));
+  p.place(d.node_cell, node_cell);
+  p.place(d.arrival_cell, arrival_cell);
+  pack_starts(p, t, layouts, d.starts);
+  pack_bigrams(p, t, d.bigrams);
+}
+
+// What the current device has.
+void look_at_device(DeviceConstraint::Impl& c) {
+  int device = 0, major = 0;
+  check(cudaGetDevice(&device), "no device");
+  check(cudaDeviceGetAttribute(&c.shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "shared memory");
+  c.shared_bytes -= kDeclared;
+  check(cudaDeviceGetAttribute(&c.processors, cudaDevAttrMultiProcessorCount, device), "processors");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute capability");
+  if (!has_code_for_clusters()) major = std::min(major, 8);
+  c.programmatic = major >= 9;
+  count_clusters(c, major);
+}
+
 }  // namespace
 
 void check_batch(const char* operation, const Batch& batch) {
@@ -263,131 +392,16 @@ bool available() {
 DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   const auto impl = std::make_shared<Impl>(constraint);
   const Topology& t = constraint.topology();
-  const auto [forward, backward] = make_sweeps(t, kMostWarps);
-  const Join join = make_join(t, forward, backward);
-  const Arcs arcs = arcs_by_label(t);
-  const Nodes nodes = nodes_by_label(t);
-  const Bigrams bigrams = bigrams_by_pair(t);
-  impl->products = t.products;
-
-  Packer p;
-  const bool narrow = std::max({forward.all_cells(), backward.all_cells(), t.K + 1}) < 65536;
-  const auto pack = narrow ? pack_sweep<std::uint16_t> : pack_sweep<std::int32_t>;
-  const At f = pack(p, forward, impl->forward), b = pack(p, backward, impl->backward);
-  Places places;
-  const auto place = [&](auto*& pointer, std::size_t at) { places.add(pointer, at); };
-  const auto sweep_places = [&](DeviceSweep& d, const At& at) {
-    place(d.hot, at.hot);
-    place(d.entry, at.entry);
-    place(d.thin_entry, at.thin_entry);
-    place(d.begins, at.begins);
-  };
-  sweep_places(impl->forward, f);
-  sweep_places(impl->backward, b);
-  pack_shares(p, places, forward.shares, impl->forward.shares);
-  pack_shares(p, places, backward.shares, impl->backward.shares);
-
-  DeviceJoin& j = impl->join;
-  j.K = t.K;
-  j.outs = static_cast<std::int32_t>(join.out.size());
-  j.dense_outs = join.dense_outs;
-  j.forward_cells = forward.cells;
-  j.backward_cells = backward.cells;
-  j.rounds = join.rounds();
-  j.groups = static_cast<std::int32_t>(join.groups.size());
-  j.patches = static_cast<std::int32_t>(join.patches.size());
-  j.places = join.places;
-  j.copied = join.copied;
-  j.dense = join.dense;
-  place(j.arrival, p.add(join.arrival));
-  place(j.round_begin, p.add(join.round_begin));
-  place(j.out, p.add(join.out));
-  if (!join.quad.empty()) place(j.quad, p.add(join.quad));
-  place(j.group, p.add(join.groups));
-  place(j.patch, p.add(join.patches));
-  if (!join.arrival_begin.empty()) {
-    place(j.arrival_begin, p.add(join.arrival_begin));
-    place(j.arrival_source, p.add(join.arrival_source));
-  }
-  if (!join.out_begin.empty()) {
-    place(j.out_begin, p.add(join.out_begin));
-    place(j.out_target, p.add(join.out_target));
-  }
-  place(j.pair_begin, p.add(join.pair_begin));
-  place(j.pair_entry, p.add(join.pair_entry));
-  place(j.end_begin, p.add(join.end_begin));
-  place(j.end_cell, p.add(join.end_cell));
-  const auto rounds = [&](const JoinRounds& from, DeviceRounds& to) {
-    to.rounds = from.rounds();
-    to.height = from.height;
-    place(to.pair, p.add(from.pair));
-    place(to.key, p.add(from.key));
-    place(to.begin, p.add(from.begin));
-  };
-  rounds(join.nodes, j.nodes);
-  rounds(join.arrivals, j.arrivals);
-  rounds(join.sparse, j.sparse);
-
-  DeviceTopology& d = impl->topology;
-  d = {t.K, t.Q, t.A, t.nodes, t.arrivals, t.start, t.accepting[t.start] != 0};
-  const auto Q = static_cast<std::size_t>(t.Q), N = static_cast<std::size_t>(t.nodes),
-             M = static_cast<std::size_t>(t.arrivals), A = static_cast<std::size_t>(t.A);
-  place(d.node_begin, p.add(t.node_begin, Q + 1));
-  place(d.node_label, p.add(t.node_label, N));
-  place(d.node_state, p.add(t.node_state, N));
-  place(d.arrival_begin, p.add(t.arrival_begin, Q + 1));
-  place(d.arrival_label, p.add(t.arrival_label, M));
-  place(d.arrival_state, p.add(t.arrival_state, M));
-  place(d.into_begin, p.add(t.into_begin, M + 1));
-  place(d.into_node, p.add(t.into_node, A));
-  place(d.from_begin, p.add(t.from_begin, N + 1));
-  place(d.from_arrival, p.add(t.from_arrival, A));
-  place(d.accepting, p.add(t.accepting, Q));
-  place(d.node_accepts, p.add(t.node_accepts, N));
-  place(d.arc_begin, p.add(arcs.begin));
-  place(d.arc_from, p.add(arcs.from));
-  place(d.arc_to, p.add(arcs.to));
-  std::vector<std::int32_t> node_cell;
-  for (std::int32_t n = 0; n < t.nodes; ++n) node_cell.push_back(forward.cell(n));
-  place(d.node_cell, p.add(node_cell));
-  std::vector<std::int32_t> arrival_cell;
-  for (std::int32_t m = 0; m < t.arrivals; ++m) arrival_cell.push_back(backward.cell(m));
-  place(d.arrival_cell, p.add(arrival_cell));
-  std::vector<std::int32_t> starts[2], start_labels[2];
-  for (std::int32_t n = t.node_begin[t.start]; n < t.node_begin[t.start + 1]; ++n) {
-    for (std::int32_t i = t.from_begin[n]; i < t.from_begin[n + 1]; ++i) {
-      starts[0].push_back(arrival_cell[static_cast<std::size_t>(t.from_arrival[i])]);
-      start_labels[0].push_back(t.node_label[n]);
-    }
-    starts[1].push_back(forward.out[static_cast<std::size_t>(n)]);
-    start_labels[1].push_back(t.node_label[n]);
-  }
-  for (int at_outs = 0; at_outs < 2; ++at_outs) {
-    d.starts[at_outs].count = static_cast<std::int32_t>(starts[at_outs].size());
-    place(d.starts[at_outs].place, p.add(starts[at_outs]));
-    place(d.starts[at_outs].label, p.add(start_labels[at_outs]));
-  }
-  place(d.label_begin, p.add(nodes.begin));
-  place(d.label_node, p.add(nodes.node));
-  d.bigrams.columns = static_cast<std::int32_t>(bigrams.pair.size());
-  place(d.bigrams.pair, p.add(bigrams.pair));
-  place(d.bigrams.pair_begin, p.add(bigrams.pair_begin));
-  place(d.bigrams.round_begin, p.add(bigrams.round_begin));
-  place(d.bigrams.bigram, p.add(bigrams.bigram));
-
-  int device = 0;
-  check(cudaGetDevice(&device), "no device");
-  check(cudaDeviceGetAttribute(&impl->shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "shared memory");
-  impl->shared_bytes -= kDeclared;
-  check(cudaDeviceGetAttribute(&impl->processors, cudaDevAttrMultiProcessorCount, device), "processors");
-  int major = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "compute capability");
-  if (!has_code_for_clusters()) major = std::min(major, 8);
-  impl->early = major >= 9;
-  count_clusters(*impl, major);
-  check(cudaMalloc(&impl->memory, p.bytes().size()), "memory for a constraint");
-  check(cudaMemcpy(impl->memory, p.bytes().data(), p.bytes().size(), cudaMemcpyHostToDevice), "copying a constraint");
-  places.set(impl->memory);
+  const StepLayouts layouts = make_step_layouts(t, kMostWarps);
+  const bool narrow = std::max({layouts.forward.all_cells(), layouts.backward.all_cells(), t.K + 1}) < 65536;
+  Packer packer;
+  pack_step(packer, layouts.forward, narrow, impl->forward);
+  pack_step(packer, layouts.backward, narrow, impl->backward);
+  pack_combine(packer, layouts, make_combine_layout(t, layouts.forward, layouts.backward), impl->combine);
+  pack_topology(packer, t, layouts, impl->topology);
+  look_at_device(*impl);
+  check(cudaMalloc(&impl->memory, packer.size()), "memory for a constraint");
+  packer.copy_to(impl->memory);
   impl_ = impl;
 }
 

@@ -1,4 +1,4 @@
-// What the CUDA rooms share: a constraint in device memory, and memory for a call cut from one piece.
+// What the CUDA rooms partition: a constraint in device memory, and memory for a call cut from one piece.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -30,11 +30,11 @@ inline cudaLaunchAttribute in_clusters_of(unsigned blocks) {
 }
 
 // Launches a kernel of one argument. Sources hold no launch syntax of their own, nor declare dynamic shared memory, so
-// that they are plain C++ to the compiler of tests/emulated. `early`: it may begin while the kernel before it on the
-// stream still runs, and has to call wait_for_kernel_before(). `cluster`: so many blocks along x run together.
+// that they are plain C++ to the compiler of tests/emulated. `programmatic`: it may begin while the kernel before it on
+// the stream still runs, and has to call wait_for_kernel_before(). `cluster`: so many blocks along x run together.
 template <class Args>
 void launch_kernel(void (*kernel)(Args), dim3 grid, unsigned threads, std::int64_t bytes, cudaStream_t stream,
-                   std::type_identity_t<Args> args, const char* what, bool early = false, unsigned cluster = 1) {
+                   std::type_identity_t<Args> args, const char* what, bool programmatic = false, unsigned cluster = 1) {
   constexpr std::int64_t unasked = 24 << 10;  // every kernel may have 48 KB, with what it declares itself
   if (bytes > unasked)
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), what);
@@ -46,7 +46,7 @@ void launch_kernel(void (*kernel)(Args), dim3 grid, unsigned threads, std::int64
   config.dynamicSmemBytes = static_cast<std::size_t>(bytes);
   config.stream = stream;
   config.attrs = attributes;
-  if (early) {
+  if (programmatic) {
     cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -56,26 +56,26 @@ void launch_kernel(void (*kernel)(Args), dim3 grid, unsigned threads, std::int64
 }
 
 // In a kernel that was launched early, by every thread before it reads what kernels before have written.
-__device__ inline void wait_for_kernel_before() {
+__device__ inline void wait_for_prior_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 // The kernel behind this one may begin, if it is launched early, once all blocks have come here or ended.
-__device__ inline void let_kernel_behind_begin() {
+__device__ inline void launch_dependents() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
 // Whether this block is the last of `count` that come here; what the others have written is then there for all to read.
-// `met`: 0 before, and again after. The whole block takes part.
-__device__ inline bool comes_last(std::uint32_t* met, std::uint32_t count) {
+// `blocks_done`: 0 before, and again after. The whole block takes part.
+__device__ inline bool is_last_block(std::uint32_t* blocks_done, std::uint32_t count) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
-    last = atomicInc(met, count - 1) == count - 1;
+    last = atomicInc(blocks_done, count - 1) == count - 1;
     __threadfence();
   }
   __syncthreads();
@@ -84,37 +84,41 @@ __device__ inline bool comes_last(std::uint32_t* met, std::uint32_t count) {
 
 void check_batch(const char* operation, const Batch& batch);  // Error where it is more than a launch takes
 
-// Its Shares as kernels take them. `room` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
-struct DeviceShares {
-  std::int32_t room, extras, warps[4];
+// Its Partitions as kernels take them. `room` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
+struct DevicePartitions {
+  std::int32_t room, fan_ins, warps[4];
   const std::int32_t* copies;
-  const SweepGroup* group;
-  const std::uint16_t *source, *thin_source;  // pairs
-  const SharedOut* outs;
+  const DenseGroup* group;
+  const std::uint16_t *source, *sparse_source;  // pairs
+  const PartitionedOut* outs;
   const std::uint32_t* rest;
   const std::int32_t* number;
-  const std::int32_t *extra_first, *extra_begin;
-  const std::uint16_t* extra_source;
-  const std::uint32_t* extra_cell;
+  const std::int32_t *fan_in_first, *fan_in_begin;
+  const std::uint16_t* fan_in_source;
+  const std::uint32_t* fan_in_cell;
   const Unit* unit[4];
   const std::int32_t* warp_begin[4];
 };
 
-// A Sweep as kernels take it. What a step reads lies in one piece (`hot`), so that a block can copy it on chip; offsets
-// are bytes into it. Cells and labels are 16-bit numbers there if `narrow`, else 32-bit.
-struct DeviceSweep {
-  std::int32_t K, outs, cells, all_cells, extras, thin, first_thin, thin_slots, groups, entries;
-  std::int32_t warps[2];  // of the general schedule and the resident one
-  std::int32_t resident_units;
-  std::int32_t two, narrow, kind, trash, tensor_warps, tensor_units;
+// A StepLayout as kernels take it. What a step reads lies in one piece (`tables`), so that a block can copy it on chip;
+// offsets are bytes into it. Cells and labels are 16-bit numbers there if `narrow`, else 32-bit.
+struct DeviceStep {
+  std::int32_t K, outs, cells, all_cells, fan_ins, sparse, first_sparse, sparse_slots, groups, entries, gains;
+  std::int32_t warps[2];  // of the general schedule and the in registers one
+  std::int32_t register_units;
+  std::int32_t two, narrow, kind, scratch, tensor_warps, tensor_units;
   std::int64_t cost;
-  const char* hot;
-  std::int32_t hot_bytes, group_at, unit_at[2], warp_at[2], label_at, stored_at, out_of_at, tensor_at, source_at,
-      thin_source_at, extra_begin_at, extra_source_at;
-  const std::int32_t* entry;       // [entries]
-  const std::int32_t* thin_entry;  // [thin_slots, thin]
-  const std::uint8_t* begins;      // [outs]
-  DeviceShares shares;
+  const char* tables;
+  std::int32_t table_bytes, group_at, unit_at[2], warp_at[2], label_at, stored_at, out_of_at, tensor_at, source_at,
+      sparse_source_at, fan_in_begin_at, fan_in_source_at;
+  const std::int32_t* entry;         // [entries]
+  const std::int32_t* sparse_entry;  // [thin_slots, sparse]
+  const std::int32_t* gain_entry;    // [gains] if in registers
+  const std::uint8_t* begins;        // [outs]
+  const RowOf* row_of;               // [cells] if in registers, and a multiple of 16 bytes
+  std::int32_t idle;                 // if in registers: cells where no out is stored, and the zero
+  const std::uint16_t* idle_cell;    // [idle]
+  DevicePartitions partitions;
 };
 
 struct DeviceRounds {
@@ -123,16 +127,16 @@ struct DeviceRounds {
   const std::int32_t *key, *begin;
 };
 
-// A Join as kernels take it.
-struct DeviceJoin {
+// A CombineLayout as kernels take it.
+struct DeviceCombine {
   std::int32_t K, outs, dense_outs, forward_cells, backward_cells;
-  std::int32_t rounds, groups, patches, places, copied, dense;
-  const JoinArrival* arrival;
+  std::int32_t rounds, groups, warp_tiles, places, copied, dense;
+  const CombineArrival* arrival;
   const std::int32_t* round_begin;
-  const JoinOut* out;
+  const CombineOut* out;
   const Source* quad;  // null: there are none
-  const JoinGroup* group;
-  const JoinPatch* patch;
+  const CombineGroup* group;
+  const WarpTile* tile;
   const std::int32_t *arrival_begin, *arrival_source, *out_begin, *out_target;  // null: no such lists
   const std::int32_t *pair_begin, *pair_entry, *end_begin, *end_cell;
   DeviceRounds nodes, arrivals, sparse;
@@ -166,7 +170,7 @@ struct DeviceTopology {
   const std::uint8_t *accepting, *node_accepts;
   const std::int32_t *arc_begin, *arc_from, *arc_to;  // arcs by label: [K + 1], states
   const std::int32_t *node_cell, *arrival_cell;       // → forward cell, backward cell
-  Starts starts[2];                                   // at backward cells, and at the join's outs
+  Starts starts[2];                                   // at backward cells, and at the combine's outs
   const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
   DeviceBigrams bigrams;
 };
@@ -180,22 +184,21 @@ struct DeviceConstraint::Impl {
 
   Constraint constraint;
   void* memory = nullptr;
-  DeviceSweep forward{}, backward{};
-  DeviceJoin join{};
+  DeviceStep forward{}, backward{};
+  DeviceCombine combine{};
   DeviceTopology topology{};
-  std::int64_t products = 0;
   int shared_bytes = 0;  // what a block may have, beside kDeclared
   int processors = 0;
-  bool early = false;    // the device lets kernels begin early
-  int clusters[5] = {};  // how many of 1, 2, 4, 8, 16 blocks, each with a processor to itself, run at a time
+  bool programmatic = false;  // the device lets kernels begin early
+  int clusters[5] = {};       // how many of 1, 2, 4, 8, 16 blocks, each with a processor to itself, run at a time
 };
 
 // Cuts a call's memory into arrays. With no memory it only adds up sizes, so that *_bytes and the call agree.
-class Cutter {
+class Arena {
  public:
-  explicit Cutter(Memory memory) : memory_(memory) {}
+  explicit Arena(Memory memory) : memory_(memory) {}
   template <class T>
-  T* take(std::size_t count) {
+  T* allocate(std::size_t count) {
     const std::size_t at = used_;
     used_ += (count * sizeof(T) + 255) / 256 * 256;
     if (!memory_.bytes) return nullptr;

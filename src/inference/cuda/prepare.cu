@@ -28,13 +28,13 @@ __device__ double warp_max(double x) {
 }
 
 template <class P>
-struct Args {
+struct PrepareArgs {
   std::int64_t B, T, batch_stride, time_stride;
   std::int32_t K;
   const void *emissions, *transitions, *start, *end;
   const std::uint8_t* mask;
-  DeviceSweep sweep[2];
-  int sweeps;
+  DeviceStep layout[2];
+  int layouts;
   bool log, double_scores;
   Prepared<P> out;
   Status* status;
@@ -51,7 +51,7 @@ __device__ P weight_of(double x, P least, P vanishes = 0) {
 
 // How many positions of sequence b before t are present. The whole block takes part.
 template <class P>
-__device__ std::int32_t present_before(const Args<P>& a, std::int64_t b, std::int64_t t) {
+__device__ std::int32_t present_before(const PrepareArgs<P>& a, std::int64_t b, std::int64_t t) {
   std::int32_t count = 0;
   for (std::int64_t i = threadIdx.x; i < (t + kThreads - 1) / kThreads * kThreads; i += kThreads) {
     const bool present = i < t && a.mask[b * a.batch_stride + i * a.time_stride] != 0;
@@ -61,7 +61,7 @@ __device__ std::int32_t present_before(const Args<P>& a, std::int64_t b, std::in
 }
 
 template <class P, class In>
-__device__ void row_of_emissions(const Args<P>& a, std::int64_t b, std::int64_t rank, std::int64_t row) {
+__device__ void row_of_emissions(const PrepareArgs<P>& a, std::int64_t b, std::int64_t rank, std::int64_t row) {
   const int lane = threadIdx.x % 32;
   const In* h = static_cast<const In*>(a.emissions) + row * a.K;
   P* out = a.out.emissions + (b * a.T + rank) * (a.K + 1);
@@ -128,9 +128,9 @@ __device__ Extent extent_of(const Score* scores, std::int64_t count, bool& bad) 
   return all;
 }
 
-// Everything but the emissions, one number after the other: the sweeps' entries of g, then start and end.
+// Everything but the emissions, one number after the other: the layouts' entries of g, then start and end.
 template <class P, class Score>
-__device__ void transitions(const Args<P>& a) {
+__device__ void transitions(const PrepareArgs<P>& a) {
   const Score* scores[3] = {static_cast<const Score*>(a.transitions), static_cast<const Score*>(a.start),
                             static_cast<const Score*>(a.end)};
   double shift[3];
@@ -147,30 +147,30 @@ __device__ void transitions(const Args<P>& a) {
   bad = __syncthreads_or(bad);  // of all scores, in every block
   if (blockIdx.x == 0 && threadIdx.x == 0) *a.out.bad = bad;
 
-  const std::int64_t matrix[2] = {a.sweep[0].entries + 8, a.sweeps > 1 ? a.sweep[1].entries + 8 : 0},
-                     thin[2] = {std::int64_t{a.sweep[0].thin} * a.sweep[0].thin_slots,
-                                a.sweeps > 1 ? std::int64_t{a.sweep[1].thin} * a.sweep[1].thin_slots : 0};
-  const std::int64_t count = matrix[0] + thin[0] + matrix[1] + thin[1] + 2 * a.K;
+  const std::int64_t matrix[2] = {a.layout[0].entries + 8, a.layouts > 1 ? a.layout[1].entries + 8 : 0},
+                     sparse[2] = {std::int64_t{a.layout[0].sparse} * a.layout[0].sparse_slots,
+                                  a.layouts > 1 ? std::int64_t{a.layout[1].sparse} * a.layout[1].sparse_slots : 0};
+  const std::int64_t count = matrix[0] + sparse[0] + matrix[1] + sparse[1] + 2 * a.K;
 #pragma unroll 1
   for (std::int64_t n = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; n < count;
        n += std::int64_t{gridDim.x} * kThreads) {
     std::int64_t i = n;
     int s = 0;
-    if (i >= matrix[0] + thin[0]) i -= matrix[0] + thin[0], s = 1;
+    if (i >= matrix[0] + sparse[0]) i -= matrix[0] + sparse[0], s = 1;
     double x = -INFINITY, by = shift[0];
     P *to, least = s == 0 ? Bounds<P>::least_gain : P{0}, vanishes = s == 0 ? P{0} : Bounds<P>::normal;
     if (i < matrix[s]) {
       to = a.out.matrix[s] + i;
       const std::int32_t entry =
-          i < a.sweep[s].entries ? a.sweep[s].entry[i] : -1;  // a tile may read past the last row
+          i < a.layout[s].entries ? a.layout[s].entry[i] : -1;  // a tile may read past the last row
       if (entry >= 0) x = as_double(scores[0][entry]);
-    } else if (i < matrix[s] + thin[s]) {
+    } else if (i < matrix[s] + sparse[s]) {
       i -= matrix[s];
-      to = a.out.thin[s] + i;
-      const std::int32_t entry = a.sweep[s].thin_entry[i];
+      to = a.out.sparse[s] + i;
+      const std::int32_t entry = a.layout[s].sparse_entry[i];
       if (entry >= 0) x = as_double(scores[0][entry]);
     } else {
-      i -= matrix[s] + thin[s];
+      i -= matrix[s] + sparse[s];
       const int end = i >= a.K;
       i -= end * a.K;
       to = (end ? a.out.end : a.out.start) + i;
@@ -184,8 +184,8 @@ __device__ void transitions(const Args<P>& a) {
 }
 
 template <class P, class In>
-__global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
-  let_kernel_behind_begin();
+__global__ void __launch_bounds__(kThreads) prepare_kernel(const PrepareArgs<P> a) {
+  launch_dependents();
   if (blockIdx.y == 0) {
     if (a.double_scores) {
       transitions<P, double>(a);
@@ -207,14 +207,14 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const Args<P> a) {
     const std::int32_t length = a.mask ? present_before(a, b, a.T) : static_cast<std::int32_t>(a.T);
     if (threadIdx.x == 0) {
       a.out.length[b] = length;
-      a.out.met[b] = 0;
+      a.out.blocks_done[b] = 0;
       if (a.status) a.status[b].length = length;
     }
   }
 }
 
 template <class P, class In>
-void launch(const Args<P>& args, cudaStream_t stream) {
+void launch(const PrepareArgs<P>& args, cudaStream_t stream) {
   const auto blocks =
       static_cast<unsigned>(std::max<std::int64_t>((args.T + kRows - 1) / kRows, 8));  // for transitions
   launch_kernel(prepare_kernel<P, In>, dim3(blocks, static_cast<unsigned>(args.B) + 1), kThreads, 0, stream, args,
@@ -224,26 +224,27 @@ void launch(const Args<P>& args, cudaStream_t stream) {
 }  // namespace
 
 template <class P>
-Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both) {
+Prepared<P> allocate_prepared(Arena& arena, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both) {
   const auto BT = static_cast<std::size_t>(batch.size * batch.length),
              K = static_cast<std::size_t>(constraint.topology.K);
   Prepared<P> out{};
-  out.bad = cutter.take<std::int32_t>(1);
-  out.met = cutter.take<std::uint32_t>(static_cast<std::size_t>(batch.size));
-  out.length = cutter.take<std::int32_t>(static_cast<std::size_t>(batch.size));
-  out.row = cutter.take<std::int64_t>(BT);
-  out.gold = cutter.take<std::int32_t>(BT);
-  out.emissions = cutter.take<P>(BT * (K + 1));
-  out.shift = cutter.take<double>(BT);
+  out.bad = arena.allocate<std::int32_t>(1);
+  out.blocks_done = arena.allocate<std::uint32_t>(static_cast<std::size_t>(batch.size));
+  out.length = arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size));
+  out.row = arena.allocate<std::int64_t>(BT);
+  out.gold = arena.allocate<std::int32_t>(BT);
+  out.emissions = arena.allocate<P>(BT * (K + 1));
+  out.shift = arena.allocate<double>(BT);
   for (int s = 0; s < (both ? 2 : 1); ++s) {
-    const DeviceSweep& sweep = s ? constraint.backward : constraint.forward;
-    out.matrix[s] = cutter.take<P>(static_cast<std::size_t>(sweep.entries) + 8);
-    out.thin[s] = cutter.take<P>(static_cast<std::size_t>(sweep.thin) * static_cast<std::size_t>(sweep.thin_slots));
+    const DeviceStep& layout = s ? constraint.backward : constraint.forward;
+    out.matrix[s] = arena.allocate<P>(static_cast<std::size_t>(layout.entries) + 8);
+    out.sparse[s] =
+        arena.allocate<P>(static_cast<std::size_t>(layout.sparse) * static_cast<std::size_t>(layout.sparse_slots));
   }
-  out.start = cutter.take<P>(K);
-  out.end = cutter.take<P>(K);
-  out.shifts = cutter.take<double>(3);
-  out.floor = cutter.take<P>(1);
+  out.start = arena.allocate<P>(K);
+  out.end = arena.allocate<P>(K);
+  out.shifts = arena.allocate<double>(3);
+  out.floor = arena.allocate<P>(1);
   return out;
 }
 
@@ -253,23 +254,23 @@ void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const
   if (status)
     check(cudaMemsetAsync(status, 0, sizeof(Status) * static_cast<std::size_t>(batch.size), stream),
           "clearing the status");
-  const Args<P> args{batch.size,
-                     batch.length,
-                     batch.batch_stride,
-                     batch.time_stride,
-                     constraint.topology.K,
-                     batch.emissions,
-                     batch.transitions,
-                     batch.start,
-                     batch.end,
-                     batch.mask,
-                     {constraint.forward, constraint.backward},
-                     both ? 2 : 1,
-                     scale == Scale::log,
-                     batch.type == Type::f64,
-                     prepared,
-                     status,
-                     gold};
+  const PrepareArgs<P> args{batch.size,
+                            batch.length,
+                            batch.batch_stride,
+                            batch.time_stride,
+                            constraint.topology.K,
+                            batch.emissions,
+                            batch.transitions,
+                            batch.start,
+                            batch.end,
+                            batch.mask,
+                            {constraint.forward, constraint.backward},
+                            both ? 2 : 1,
+                            scale == Scale::log,
+                            batch.type == Type::f64,
+                            prepared,
+                            status,
+                            gold};
   switch (batch.emissions_type) {
     case Type::f16:
       return launch<P, __half>(args, stream);
@@ -282,8 +283,8 @@ void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const
   }
 }
 
-template Prepared<float> cut_prepared(Cutter&, const DeviceConstraint::Impl&, const Batch&, bool);
-template Prepared<double> cut_prepared(Cutter&, const DeviceConstraint::Impl&, const Batch&, bool);
+template Prepared<float> allocate_prepared(Arena&, const DeviceConstraint::Impl&, const Batch&, bool);
+template Prepared<double> allocate_prepared(Arena&, const DeviceConstraint::Impl&, const Batch&, bool);
 template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<float>&, Scale, bool, Status*,
                       const std::int64_t*, cudaStream_t);
 template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<double>&, Scale, bool, Status*,

@@ -9,26 +9,26 @@ namespace regccrf::cuda {
 // A call's scores on the device, in the precision P of the pass. Rows are positions, absent ones left out.
 template <class P>
 struct Prepared {
-  std::int32_t* length;    // [B]
-  std::int64_t* row;       // [B, T] where a position lies in the caller's arrays
-  std::int32_t* gold;      // [B, T] its gold label, -1 for what is none
-  P* emissions;            // [B, T, K + 1] exp(h − shift), or h itself; the last is the semiring's zero.
-                           // 0 for -inf alone: see bounds.h
-  double* shift;           // [B, T] the row's largest; NaN for bad scores where there is no status to say so
-  P *matrix[2], *thin[2];  // the sweeps' entries of g: forward no less than the truth, backward no more
-  P *start, *end;          // [K] no less
-  P* floor;                // [1] of alpha
-  double* shifts;          // [3] the largest of transitions, start, end: taken off with probabilities
-  std::uint32_t* met;      // [B] zeros, for a sequence's blocks to count themselves
-  std::int32_t* bad;       // [1] not 0: transitions, start or end hold NaN or +inf
+  std::int32_t* length;        // [B]
+  std::int64_t* row;           // [B, T] where a position lies in the caller's arrays
+  std::int32_t* gold;          // [B, T] its gold label, -1 for what is none
+  P* emissions;                // [B, T, K + 1] exp(h − shift), or h itself; the last is the semiring's zero.
+                               // 0 for -inf alone: see bounds.h
+  double* shift;               // [B, T] the row's largest; NaN for bad scores where there is no status to say so
+  P *matrix[2], *sparse[2];    // the layouts' entries of g: forward no less than the truth, backward no more
+  P *start, *end;              // [K] no less
+  P* floor;                    // [1] of alpha
+  double* shifts;              // [3] the largest of transitions, start, end: taken off with probabilities
+  std::uint32_t* blocks_done;  // [B] zeros, for a sequence's blocks to count themselves
+  std::int32_t* bad;           // [1] not 0: transitions, start or end hold NaN or +inf
 };
 
 enum class Scale { probability, log };
 
 template <class P>
-Prepared<P> cut_prepared(Cutter& cutter, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both);
+Prepared<P> allocate_prepared(Arena& arena, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both);
 
-// `both`: also the backward sweep's matrices. Clears and sets status; null: that is left to others, who find it by
+// `both`: also the backward layout's matrices. Clears and sets status; null: that is left to others, who find it by
 // status_of().
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,

@@ -54,7 +54,7 @@ RuleProduct product_with(const Constraint& constraint, const std::vector<int>& w
       if (const std::optional<RuleProduct> product = as_asked(at->second, most_products)) return *product;
     }
   }
-  const RuleProduct product = make(constraint, which, most_products);
+  RuleProduct product = make(constraint, which, most_products);
   const std::lock_guard lock(table.mutex);
   table.cost += product.constraint ? product.constraint->size().cost() : 1;
   if (table.cost > kMostKept) {

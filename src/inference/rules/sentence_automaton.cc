@@ -227,15 +227,21 @@ void SentenceAutomaton::refuse_new_rows() {
   const std::int64_t t = static_cast<std::int64_t>(layers_.size()) - 1;
   const double most = left(t) / 2;
   const auto count = static_cast<std::int32_t>(new_prices_.size());
+  const double surely = most / std::max(count, 1);  // all of these together cost less
+  double spent = 0;
+  to_.assign(static_cast<std::size_t>(count), 0);
   order_.clear();
   for (std::int32_t k = 0; k < count; ++k) {
-    if (new_prices_[k] <= most) order_.push_back(k);
+    if (new_prices_[k] <= surely) {
+      spent += new_prices_[k];
+      to_[k] = kGone;
+    } else if (new_prices_[k] <= most) {
+      order_.push_back(k);
+    }
   }
   std::sort(order_.begin(), order_.end(), [&](std::int32_t x, std::int32_t y) {
     return new_prices_[x] != new_prices_[y] ? new_prices_[x] < new_prices_[y] : x < y;
   });
-  to_.assign(static_cast<std::size_t>(count), 0);
-  double spent = 0;
   for (const std::int32_t k : order_) {
     if (spent + new_prices_[k] > most) break;
     spent += new_prices_[k];

@@ -18,7 +18,7 @@ constexpr double kLeastLegal = 1e-4;  // … and below this the base is the wron
 constexpr int kTries = 4;             // with one base
 
 // How a budget is shared out.
-constexpr double kUntracked = 0.5, kLive = 0.2;  // … and the rest is for forgetting; these two by position
+constexpr double kUntracked = 0.3, kLive = 0.25;  // … and the rest is for forgetting; these two by position
 
 double gap_of(double mass, double error) {
   return mass > error ? error / (mass - error) : std::numeric_limits<double>::infinity();

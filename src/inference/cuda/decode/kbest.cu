@@ -24,7 +24,7 @@ namespace {
 constexpr int kThreads = 512, kWarps = kThreads / 32;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;
 
-struct Found {
+struct FoundPath {
   double score;               // its own
   double waiting;             // the value of its best child …
   std::int32_t waiting_link;  // … which leaves it here
@@ -33,36 +33,36 @@ struct Found {
 };
 
 // One slot serves one block; blocks take sequences in turn.
-struct Work {
+struct KBestMemory {
   Prepared<double> scores;
   std::int32_t slots;
   double* g;             // [slots, K, K]
   double* delta;         // [slots, T, nodes]
   double* arrivals;      // [slots, arrivals]
-  Found* found;          // [slots, k]
+  FoundPath* found;      // [slots, k]
   std::int32_t* nodes;   // [slots, k, T]
   double* waiting;       // [slots, k, T + 1] value of the child at each link: minus what it loses; −inf: none
   std::int32_t* choice;  // [slots, k, T + 1] the node it takes there
 };
 
-struct Args {
+struct KBestArgs {
   DeviceTopology topology;
   Batch batch;
   KBest best;
-  Work work;
+  KBestMemory work;
 };
 
 // A block's sequence, and its arrays.
-struct Slot {
+struct KBestScratch {
   std::int32_t T;
   double *g, *delta, *arrivals;
-  Found* found;
+  FoundPath* found;
   std::int32_t* nodes;
   double* waiting;
   std::int32_t* choice;
   const double* emissions;  // [T, K + 1]
 
-  __device__ Slot(const Args& a, std::int64_t b) {
+  __device__ KBestScratch(const KBestArgs& a, std::int64_t b) {
     const std::int64_t slot = blockIdx.x, length = a.batch.length, K = a.topology.K, k = a.best.k;
     T = a.work.scores.length[b];
     g = a.work.g + slot * K * K;
@@ -101,14 +101,14 @@ __device__ Choice block_first(Choice mine) {
   return warp_first(firsts[threadIdx.x % kWarps]);
 }
 
-__device__ void load_transitions(const Args& a) {
+__device__ void load_transitions(const KBestArgs& a) {
   const std::int32_t size = a.topology.K * a.topology.K;
   double* g = a.work.g + blockIdx.x * std::int64_t{size};
   for (std::int32_t i = threadIdx.x; i < size; i += kThreads) g[i] = score_at(a.batch.transitions, a.batch.type, i);
 }
 
 // Viterbi's scores, all of them.
-__device__ void forward(const Args& a, const Slot& s) {
+__device__ void forward(const KBestArgs& a, const KBestScratch& s) {
   const DeviceTopology& d = a.topology;
   const std::int32_t first = d.node_begin[d.start], last = d.node_begin[d.start + 1];
   for (std::int32_t n = threadIdx.x; n < d.nodes; n += kThreads) {
@@ -138,15 +138,16 @@ __device__ void forward(const Args& a, const Slot& s) {
 }
 
 // To have node n before link t and `after` behind it, which is nothing at link T.
-__device__ Choice choice_of(const Args& a, const Slot& s, std::int32_t t, std::int32_t after, std::int32_t n) {
+__device__ Choice choice_of(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
+                            std::int32_t n) {
   const std::int32_t* label = a.topology.node_label;
   const double gain = t == s.T ? a.work.scores.end[label[n]] : s.g[label[n] * a.topology.K + label[after]];
   return {s.delta[std::int64_t{t - 1} * a.topology.nodes + n] + gain, n};
 }
 
 // The choice at link t that follows `last`: the best of every `step`-th candidate from number `first` on.
-__device__ Choice next_choice(const Args& a, const Slot& s, std::int32_t t, std::int32_t after, Choice last,
-                              std::int32_t first, std::int32_t step) {
+__device__ Choice next_choice(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
+                              Choice last, std::int32_t first, std::int32_t step) {
   const DeviceTopology& d = a.topology;
   Choice best = none();
   const auto offer = [&](std::int32_t n) {
@@ -163,15 +164,17 @@ __device__ Choice next_choice(const Args& a, const Slot& s, std::int32_t t, std:
   for (std::int32_t i = d.into_begin[d.arrival_begin[r]] + first; i < end; i += step) offer(d.into_node[i]);
   return best;
 }
-__device__ Choice next_by_warp(const Args& a, const Slot& s, std::int32_t t, std::int32_t after, Choice last) {
+__device__ Choice next_by_warp(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
+                               Choice last) {
   return warp_first(next_choice(a, s, t, after, last, threadIdx.x % 32, 32));
 }
-__device__ Choice next_by_block(const Args& a, const Slot& s, std::int32_t t, std::int32_t after, Choice last) {
+__device__ Choice next_by_block(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
+                                Choice last) {
   return block_first(next_choice(a, s, t, after, last, threadIdx.x, kThreads));
 }
 
 // Has path i choose its best waiting child again.
-__device__ void settle(const Args& a, const Slot& s, std::int32_t i) {
+__device__ void settle(const KBestArgs& a, const KBestScratch& s, std::int32_t i) {
   const double* waiting = s.waiting + i * (a.batch.length + 1);
   const std::int32_t links = s.found[i].link;
   Choice mine = none();
@@ -188,8 +191,8 @@ __device__ void settle(const Args& a, const Slot& s, std::int32_t i) {
 
 // Path i is the one that leaves its parent at `link` for `node`. `value`: minus what it loses against the best path,
 // which leaves nothing, at link T.
-__device__ void add_path(const Args& a, const Slot& s, std::int32_t i, std::int32_t parent, std::int32_t link,
-                         std::int32_t node, double value) {
+__device__ void add_path(const KBestArgs& a, const KBestScratch& s, std::int32_t i, std::int32_t parent,
+                         std::int32_t link, std::int32_t node, double value) {
   std::int32_t* path = s.nodes + i * a.batch.length;
   for (std::int32_t t = link + static_cast<std::int32_t>(threadIdx.x); t < s.T; t += kThreads)
     path[t] = s.nodes[parent * a.batch.length + t];
@@ -221,7 +224,7 @@ __device__ void add_path(const Args& a, const Slot& s, std::int32_t i, std::int3
 }
 
 // How many paths there are, up to k, best first.
-__device__ std::int32_t enumerate(const Args& a, const Slot& s) {
+__device__ std::int32_t enumerate(const KBestArgs& a, const KBestScratch& s) {
   forward(a, s);
   const Choice last = next_by_block(a, s, s.T, -1, ahead());
   if (last.value == -INFINITY) return 0;
@@ -245,7 +248,7 @@ __device__ std::int32_t enumerate(const Args& a, const Slot& s) {
 }
 
 // Each path's own score, and its place by that.
-__device__ void rank(const Args& a, const Slot& s, std::int64_t b, std::int32_t count) {
+__device__ void rank(const KBestArgs& a, const KBestScratch& s, std::int64_t b, std::int32_t count) {
   const std::int64_t* row = a.work.scores.row + b * a.batch.length;
   for (std::int32_t i = 0; i < count; ++i) {
     const std::int32_t* path = s.nodes + i * a.batch.length;
@@ -263,7 +266,7 @@ __device__ void rank(const Args& a, const Slot& s, std::int64_t b, std::int32_t 
 }
 
 // What the caller gets: paths in the order of their ranks, then nothing.
-__device__ void write_paths(const Args& a, const Slot& s, std::int64_t b, std::int32_t count) {
+__device__ void write_paths(const KBestArgs& a, const KBestScratch& s, std::int64_t b, std::int32_t count) {
   const std::int64_t length = a.batch.length, k = a.best.k;
   for (std::int64_t j = threadIdx.x; j < k * length; j += kThreads) {
     const std::int64_t i = j / length, t = j - i * length;
@@ -274,10 +277,10 @@ __device__ void write_paths(const Args& a, const Slot& s, std::int64_t b, std::i
     a.best.score[b * k + (i < count ? s.found[i].rank : i)] = i < count ? s.found[i].score : -INFINITY;
 }
 
-__global__ void __launch_bounds__(kThreads) k_best_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(kThreads) k_best_kernel(const __grid_constant__ KBestArgs a) {
   load_transitions(a);
   for (std::int64_t b = blockIdx.x; b < a.batch.size; b += gridDim.x) {
-    const Slot s(a, b);
+    const KBestScratch s(a, b);
     Status& status = a.best.status[b];
     const bool bad_transition = *a.work.scores.bad != 0, bad = bad_transition || status.outcome != 0;
     __syncthreads();
@@ -296,23 +299,23 @@ __global__ void __launch_bounds__(kThreads) k_best_kernel(const __grid_constant_
   }
 }
 
-Work cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, std::int32_t paths) {
+KBestMemory allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch, std::int32_t paths) {
   const auto T = static_cast<std::size_t>(batch.length), K = static_cast<std::size_t>(c.topology.K),
              N = static_cast<std::size_t>(c.topology.nodes), M = static_cast<std::size_t>(c.topology.arrivals),
              k = static_cast<std::size_t>(paths);
-  const std::size_t bytes = 8 * (K * K + T * N + M) + k * (sizeof(Found) + 16 * (T + 1));
-  Work w{};
-  w.scores = cut_prepared<double>(cutter, c, batch, false);
+  const std::size_t bytes = 8 * (K * K + T * N + M) + k * (sizeof(FoundPath) + 16 * (T + 1));
+  KBestMemory w{};
+  w.scores = allocate_prepared<double>(arena, c, batch, false);
   w.slots = static_cast<std::int32_t>(std::min<std::int64_t>(
       {std::max<std::int64_t>(kMostBytes / static_cast<std::int64_t>(bytes), 1), batch.size, c.processors}));
   const auto slots = static_cast<std::size_t>(w.slots);
-  w.g = cutter.take<double>(slots * K * K);
-  w.delta = cutter.take<double>(slots * T * N);
-  w.arrivals = cutter.take<double>(slots * M);
-  w.found = cutter.take<Found>(slots * k);
-  w.nodes = cutter.take<std::int32_t>(slots * k * T);
-  w.waiting = cutter.take<double>(slots * k * (T + 1));
-  w.choice = cutter.take<std::int32_t>(slots * k * (T + 1));
+  w.g = arena.allocate<double>(slots * K * K);
+  w.delta = arena.allocate<double>(slots * T * N);
+  w.arrivals = arena.allocate<double>(slots * M);
+  w.found = arena.allocate<FoundPath>(slots * k);
+  w.nodes = arena.allocate<std::int32_t>(slots * k * T);
+  w.waiting = arena.allocate<double>(slots * k * (T + 1));
+  w.choice = arena.allocate<std::int32_t>(slots * k * (T + 1));
   return w;
 }
 
@@ -324,18 +327,18 @@ void check_k(const KBest& best) {
 
 std::size_t k_best_bytes(const DeviceConstraint& constraint, const Batch& batch, const KBest& best) {
   check_k(best);
-  Cutter cutter(Memory{});
-  cut_work(cutter, constraint.impl(), batch, best.k);
-  return cutter.used();
+  Arena arena(Memory{});
+  allocate_memory(arena, constraint.impl(), batch, best.k);
+  return arena.used();
 }
 
 void k_best(const DeviceConstraint& constraint, const Batch& batch, const KBest& best, Memory memory, void* stream) {
   check_batch("k_best", batch);
   check_k(best);
   if (batch.size == 0) return;
-  Cutter cutter(memory);
+  Arena arena(memory);
   const DeviceConstraint::Impl& c = constraint.impl();
-  const Work work = cut_work(cutter, c, batch, best.k);
+  const KBestMemory work = allocate_memory(arena, c, batch, best.k);
   const auto s = static_cast<cudaStream_t>(stream);
   prepare<double>(c, batch, work.scores, Scale::log, false, best.status, nullptr, s);
   launch_kernel(k_best_kernel, static_cast<unsigned>(work.slots), kThreads, 0, s, {c.topology, batch, best, work},

@@ -1,4 +1,4 @@
-// The join: alpha and beta of each position become marginals and sums for the bigrams (see combine.h).
+// The combine: alpha and beta of each position become marginals and sums for the bigrams (see combine.h).
 //
 // What a label weighs at a position is the sum of alpha · beta over its nodes, or over its arrivals, less the emission
 // that is in both. The weight of a bigram (a, b) that begins at a position t is g[a, b] times Σ m[a] · y[b] over the
@@ -7,8 +7,8 @@
 //
 // A block has a chunk of neighbouring positions of one sequence:
 //   bring     m and y on chip
-//   multiply  tasks, whichever is next to the warp that is free: a patch of a group's matrix on the tensor cores in
-//             double, some rounds of thin states' pairs, some labels; those of the last position from its ends
+//   multiply  tasks, whichever is next to the warp that is free: a warp tile of a group's matrix on the tensor cores in
+//             double, some rounds of sparse states' pairs, some labels; those of the last position from its ends
 //   total     z, the weight of a position, and marginals
 // Positions behind the end have whatever is there, and nobody looks at what becomes of it. Where a block has no room on
 // chip, it does one position at a time from memory.
@@ -37,48 +37,48 @@ struct Head {
   std::int64_t row[kMostChunk];
   std::int32_t gold[kMostChunk];
   std::int32_t task;  // the next
-  Mailbox brought;
+  TransactionBarrier brought;
 };
 static_assert(sizeof(Head) <= kHeadBytes);
 
 // Where a block's arrays begin, in bytes.
-struct Layout {
-  std::int64_t m, y, inverse, shares, labels, begin, bytes;
+struct ChunkLayout {
+  std::int64_t m, y, inverse, partials, labels, begin, bytes;
 };
 
 template <class P>
-Layout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk) {
-  const DeviceJoin& join = c.join;
-  Layout l{};
+ChunkLayout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk) {
+  const DeviceCombine& combine = c.combine;
+  ChunkLayout l{};
   const auto take = [&](std::int64_t rows, std::int64_t count) {
     const std::int64_t at = l.bytes;
     l.bytes += (rows * count * std::int64_t{sizeof(P)} + 15) / 16 * 16;
     return at;
   };
-  l.m = take(chunk, join.places);    // a patch may read past its last slot, whatever is there …
-  l.y = take(chunk + 1, join.outs);  // … and past its last out, where others and then zeros are
-  l.inverse = take(chunk, join.K);
-  l.shares = take(chunk, std::max(join.nodes.rounds, join.arrivals.rounds));
-  l.labels = take(chunk, join.K);
-  l.begin = take(1, join.K + 1);
+  l.m = take(chunk, combine.places);    // a warp tile may read past its last slot, whatever is there …
+  l.y = take(chunk + 1, combine.outs);  // … and past its last out, where others and then zeros are
+  l.inverse = take(chunk, combine.K);
+  l.partials = take(chunk, std::max(combine.nodes.rounds, combine.arrivals.rounds));
+  l.labels = take(chunk, combine.K);
+  l.begin = take(1, combine.K + 1);
   l.bytes = (l.bytes + 255) / 256 * 256;
   return l;
 }
 
 template <class P>
-struct JoinArgs {
-  DeviceJoin join;
+struct CombineArgs {
+  DeviceCombine combine;
   DeviceTopology topology;
-  Kept<P> kept;
-  JoinWork<P> work;
-  Layout layout;
+  Trellis<P> trellis;
+  CombineMemory<P> work;
+  ChunkLayout layout;
   std::int64_t T;
   std::uint32_t batch;   // sequences
   std::uint32_t chunks;  // of all sequences
   GoldBlocks gold_blocks;
   DeviceRounds labels;   // by nodes, or by arrivals if not at_outs
   bool copied, at_outs;  // m and y are alpha and beta as they lie in memory; the second only with the first
-  bool fetches;          // the device does, and has mailboxes
+  bool fetches;          // the device does, and has barriers
   bool gold;
   void* emissions;  // [rows, K] or null
   Type type;        // of the caller's arrays
@@ -92,7 +92,7 @@ struct Chunk {
   P* m;                        // [positions, places] alpha
   P* y;                        // [positions + 1, outs] beta
   P* inverse;                  // [positions, K] of emissions times beta's peak
-  P* shares;                   // [positions, rounds of labels]
+  P* partials;                 // [positions, rounds of labels]
   P* labels;                   // [positions, K]
   std::int32_t* begin;         // [K + 1] the rounds of each label
   std::int64_t b, at;          // its sequence, and where its first position lies in [B, T]
@@ -100,13 +100,13 @@ struct Chunk {
   std::int32_t T, count;       // the sequence's length, positions that are there
   std::int32_t bigrams;        // positions where one begins
 
-  __device__ Chunk(const JoinArgs<P>& a, char* shared, char* memory, std::uint32_t index) {
+  __device__ Chunk(const CombineArgs<P>& a, char* shared, char* memory, std::uint32_t index) {
     const std::uint32_t rank = index / a.batch, middle = static_cast<std::uint32_t>(a.work.chunks) / 2;
     b = index % a.batch;
     number = static_cast<std::int32_t>(rank % 2 == 0 ? middle + rank / 2 : middle - (rank + 1) / 2);
     first = number * kChunk;
     at = b * a.T + first;
-    T = a.kept.scores.length[b];
+    T = a.trellis.scores.length[b];
     count = min(kChunk, T - first);
     bigrams = min(kChunk, T - 1 - first);
     head = reinterpret_cast<Head*>(shared);
@@ -114,7 +114,7 @@ struct Chunk {
     m = reinterpret_cast<P*>(room + a.layout.m);
     y = reinterpret_cast<P*>(room + a.layout.y);
     inverse = reinterpret_cast<P*>(room + a.layout.inverse);
-    shares = reinterpret_cast<P*>(room + a.layout.shares);
+    partials = reinterpret_cast<P*>(room + a.layout.partials);
     labels = reinterpret_cast<P*>(room + a.layout.labels);
     begin = reinterpret_cast<std::int32_t*>(room + a.layout.begin);
   }
@@ -139,18 +139,18 @@ __device__ void copy(P* to, const P* from, std::int32_t count) {
 
 // Alpha and beta where they lie as they are wanted: all of it at once by one thread, or each thread some.
 template <class P, int kChunk, bool kOnChip>
-__device__ void begin_copy(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  const std::int32_t m = a.copied ? chunk.count * a.join.places : 0,
-                     y = a.at_outs && chunk.bigrams > 0 ? (chunk.bigrams + 1) * a.join.outs : 0;
-  const P *alpha = a.kept.alpha + chunk.at * a.join.places, *beta = a.kept.beta + chunk.at * a.join.outs;
+__device__ void begin_copy(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+  const std::int32_t m = a.copied ? chunk.count * a.combine.places : 0,
+                     y = a.at_outs && chunk.bigrams > 0 ? (chunk.bigrams + 1) * a.combine.outs : 0;
+  const P *alpha = a.trellis.alpha + chunk.at * a.combine.places, *beta = a.trellis.beta + chunk.at * a.combine.outs;
   if (!kOnChip || !a.fetches) {
     copy<kOnChip>(chunk.m, alpha, m);
     copy<kOnChip>(chunk.y, beta, y);
     __pipeline_commit();
   } else if (threadIdx.x == 0) {
     const auto bytes = [](std::int32_t count) { return static_cast<std::uint32_t>(count) * unsigned{sizeof(P)}; };
-    Mailbox* box = &chunk.head->brought;
-    open_mailbox(box);
+    TransactionBarrier* box = &chunk.head->brought;
+    init_barrier(box);
     expect(box, bytes(m + y));
     if (m > 0) fetch(chunk.m, alpha, bytes(m), box);
     if (y > 0) fetch(chunk.y, beta, bytes(y), box);
@@ -158,7 +158,7 @@ __device__ void begin_copy(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>
 }
 // The whole block meets.
 template <class P, int kChunk, bool kOnChip>
-__device__ void end_copy(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+__device__ void end_copy(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
   if (!kOnChip || !a.fetches) __pipeline_wait_prior(0);
   __syncthreads();
   if (kOnChip && a.fetches) wait_for(&chunk.head->brought, 0);
@@ -166,7 +166,7 @@ __device__ void end_copy(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& 
 
 // Numbers of a step at the positions of a chunk: row j begins at base + row[j].
 template <class P, int kChunk>
-struct Rows {
+struct PositionRows {
   const P* base;
   std::int32_t row[kChunk], zero;
 
@@ -204,70 +204,70 @@ struct List {
 };
 
 template <class P, int kChunk, bool kOnChip>
-__device__ void gather_alpha(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  const std::int32_t F = a.join.forward_cells;
-  Rows<P, kChunk> rows{a.kept.alpha + chunk.at * F, {}, F};
+__device__ void gather_alpha(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+  const std::int32_t F = a.combine.forward_cells;
+  PositionRows<P, kChunk> rows{a.trellis.alpha + chunk.at * F, {}, F};
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) rows.row[j] = min(j, chunk.count - 1) * F;
 #pragma unroll 1
-  for (std::int32_t i = threadIdx.x; i < kChunk * a.join.places; i += blockDim.x) chunk.m[i] = 0;
+  for (std::int32_t i = threadIdx.x; i < kChunk * a.combine.places; i += blockDim.x) chunk.m[i] = 0;
   __syncthreads();
 #pragma unroll 1
-  for (std::int32_t k = threadIdx.x; k < 32 * a.join.rounds; k += blockDim.x) {
-    const int4 arrival = __ldg(reinterpret_cast<const int4*>(a.join.arrival + k));
-    if (arrival.z == a.join.backward_cells) continue;  // padding
-    const List list(a.join.arrival_begin, a.join.arrival_source, k);
+  for (std::int32_t k = threadIdx.x; k < 32 * a.combine.rounds; k += blockDim.x) {
+    const int4 arrival = __ldg(reinterpret_cast<const int4*>(a.combine.arrival + k));
+    if (arrival.z == a.combine.backward_cells) continue;  // padding
+    const List list(a.combine.arrival_begin, a.combine.arrival_source, k);
     P in[kChunk];
     rows.sum(arrival.x, arrival.y, list.from, list.count, in);
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j) chunk.m[j * a.join.places + arrival.w] = in[j];
+    for (int j = 0; j < kChunk; ++j) chunk.m[j * a.combine.places + arrival.w] = in[j];
   }
 }
 
 // y[t][r, b] = Σ_{arcs (r, b, s)} beta[t][s, b] of the next positions, since the labels do without.
 template <class P, int kChunk, bool kOnChip>
-__device__ void gather_beta(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  const std::int32_t X = a.join.backward_cells;
-  Rows<P, kChunk> rows{a.kept.beta + chunk.at * X, {}, X};
+__device__ void gather_beta(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+  const std::int32_t X = a.combine.backward_cells;
+  PositionRows<P, kChunk> rows{a.trellis.beta + chunk.at * X, {}, X};
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) rows.row[j] = j < chunk.bigrams ? (j + 1) * X : 0;
 #pragma unroll 2
-  for (std::int32_t o = threadIdx.x; o < a.join.outs; o += blockDim.x) {
-    const JoinOut* out = a.join.out + o;
-    const List list(a.join.out_begin, a.join.out_target, o);
+  for (std::int32_t o = threadIdx.x; o < a.combine.outs; o += blockDim.x) {
+    const CombineOut* out = a.combine.out + o;
+    const List list(a.combine.out_begin, a.combine.out_target, o);
     P y[kChunk];
     rows.sum(__ldg(&out->x), __ldg(&out->y), list.from, list.count, y);
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j) chunk.y[(j + 1) * a.join.outs + o] = y[j];
+    for (int j = 0; j < kChunk; ++j) chunk.y[(j + 1) * a.combine.outs + o] = y[j];
   }
 }
 
 // What else is wanted of memory later. The first warp's threads have none of it.
 template <class P, int kChunk, bool kOnChip>
-__device__ void bring_small(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  const std::int32_t K = a.join.K, thread = static_cast<std::int32_t>(threadIdx.x) - 32,
+__device__ void bring_small(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+  const std::int32_t K = a.combine.K, thread = static_cast<std::int32_t>(threadIdx.x) - 32,
                      threads = static_cast<std::int32_t>(blockDim.x) - 32;
   if (thread < 0) return;
   if (thread < chunk.count) {
-    chunk.head->row[thread] = a.kept.scores.row[chunk.at + thread];
-    chunk.head->gold[thread] = a.gold ? a.kept.scores.gold[chunk.at + thread] : -1;
+    chunk.head->row[thread] = a.trellis.scores.row[chunk.at + thread];
+    chunk.head->gold[thread] = a.gold ? a.trellis.scores.gold[chunk.at + thread] : -1;
   }
 #pragma unroll 1
   for (std::int32_t i = thread; i <= K; i += threads) chunk.begin[i] = a.labels.begin[i];
     // 1 over the emissions as beta has them, and over beta's peak; 0 where they are.
 #pragma unroll 2
   for (std::int32_t i = thread; i < chunk.bigrams * K; i += threads) {
-    const P weight = Downwards::weight(a.kept.scores.emissions[(chunk.at + i / K) * (K + 1) + i % K]);
+    const P weight = Downwards::weight(a.trellis.scores.emissions[(chunk.at + i / K) * (K + 1) + i % K]);
     chunk.inverse[i] = weight > P{0} ? 1 / Bounds<P>::beta_top / weight : P{0};
   }
 }
 
 template <class P, int kChunk, bool kOnChip>
-__device__ void bring(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+__device__ void bring(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
   bring_small(a, chunk);
-  wait_for_kernel_before();  // until here, nothing of the pass
+  wait_for_prior_kernel();  // until here, nothing of the pass
   begin_copy(a, chunk);
-  if (warp_of() == 0) set_units(chunk.head->units, a.kept, chunk.at, chunk.b, chunk.bigrams);
+  if (warp_of() == 0) set_units(chunk.head->units, a.trellis, chunk.at, chunk.b, chunk.bigrams);
   if (threadIdx.x == 0) chunk.head->task = 0;
   if (!a.copied) gather_alpha(a, chunk);
   if (!a.at_outs) gather_beta(a, chunk);
@@ -277,20 +277,21 @@ __device__ void bring(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chu
 // --- multiply
 
 template <class P>
-__device__ void write_sum(const JoinArgs<P>& a, std::int64_t b, P* to, P x) {
-  if (!(x < largest_number(P{}))) a.kept.flag[b] = 1;
+__device__ void write_sum(const CombineArgs<P>& a, std::int64_t b, P* to, P x) {
+  if (!(x < largest_number(P{}))) a.trellis.flag[b] = 1;
   *to = x;
 }
 
 template <class P, int kChunk, bool kOnChip>
-__device__ void do_patch(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, const JoinPatch patch, P* sums) {
+__device__ void do_warp_tile(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, const WarpTile tile,
+                             P* sums) {
   Tiles<double> sum{};
 #pragma unroll 1
   for (std::int32_t j = 0; j < chunk.bigrams; ++j) {
-    multiply_patch(patch, chunk.m + j * a.join.places + patch.place, chunk.y + (j + 1) * a.join.outs + patch.out,
-                   chunk.head->units.scale[j] * chunk.head->units.unit[j], sum);
+    multiply_warp_tile(tile, chunk.m + j * a.combine.places + tile.place, chunk.y + (j + 1) * a.combine.outs + tile.out,
+                       chunk.head->units.scale[j] * chunk.head->units.unit[j], sum);
   }
-  if (!write_patch(patch, sum, sums)) a.kept.flag[chunk.b] = 1;
+  if (!write_warp_tile(tile, sum, sums)) a.trellis.flag[chunk.b] = 1;
 }
 
 // Calls act(x, y) for the pairs of a round that are a lane's. Those of the next steps are on their way meanwhile.
@@ -315,10 +316,10 @@ __device__ void each_pair(const DeviceRounds& rounds, std::int32_t round, const 
   }
 }
 
-// Thin states' bigrams, kRoundsTogether rounds at a time.
+// Sparse states' bigrams, kRoundsTogether rounds at a time.
 template <class P, int kChunk, bool kOnChip>
-__device__ void do_pairs(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first, P* sums) {
-  const DeviceRounds& rounds = a.join.sparse;
+__device__ void do_pairs(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first, P* sums) {
+  const DeviceRounds& rounds = a.combine.sparse;
   const std::int32_t round = first + lane_of() / kRoundLanes;
   const bool there = round < rounds.rounds;
   P sum[kChunk]{};
@@ -330,7 +331,7 @@ __device__ void do_pairs(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& 
     each_pair(rounds, round, [&](std::int32_t x, std::int32_t y) {
 #pragma unroll
       for (int j = 0; j < kChunk; ++j)
-        sum[j] += chunk.m[j * a.join.places + x] * (chunk.y[(j + 1) * a.join.outs + y] * scale[j]);
+        sum[j] += chunk.m[j * a.combine.places + x] * (chunk.y[(j + 1) * a.combine.outs + y] * scale[j]);
     });
   }
 #pragma unroll
@@ -338,33 +339,34 @@ __device__ void do_pairs(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& 
     if (j < chunk.bigrams) total += static_cast<double>(sum[j]) * chunk.head->units.unit[j];
   }
   total = sum_of_round(total);
-  if (there && lane_of() % kRoundLanes == 0) write_sum(a, chunk.b, sums + a.join.dense + round, static_cast<P>(total));
+  if (there && lane_of() % kRoundLanes == 0)
+    write_sum(a, chunk.b, sums + a.combine.dense + round, static_cast<P>(total));
 }
 
 // Labels, kRoundsTogether rounds at a time.
 template <class P, int kChunk, bool kOnChip>
-__device__ void do_labels(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first) {
-  const std::int32_t round = first + lane_of() / kRoundLanes, X = a.join.backward_cells;
+__device__ void do_labels(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first) {
+  const std::int32_t round = first + lane_of() / kRoundLanes, X = a.combine.backward_cells;
   const bool there = round < a.labels.rounds;
   P sum[kChunk]{};
   if (there) {
     const std::int32_t label = __ldg(a.labels.key + round);
     P inverse[kChunk];
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j) inverse[j] = chunk.inverse[j * a.join.K + label];
+    for (int j = 0; j < kChunk; ++j) inverse[j] = chunk.inverse[j * a.combine.K + label];
     if (a.at_outs) {
       each_pair(a.labels, round, [&](std::int32_t x, std::int32_t y) {
 #pragma unroll
         for (int j = 0; j < kChunk; ++j)
-          sum[j] += chunk.m[j * a.join.places + x] * (chunk.y[j * a.join.outs + y] * inverse[j]);
+          sum[j] += chunk.m[j * a.combine.places + x] * (chunk.y[j * a.combine.outs + y] * inverse[j]);
       });
     } else {
-      const P* beta = a.kept.beta + chunk.at * X;
+      const P* beta = a.trellis.beta + chunk.at * X;
       each_pair(a.labels, round, [&](std::int32_t x, std::int32_t y) {
 #pragma unroll
         for (int j = 0; j < kChunk; ++j) {
           const P out = y < X && j < chunk.bigrams ? beta[std::int64_t{j} * X + y] : P{0};
-          sum[j] += chunk.m[j * a.join.places + x] * (out * inverse[j]);
+          sum[j] += chunk.m[j * a.combine.places + x] * (out * inverse[j]);
         }
       });
     }
@@ -372,46 +374,46 @@ __device__ void do_labels(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>&
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) {
     sum[j] = sum_of_round(sum[j]);
-    if (there && lane_of() % kRoundLanes == j % kRoundLanes) chunk.shares[j * a.labels.rounds + round] = sum[j];
+    if (there && lane_of() % kRoundLanes == j % kRoundLanes) chunk.partials[j * a.labels.rounds + round] = sum[j];
   }
 }
 
 // Labels of the last position, kEndsTogether at a time.
 template <class P, int kChunk, bool kOnChip>
-__device__ void do_ends(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first) {
+__device__ void do_ends(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first) {
   const std::int32_t part = lane_of() % kEndLanes, label = first + lane_of() / kEndLanes, j = chunk.count - 1;
-  const bool there = label < a.join.K;
-  const P* alpha = a.kept.alpha + (chunk.at + j) * a.join.forward_cells;
+  const bool there = label < a.combine.K;
+  const P* alpha = a.trellis.alpha + (chunk.at + j) * a.combine.forward_cells;
   P sum = 0;
   if (there) {
 #pragma unroll 4
-    for (std::int32_t i = a.join.end_begin[label] + part; i < a.join.end_begin[label + 1]; i += kEndLanes)
-      sum += alpha[a.join.end_cell[i]];
+    for (std::int32_t i = a.combine.end_begin[label] + part; i < a.combine.end_begin[label + 1]; i += kEndLanes)
+      sum += alpha[a.combine.end_cell[i]];
   }
 #pragma unroll
   for (int bit = 1; bit < kEndLanes; bit *= 2) sum += __shfl_xor_sync(kAllLanes, sum, bit);
-  if (there && part == 0) chunk.labels[j * a.join.K + label] = sum * a.kept.scores.end[label];
+  if (there && part == 0) chunk.labels[j * a.combine.K + label] = sum * a.trellis.scores.end[label];
 }
 
 template <class P, int kChunk, bool kOnChip>
-__device__ void do_tasks(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, P* sums) {
+__device__ void do_tasks(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, P* sums) {
   const auto in_turns = [](std::int32_t count, std::int32_t together = kRoundsTogether) {
     return (count + together - 1) / together;
   };
-  const std::int32_t patches = sums && chunk.bigrams > 0 ? a.join.patches : 0,
-                     before_labels = patches + (sums && chunk.bigrams > 0 ? in_turns(a.join.sparse.rounds) : 0),
+  const std::int32_t warp_tiles = sums && chunk.bigrams > 0 ? a.combine.warp_tiles : 0,
+                     before_labels = warp_tiles + (sums && chunk.bigrams > 0 ? in_turns(a.combine.sparse.rounds) : 0),
                      before_ends = before_labels + (chunk.bigrams > 0 ? in_turns(a.labels.rounds) : 0),
-                     tasks = before_ends + (chunk.bigrams < chunk.count ? in_turns(a.join.K, kEndsTogether) : 0);
+                     tasks = before_ends + (chunk.bigrams < chunk.count ? in_turns(a.combine.K, kEndsTogether) : 0);
 #pragma unroll 1
   while (true) {
     std::int32_t task = 0;
     if (lane_of() == 0) task = atomicAdd(&chunk.head->task, 1);
     task = __shfl_sync(kAllLanes, task, 0);
     if (task >= tasks) return;
-    if (task < patches) {
-      do_patch(a, chunk, a.join.patch[task], sums);
+    if (task < warp_tiles) {
+      do_warp_tile(a, chunk, a.combine.tile[task], sums);
     } else if (task < before_labels) {
-      do_pairs(a, chunk, (task - patches) * kRoundsTogether, sums);
+      do_pairs(a, chunk, (task - warp_tiles) * kRoundsTogether, sums);
     } else if (task < before_ends) {
       do_labels(a, chunk, (task - before_labels) * kRoundsTogether);
     } else {
@@ -424,11 +426,11 @@ __device__ void do_tasks(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& 
 
 // Position j, by a warp; a lane has every 32nd label.
 template <class P, int kChunk, bool kOnChip>
-__device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t j) {
-  const std::int32_t K = a.join.K;
+__device__ void total_position(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t j) {
+  const std::int32_t K = a.combine.K;
   const std::int64_t at = chunk.at + j;
   const bool last = j >= chunk.bigrams;
-  const P* shares = chunk.shares + j * a.labels.rounds;
+  const P* partials = chunk.partials + j * a.labels.rounds;
   P* labels = chunk.labels + j * K;
   double z = 0;
 #pragma unroll 1
@@ -436,7 +438,7 @@ __device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnC
     P sum = last ? labels[k] : P{0};
     if (!last) {
 #pragma unroll 1
-      for (std::int32_t i = chunk.begin[k]; i < chunk.begin[k + 1]; ++i) sum += shares[i];
+      for (std::int32_t i = chunk.begin[k]; i < chunk.begin[k + 1]; ++i) sum += partials[i];
       labels[k] = sum;
     }
     z += static_cast<double>(sum);
@@ -445,10 +447,10 @@ __device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnC
   for (int bit = 16; bit > 0; bit /= 2) z += __shfl_xor_sync(kAllLanes, z, bit);
   const double over = 1 / z;
   if (lane_of() == 0) {
-    a.kept.z[at] = z;
+    a.trellis.z[at] = z;
     const double inverse = j == 0 ? over * chunk.head->units.over_first : 1;  // of the chunk's unit
     if (j == 0) a.work.inverse[chunk.b * a.work.chunks + chunk.number] = inverse;
-    if (!(z > 0 && z >= chunk.head->units.least[j] && isfinite(z) && isfinite(inverse))) a.kept.flag[chunk.b] = 1;
+    if (!(z > 0 && z >= chunk.head->units.least[j] && isfinite(z) && isfinite(inverse))) a.trellis.flag[chunk.b] = 1;
   }
   if (!a.emissions) return;
   const std::int64_t row = chunk.head->row[j];
@@ -461,9 +463,9 @@ __device__ void total_position(const JoinArgs<P>& a, const Chunk<P, kChunk, kOnC
 }
 
 template <class P, int kChunk, bool kOnChip>
-__device__ void join_chunk(const JoinArgs<P>& a, char* shared, char* room, std::uint32_t index) {
+__device__ void combine_chunk(const CombineArgs<P>& a, char* shared, char* room, std::uint32_t index) {
   const Chunk<P, kChunk, kOnChip> chunk(a, shared, room, index);
-  if (chunk.count <= 0) return wait_for_kernel_before();
+  if (chunk.count <= 0) return wait_for_prior_kernel();
   bring(a, chunk);
   P* sums = a.work.sums + (chunk.b * a.work.chunks + chunk.number) * a.work.entries;
   do_tasks(a, chunk, a.work.entries > 0 ? sums : nullptr);
@@ -473,18 +475,18 @@ __device__ void join_chunk(const JoinArgs<P>& a, char* shared, char* room, std::
 }
 
 template <class P, int kChunk, bool kOnChip>
-__global__ void __launch_bounds__(kMostThreads<P>, 1) join_kernel(const __grid_constant__ JoinArgs<P> a) {
-  let_kernel_behind_begin();
+__global__ void __launch_bounds__(kMostThreads<P>, 1) combine_kernel(const __grid_constant__ CombineArgs<P> a) {
+  launch_dependents();
   char* shared = shared_memory();
   if (follows_gold(a, shared)) return;
   const std::uint32_t block = blockIdx.x - a.gold_blocks.count;
   if constexpr (kOnChip) {
-    join_chunk<P, kChunk, true>(a, shared, nullptr, block);
+    combine_chunk<P, kChunk, true>(a, shared, nullptr, block);
   } else {
     char* room = reinterpret_cast<char*>(a.work.room) + block * a.layout.bytes;
 #pragma unroll 1
     for (std::uint32_t index = block; index < a.chunks; index += gridDim.x - a.gold_blocks.count) {
-      join_chunk<P, kChunk, false>(a, shared, room, index);
+      combine_chunk<P, kChunk, false>(a, shared, room, index);
       __syncthreads();
     }
   }
@@ -492,21 +494,21 @@ __global__ void __launch_bounds__(kMostThreads<P>, 1) join_kernel(const __grid_c
 
 // --- the call
 
-// How the join of a batch is cut into blocks.
-struct Shape {
+// How the combine of a batch is cut into blocks.
+struct CombineShape {
   std::int32_t chunk, chunks, threads;
   std::int64_t blocks;  // without those that follow gold
   bool on_chip;
-  Layout layout;
+  ChunkLayout layout;
 };
 
 // The largest chunk that fits, as long as every processor has one; from memory, blocks that take turns.
 template <class P>
-Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
+CombineShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   const std::int64_t room = std::int64_t{c.shared_bytes} - kHeadBytes;
   const auto chunks = [&](std::int32_t chunk) { return (batch.length + chunk - 1) / chunk; };
   const auto fits = [&](std::int32_t chunk) { return layout_of<P>(c, chunk).bytes <= room; };
-  Shape s{};
+  CombineShape s{};
   s.chunk = kMostChunk;
   while (s.chunk > 1 && (!fits(s.chunk) || 2 * batch.size * chunks(s.chunk) <= c.processors)) s.chunk /= 2;
   s.on_chip = fits(s.chunk);
@@ -515,74 +517,79 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   s.blocks = batch.size * s.chunks;
   s.threads = kMostThreads<P>;
   // Smaller blocks where more than one finds room on a processor, which then has work while one of them waits.
-  const std::int64_t taken = (s.on_chip ? s.layout.bytes : 0) + kHeadBytes + 1024;
+  const std::int64_t used = (s.on_chip ? s.layout.bytes : 0) + kHeadBytes + 1024;
   const auto at_once = [&](std::int32_t threads) { return std::int64_t{c.processors} * (kMostThreads<P> / threads); };
   while (s.threads > kLeastThreads<P> && s.blocks > at_once(s.threads) &&
-         2 * kMostThreads<P> / s.threads * taken <= c.shared_bytes + 1024)
+         2 * kMostThreads<P> / s.threads * used <= c.shared_bytes + 1024)
     s.threads /= 2;
   if (!s.on_chip) s.blocks = std::min<std::int64_t>(s.blocks, at_once(s.threads));
   return s;
 }
 
 template <class P>
-auto* kernel_of(const Shape& s) {
-  if (!s.on_chip) return join_kernel<P, 1, false>;
-  return s.chunk == 4 ? join_kernel<P, 4, true> : s.chunk == 2 ? join_kernel<P, 2, true> : join_kernel<P, 1, true>;
+auto* kernel_of(const CombineShape& s) {
+  if (!s.on_chip) return combine_kernel<P, 1, false>;
+  return s.chunk == 4   ? combine_kernel<P, 4, true>
+         : s.chunk == 2 ? combine_kernel<P, 2, true>
+                        : combine_kernel<P, 1, true>;
 }
 
 }  // namespace
 
 template <class P>
-JoinWork<P> cut_join(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const PassWork<P>& pass,
-                     const Expectation& wanted) {
-  const Shape s = shape_of<P>(c, batch);
-  JoinWork<P> work{};
+CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                                  const ForwardBackwardMemory<P>& pass, const Expectation& wanted) {
+  const CombineShape s = shape_of<P>(c, batch);
+  CombineMemory<P> work{};
   work.chunk = s.chunk;
   work.chunks = static_cast<std::int32_t>((batch.length + work.chunk - 1) / work.chunk);
   const auto chunks = static_cast<std::size_t>(batch.size * work.chunks);
-  work.entries = wanted.transitions ? (c.join.dense + c.join.sparse.rounds + 3) / 4 * 4 : 0;
-  work.sums = cutter.take<P>(chunks * static_cast<std::size_t>(work.entries));
-  work.inverse = cutter.take<double>(chunks);
-  work.room = cutter.take<P>(s.on_chip ? 0 : static_cast<std::size_t>(s.blocks * s.layout.bytes) / sizeof(P));
+  work.entries = wanted.transitions ? (c.combine.dense + c.combine.sparse.rounds + 3) / 4 * 4 : 0;
+  work.sums = arena.allocate<P>(chunks * static_cast<std::size_t>(work.entries));
+  work.inverse = arena.allocate<double>(chunks);
+  work.room = arena.allocate<P>(s.on_chip ? 0 : static_cast<std::size_t>(s.blocks * s.layout.bytes) / sizeof(P));
   return work;
 }
 
 template <class P>
-void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& pass,
-              const JoinWork<P>& work, const Expectation& wanted, cudaStream_t stream) {
-  const Shape s = shape_of<P>(c, batch);
+void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
+                 const ForwardBackwardMemory<P>& pass, const CombineMemory<P>& work, const Expectation& wanted,
+                 cudaStream_t stream) {
+  const CombineShape s = shape_of<P>(c, batch);
   const GoldBlocks gold = gold_blocks(c, batch, pass, s.threads / 32);
   const std::int64_t blocks = gold.count + s.blocks;
   if (blocks == 0) return;
   const int on_chip = kHeadBytes + static_cast<int>(s.on_chip ? s.layout.bytes : 0);
   const int bytes = std::max(on_chip, gold.bytes);
-  const JoinArgs<P> args{c.join,
-                         c.topology,
-                         kept,
-                         work,
-                         s.layout,
-                         batch.length,
-                         static_cast<std::uint32_t>(batch.size),
-                         static_cast<std::uint32_t>(batch.size * s.chunks),
-                         gold,
-                         pass.at_outs ? c.join.nodes : c.join.arrivals,
-                         c.join.copied && pass.whole,
-                         pass.at_outs,
-                         c.early,
-                         wanted.gold != nullptr,
-                         wanted.emissions,
-                         batch.type};
+  const CombineArgs<P> args{c.combine,
+                            c.topology,
+                            trellis,
+                            work,
+                            s.layout,
+                            batch.length,
+                            static_cast<std::uint32_t>(batch.size),
+                            static_cast<std::uint32_t>(batch.size * s.chunks),
+                            gold,
+                            pass.at_outs ? c.combine.nodes : c.combine.arrivals,
+                            c.combine.copied && pass.whole,
+                            pass.at_outs,
+                            c.programmatic,
+                            wanted.gold != nullptr,
+                            wanted.emissions,
+                            batch.type};
   launch_kernel(kernel_of<P>(s), static_cast<unsigned>(blocks), static_cast<unsigned>(s.threads), bytes, stream, args,
-                "joining forward and backward", c.early);
+                "joining forward and backward", c.programmatic);
 }
 
-template JoinWork<float> cut_join(Cutter&, const DeviceConstraint::Impl&, const Batch&, const PassWork<float>&,
-                                  const Expectation&);
-template JoinWork<double> cut_join(Cutter&, const DeviceConstraint::Impl&, const Batch&, const PassWork<double>&,
-                                   const Expectation&);
-template void run_join(const DeviceConstraint::Impl&, const Batch&, const Kept<float>&, const PassWork<float>&,
-                       const JoinWork<float>&, const Expectation&, cudaStream_t);
-template void run_join(const DeviceConstraint::Impl&, const Batch&, const Kept<double>&, const PassWork<double>&,
-                       const JoinWork<double>&, const Expectation&, cudaStream_t);
+template CombineMemory<float> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&,
+                                               const ForwardBackwardMemory<float>&, const Expectation&);
+template CombineMemory<double> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&,
+                                                const ForwardBackwardMemory<double>&, const Expectation&);
+template void run_combine(const DeviceConstraint::Impl&, const Batch&, const Trellis<float>&,
+                          const ForwardBackwardMemory<float>&, const CombineMemory<float>&, const Expectation&,
+                          cudaStream_t);
+template void run_combine(const DeviceConstraint::Impl&, const Batch&, const Trellis<double>&,
+                          const ForwardBackwardMemory<double>&, const CombineMemory<double>&, const Expectation&,
+                          cudaStream_t);
 
 }  // namespace regccrf::cuda

@@ -1,5 +1,5 @@
-// What a block of the join needs (combine.cu): the units that positions are added up in, and a patch of bigrams on the
-// tensor cores.
+// What a block of the combine needs (combine.cu): the units that positions are added up in, and a warp tile of bigrams
+// on the tensor cores.
 #pragma once
 
 #include "inference/cuda/bounds.h"
@@ -9,7 +9,7 @@
 
 namespace regccrf::cuda {
 
-constexpr int kTileRows = kPatchRows / 8, kTileColumns = kPatchColumns / 8;  // of a patch; a tile is 8 × 8
+constexpr int kTileRows = kWarpTileRows / 8, kTileColumns = kWarpTileColumns / 8;  // of a warp tile; a tile is 8 × 8
 static_assert(kTileRows == 2);
 constexpr int kMostChunk = 4;  // positions
 
@@ -26,7 +26,7 @@ __device__ inline std::int32_t largest_exponent(double) { return 1000; }
 __device__ inline float largest_number(float) { return 1e37f; }
 __device__ inline double largest_number(double) { return 1e300; }
 
-// The first blocks of a join, which follow gold if the pass has none that do.
+// The first blocks of a combine, which follow gold if the pass has none that do.
 struct GoldBlocks {
   std::uint32_t count;
   std::int32_t together;  // sequences of a block
@@ -34,21 +34,22 @@ struct GoldBlocks {
   int bytes;              // there
 };
 template <class P>
-GoldBlocks gold_blocks(const DeviceConstraint::Impl& c, const Batch& batch, const PassWork<P>& pass, int warps) {
-  if (pass.gold != Follows::join) return {};
+GoldBlocks gold_blocks(const DeviceConstraint::Impl& c, const Batch& batch, const ForwardBackwardMemory<P>& pass,
+                       int warps) {
+  if (pass.gold != Follows::combine) return {};
   const std::int32_t together = gold_together(c, warps);
   const bool on_chip = gold_bytes(c) > 0;
   return {static_cast<std::uint32_t>((batch.size + together - 1) / together), together, on_chip ? nullptr : pass.stamps,
           gold_bytes(c, together)};
 }
-// Whether the block is one of them; it is done then. `Args`: of a join.
+// Whether the block is one of them; it is done then. `Args`: of a combine.
 template <class Args>
 __device__ bool follows_gold(const Args& a, char* shared) {
   if (blockIdx.x >= a.gold_blocks.count) return false;
-  follow_gold(a.topology, a.kept.scores.gold, a.T, a.kept.scores.length,
+  follow_gold(a.topology, a.trellis.scores.gold, a.T, a.trellis.scores.length,
               std::int64_t{blockIdx.x} * a.gold_blocks.together, a.batch, a.gold_blocks.together, shared,
-              a.gold_blocks.stamps, a.kept.leaves);
-  wait_for_kernel_before();
+              a.gold_blocks.stamps, a.trellis.leaves);
+  wait_for_prior_kernel();
   return true;
 }
 
@@ -65,12 +66,13 @@ struct Units {
 // For a chunk that begins at `at` of [B, T], in sequence b; `bigrams`: positions where one begins. By one warp, a
 // position a lane.
 template <class P>
-__device__ void set_units(Units& to, const Kept<P>& kept, std::int64_t at, std::int64_t b, std::int32_t bigrams) {
+__device__ void set_units(Units& to, const Trellis<P>& trellis, std::int64_t at, std::int64_t b, std::int32_t bigrams) {
   constexpr std::int32_t room = 60;  // for sums of products of alpha's largest
   const std::int32_t most = largest_exponent(P{}), more = largest_exponent(double{}), j = lane_of();
   const bool there = j < bigrams;
   // What the pass took off in the step behind this position, forwards, and in its own, backwards.
-  const std::int32_t alpha = there ? kept.exponent[0][at + j + 1] : 0, beta = there ? kept.exponent[1][at + j] : 0;
+  const std::int32_t alpha = there ? trellis.exponent[0][at + j + 1] : 0,
+                     beta = there ? trellis.exponent[1][at + j] : 0;
   std::int32_t unit = alpha - beta;  // z of the first position over that of this one
 #pragma unroll
   for (int n = 1; n < kMostChunk; n *= 2) {
@@ -90,16 +92,16 @@ __device__ void set_units(Units& to, const Kept<P>& kept, std::int64_t at, std::
     to.least[j] = fmax(there ? Bounds<P>::least_z * power(-alpha) : 0, Bounds<P>::least_product);
   }
   if (j == 0) to.over_first = power(-min(largest + room, more));
-  if (!fits) kept.flag[b] = 1;
+  if (!fits) trellis.flag[b] = 1;
 }
 
-// Numbers of a patch as mma.m8n8k4 leaves them: a lane has row lane / 4, columns 2 · (lane % 4) and the next, of each
-// tile.
+// Numbers of a warp tile as mma.m8n8k4 leaves them: a lane has row lane / 4, columns 2 · (lane % 4) and the next, of
+// each tile.
 template <class P>
 struct Tiles {
   P at[kTileRows][kTileColumns][2];
 
-  // act(two numbers, row, column of the first); both columns are in a patch or neither is
+  // act(two numbers, row, column of the first); both columns are in a warp tile or neither is
   template <class Act>
   __device__ void each(const Act& act) {
 #pragma unroll
@@ -110,18 +112,18 @@ struct Tiles {
   }
 };
 
-// Adds a position. `m`, `y`: in the patch's first state. Slots and outs past a state's own are numbers of others, and
-// go to sums that nobody wants.
+// Adds a position. `m`, `y`: in the warp tile's first state. Slots and outs past a state's own are numbers of others,
+// and go to sums that nobody wants.
 template <class P>
-__device__ void multiply_patch(const JoinPatch& patch, const P* m, const P* y, double scale, Tiles<double>& sum) {
+__device__ void multiply_warp_tile(const WarpTile& tile, const P* m, const P* y, double scale, Tiles<double>& sum) {
   const std::int32_t row = lane_of() / 4, k = lane_of() % 4;
   // Rows of 16 in another order: a state's are often an odd multiple of 16 from the next one's.
   const bool swaps = k >= 2;
-  const std::int32_t other = swaps ? -8 : 8, whole = patch.states / 4, left = patch.states % 4;
+  const std::int32_t other = swaps ? -8 : 8, whole = tile.states / 4, left = tile.states % 4;
   // Of four states a lane has the k-th, or the last.
   const std::int32_t back = k >= left ? k + 1 - left : 0;  // from there, if only some of the four are left
-  m += k * patch.slots + row + (swaps ? 8 : 0);
-  y += k * patch.width + row;
+  m += k * tile.slots + row + (swaps ? 8 : 0);
+  y += k * tile.width + row;
   struct Numbers {
     P m[2], y[kTileColumns];
   };
@@ -147,35 +149,35 @@ __device__ void multiply_patch(const JoinPatch& patch, const P* m, const P* y, d
 #pragma unroll 1
     for (std::int32_t n = whole - 1; n > 0; --n) {
       const Numbers now = ahead;
-      m += 4 * patch.slots;
-      y += 4 * patch.width;
+      m += 4 * tile.slots;
+      y += 4 * tile.width;
       ahead = load();
       multiply(now, scale);
     }
     multiply(ahead, scale);
-    m += 4 * patch.slots;
-    y += 4 * patch.width;
+    m += 4 * tile.slots;
+    y += 4 * tile.width;
   }
   if (left == 0) return;
-  m -= back * patch.slots;
-  y -= back * patch.width;
+  m -= back * tile.slots;
+  y -= back * tile.width;
   multiply(load(), k < left ? scale : 0.0);
 }
 
 // Two numbers side by side, for one store.
 template <class P>
-struct alignas(2 * sizeof(P)) Couple {
+struct alignas(2 * sizeof(P)) Adjacent {
   P x, y;
 };
-// A patch's sums go where they belong in a chunk's. False if one is too large to be trusted.
+// A warp tile's sums go where they belong in a chunk's. False if one is too large to be trusted.
 template <class P>
-__device__ bool write_patch(const JoinPatch& patch, Tiles<double>& sum, P* sums) {
+__device__ bool write_warp_tile(const WarpTile& tile, Tiles<double>& sum, P* sums) {
   bool small = true;
   sum.each([&](const double(&x)[2], std::int32_t i, std::int32_t o) {
-    if (i >= patch.rows || o >= patch.columns) return;
-    const Couple<P> two{static_cast<P>(x[0]), static_cast<P>(x[1])};
+    if (i >= tile.rows || o >= tile.columns) return;
+    const Adjacent<P> two{static_cast<P>(x[0]), static_cast<P>(x[1])};
     small = small && two.x < largest_number(P{}) && two.y < largest_number(P{});
-    *reinterpret_cast<Couple<P>*>(sums + patch.entry + i * patch.width + o) = two;
+    *reinterpret_cast<Adjacent<P>*>(sums + tile.entry + i * tile.width + o) = two;
   });
   return small;
 }

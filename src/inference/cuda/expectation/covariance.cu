@@ -24,10 +24,10 @@ struct Answer {
 template <class Quantity, bool kOnChip>
 class Worker {
  public:
-  __device__ explicit Worker(const Args& a) : a_(a) {}
+  __device__ explicit Worker(const CovarianceArgs& a) : a_(a) {}
 
   // `counts`: the sequence has scores. Covariances where wanted, zeros where it does not count.
-  __device__ Answer average(const Slot& s, std::int64_t b, bool counts) {
+  __device__ Answer average(const CovarianceScratch& s, std::int64_t b, bool counts) {
     Answer answer{counts && s.T == 0 && a_.topology.empty, 0};
     bool done = false;
     if (counts && s.T > 0) {
@@ -45,28 +45,28 @@ class Worker {
   }
 
  private:
-  __device__ Found scaled(const Slot& s, std::int64_t b) {
+  __device__ Found scaled(const CovarianceScratch& s, std::int64_t b) {
     ScaledPass<Quantity> pass(a_, s, kOnChip ? shared_memory() : s.scaled);
     if (!has_transitions_) pass.load_transitions();
     has_transitions_ = true;
     return pass.run(b);
   }
-  __device__ Averaged wide(const Slot& s, std::int64_t b) {
+  __device__ Averaged wide(const CovarianceScratch& s, std::int64_t b) {
     if (!has_model_) load_wide_model(a_.batch, a_.topology.K, 1, s.g, s.start, s.end);
     has_model_ = true;
     __syncthreads();
     return average_wide<Quantity>(a_, s, b);
   }
 
-  const Args& a_;
+  const CovarianceArgs& a_;
   bool has_transitions_ = false, has_model_ = false;
 };
 
 template <bool kOnChip>
-__global__ void __launch_bounds__(kThreads, 1) entropy_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(kThreads, 1) entropy_kernel(const __grid_constant__ CovarianceArgs a) {
   Worker<Surprise, kOnChip> worker(a);
   for (std::int64_t b = blockIdx.x; b < a.batch.size; b += gridDim.x) {
-    const Slot s(a, b);
+    const CovarianceScratch s(a, b);
     Status& status = a.status[b];
     const bool bad_transition = *a.work.scores.bad != 0, bad = bad_transition || status.outcome != 0;
     __syncthreads();
@@ -79,10 +79,10 @@ __global__ void __launch_bounds__(kThreads, 1) entropy_kernel(const __grid_const
 }
 
 template <bool kOnChip>
-__global__ void __launch_bounds__(kThreads, 1) curvature_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(kThreads, 1) curvature_kernel(const __grid_constant__ CovarianceArgs a) {
   Worker<Gain, kOnChip> worker(a);
   for (std::int64_t b = blockIdx.x; b < a.batch.size; b += gridDim.x) {
-    const Slot s(a, b);
+    const CovarianceScratch s(a, b);
     const bool fine = a.known[b].outcome == static_cast<std::int32_t>(Outcome::fine);
     double value = worker.average(s, b, fine).value;
     if (a.gold && fine) {
@@ -93,11 +93,11 @@ __global__ void __launch_bounds__(kThreads, 1) curvature_kernel(const __grid_con
   }
 }
 
-Work cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Args& args) {
+CovarianceMemory allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const CovarianceArgs& args) {
   const std::int64_t T = std::max<std::int64_t>(args.batch.length, 1), K = c.topology.K, N = c.topology.nodes,
                      M = c.topology.arrivals, C = c.topology.bigrams.columns, unit = sizeof(Averaged);
-  Work w{};
-  w.scores = cut_prepared<double>(cutter, c, args.batch, false);
+  CovarianceMemory w{};
+  w.scores = allocate_prepared<double>(arena, c, args.batch, false);
   w.segment = 2;
   if (args.both_ways()) {
     const auto root = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(T))));
@@ -111,11 +111,11 @@ Work cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Args& args)
       std::max<std::int64_t>(kMostBytes / (numbers * unit + wides * 16 + (C + T) * 8 + w.scaled_bytes), 1);
   w.slots = static_cast<std::int32_t>(std::min<std::int64_t>({most, args.batch.size, c.processors}));
   const auto take = [&]<class Number>(Number*& to, std::int64_t count) {
-    to = cutter.take<Number>(static_cast<std::size_t>(w.slots * count));
+    to = arena.allocate<Number>(static_cast<std::size_t>(w.slots * count));
   };
   take(w.model, K * K + 2 * K);
   take(w.rows, 2 * (K + 1));
-  take(w.kept, even(w.segment * N));
+  take(w.saved, even(w.segment * N));
   take(w.firsts, even(w.segments * N));
   take(w.arrivals, 2 * M);
   take(w.nodes, 2 * N);
@@ -125,7 +125,7 @@ Work cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Args& args)
   return w;
 }
 
-Args args_of(const Batch& batch, const Entropy& wanted) {
+CovarianceArgs args_of(const Batch& batch, const Entropy& wanted) {
   return {.batch = batch,
           .emissions = wanted.emissions,
           .transitions = wanted.transitions,
@@ -133,14 +133,14 @@ Args args_of(const Batch& batch, const Entropy& wanted) {
           .status = wanted.status};
 }
 
-Args args_of(const Batch& batch, const Curvature& wanted) {
-  Args args{.batch = batch,
-            .direction = batch,
-            .emissions = wanted.emissions,
-            .transitions = wanted.transitions,
-            .value = wanted.value,
-            .known = wanted.status,
-            .gold = wanted.gold};
+CovarianceArgs args_of(const Batch& batch, const Curvature& wanted) {
+  CovarianceArgs args{.batch = batch,
+                      .direction = batch,
+                      .emissions = wanted.emissions,
+                      .transitions = wanted.transitions,
+                      .value = wanted.value,
+                      .known = wanted.status,
+                      .gold = wanted.gold};
   args.direction.emissions = wanted.direction.emissions;
   args.direction.transitions = wanted.direction.transitions;
   args.direction.start = wanted.direction.start;
@@ -148,22 +148,22 @@ Args args_of(const Batch& batch, const Curvature& wanted) {
   return args;
 }
 
-std::size_t bytes_for(const DeviceConstraint& constraint, const Args& args) {
-  Cutter cutter(Memory{});
-  cut_work(cutter, constraint.impl(), args);
-  return cutter.used();
+std::size_t bytes_for(const DeviceConstraint& constraint, const CovarianceArgs& args) {
+  Arena arena(Memory{});
+  allocate_memory(arena, constraint.impl(), args);
+  return arena.used();
 }
 
-using Kernel = void (*)(Args);
+using Kernel = void (*)(CovarianceArgs);
 
-void run(Kernel on_chip, Kernel in_memory, const char* what, const DeviceConstraint& constraint, Args args,
+void run(Kernel on_chip, Kernel in_memory, const char* what, const DeviceConstraint& constraint, CovarianceArgs args,
          Memory memory, void* stream) {
   check_batch(what, args.batch);
   if (args.batch.size == 0) return;
-  Cutter cutter(memory);
+  Arena arena(memory);
   const DeviceConstraint::Impl& c = constraint.impl();
   args.topology = c.topology;
-  args.work = cut_work(cutter, c, args);
+  args.work = allocate_memory(arena, c, args);
   const auto s = static_cast<cudaStream_t>(stream);
   prepare<double>(c, args.batch, args.work.scores, Scale::probability, false, args.status, nullptr, s);
   const bool room = args.work.scaled_bytes == 0;

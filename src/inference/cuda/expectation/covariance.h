@@ -16,13 +16,13 @@ constexpr int kThreads = 512;
 __host__ __device__ constexpr std::int64_t even(std::int64_t count) { return count + count % 2; }
 
 // One slot serves one block; blocks take sequences in turn.
-struct Work {
+struct CovarianceMemory {
   Prepared<double> scores;
   std::int32_t slots, segment, segments;
   std::int64_t scaled_bytes;  // of a slot, for what has no room on chip
   Wide* model;                // [slots, K · K + 2 K] exp of transitions, start and end
   Wide* rows;                 // [slots, 2, K + 1] of emissions, on the way there and on the way back
-  Averaged* kept;             // [slots, even(segment · nodes)] forward
+  Averaged* saved;            // [slots, even(segment · nodes)] forward
   Averaged* firsts;           // [slots, even(segments · nodes)]
   Averaged* arrivals;         // [slots, 2, arrivals] forward and backward
   Averaged* nodes;            // [slots, 2, nodes] backward: of what comes after; with its own emission
@@ -31,7 +31,7 @@ struct Work {
   char* scaled;               // [slots, scaled_bytes]
 };
 
-struct Args {
+struct CovarianceArgs {
   Batch batch;
   Batch direction;                // the same, with what a path gains in the place of scores
   void *emissions, *transitions;  // covariances with counts, or null
@@ -40,23 +40,23 @@ struct Args {
   const Status* known;            // [B] … since it is known already
   const std::int64_t* gold;       // [rows] or null
   DeviceTopology topology;
-  Work work;
+  CovarianceMemory work;
 
   __host__ __device__ bool both_ways() const { return emissions || transitions; }
 };
 
 // A block's sequence, and its arrays.
-struct Slot {
+struct CovarianceScratch {
   std::int32_t T;
   const std::int64_t* row;  // [T]
   const double *emissions, *shift;
   Wide *g, *start, *end, *there, *back;
-  Averaged *kept, *firsts, *arrival, *arrival_back, *beta, *after;
+  Averaged *saved, *firsts, *arrival, *arrival_back, *beta, *after;
   double* bigrams;
   std::int64_t* exponents;
   char* scaled;
 
-  __device__ Slot(const Args& a, std::int64_t b) {
+  __device__ CovarianceScratch(const CovarianceArgs& a, std::int64_t b) {
     const std::int64_t slot = blockIdx.x, K = a.topology.K, N = a.topology.nodes, M = a.topology.arrivals;
     T = a.work.scores.length[b];
     row = a.work.scores.row + b * a.batch.length;
@@ -64,7 +64,7 @@ struct Slot {
     shift = a.work.scores.shift + b * a.batch.length;
     g = a.work.model + slot * (K * K + 2 * K), start = g + K * K, end = start + K;
     there = a.work.rows + slot * 2 * (K + 1), back = there + K + 1;
-    kept = a.work.kept + slot * even(a.work.segment * N);
+    saved = a.work.saved + slot * even(a.work.segment * N);
     firsts = a.work.firsts + slot * even(a.work.segments * N);
     arrival = a.work.arrivals + slot * 2 * M, arrival_back = arrival + M;
     beta = a.work.nodes + slot * 2 * N, after = beta + N;
@@ -78,16 +78,16 @@ struct Slot {
 __device__ inline double gain(const void* numbers, Type type, std::int64_t i) {
   return numbers ? read_number(numbers, type, i) : 0;
 }
-__device__ inline double emission_gain(const Args& a, std::int64_t row, std::int32_t label) {
+__device__ inline double emission_gain(const CovarianceArgs& a, std::int64_t row, std::int32_t label) {
   return gain(a.direction.emissions, a.direction.emissions_type, row * a.topology.K + label);
 }
-__device__ inline double transition_gain(const Args& a, std::int64_t pair) {
+__device__ inline double transition_gain(const CovarianceArgs& a, std::int64_t pair) {
   return gain(a.direction.transitions, a.direction.type, pair);
 }
-__device__ inline double start_gain(const Args& a, std::int32_t label) {
+__device__ inline double start_gain(const CovarianceArgs& a, std::int32_t label) {
   return gain(a.direction.start, a.direction.type, label);
 }
-__device__ inline double end_gain(const Args& a, std::int32_t label) {
+__device__ inline double end_gain(const CovarianceArgs& a, std::int32_t label) {
   return gain(a.direction.end, a.direction.type, label);
 }
 
@@ -148,7 +148,7 @@ __device__ void sum_columns(const DeviceBigrams& bigrams, const Term& term, cons
 }
 
 // The covariances with bigrams of sequence b, from those of columns.
-__device__ inline void write_bigrams(const Args& a, std::int64_t b, const double* columns) {
+__device__ inline void write_bigrams(const CovarianceArgs& a, std::int64_t b, const double* columns) {
   const std::int32_t pairs = a.topology.K * a.topology.K, *begin = a.topology.bigrams.pair_begin;
   for (std::int32_t pair = threadIdx.x; pair < pairs; pair += kThreads) {
     double sum = 0;

@@ -64,8 +64,8 @@ struct Scaled {
 template <class Quantity>
 struct Gains {
   static constexpr bool kScores = std::is_same_v<Quantity, Surprise>;
-  const Args& a;
-  const Slot& s;
+  const CovarianceArgs& a;
+  const CovarianceScratch& s;
 
   // exp(score − shift), and times its gain. `weight`: as prepared.
   static __device__ Dual dual(double weight, double gain) { return {weight, weight > 0 ? weight * gain : 0}; }
@@ -101,7 +101,7 @@ struct Found {
 template <class Quantity>
 class ScaledPass {
  public:
-  __device__ ScaledPass(const Args& a, const Slot& s, char* room)
+  __device__ ScaledPass(const CovarianceArgs& a, const CovarianceScratch& s, char* room)
       : a_(a), d_(a.topology), s_(s), gains_{a, s}, x_(a.topology, room), peak_(peaks(), kNoPeak, threadIdx.x) {}
 
   // Before the first sequence of a block.
@@ -176,8 +176,8 @@ class ScaledPass {
     return most == kNoPeak ? 0 : most;
   }
 
-  __device__ Dual* kept_row(std::int32_t t) const {
-    return reinterpret_cast<Dual*>(s_.kept) + std::int64_t{t % a_.work.segment} * d_.nodes;
+  __device__ Dual* saved_row(std::int32_t t) const {
+    return reinterpret_cast<Dual*>(s_.saved) + std::int64_t{t % a_.work.segment} * d_.nodes;
   }
   __device__ Dual* first_row(std::int32_t t) const {
     return reinterpret_cast<Dual*>(s_.firsts) + std::int64_t{t / a_.work.segment} * d_.nodes;
@@ -228,7 +228,7 @@ class ScaledPass {
           [&](std::int32_t n, Dual sum) {
             const Dual v = upwards(sum, x_.row[d_.node_label[n]], scale);
             x_.now[n] = v;
-            if (a_.both_ways()) kept_row(t)[n] = v;
+            if (a_.both_ways()) saved_row(t)[n] = v;
             if (save) first_row(t)[n] = v;
             most = max(most, exponent(v.weight));
           });
@@ -242,7 +242,7 @@ class ScaledPass {
   __device__ void recall(std::int32_t t) {
     const std::int32_t first = t / a_.work.segment * a_.work.segment;
     for (std::int32_t n = threadIdx.x; n < d_.nodes; n += kThreads)
-      x_.now[n] = kept_row(first)[n] = first_row(first)[n];
+      x_.now[n] = saved_row(first)[n] = first_row(first)[n];
     __syncthreads();
     forward(first + 1, t + 1, true);
   }
@@ -286,7 +286,7 @@ class ScaledPass {
   // beta of position t, and what depends on it. The position before becomes present, if it is kept.
   __device__ void visit(std::int32_t t, double scale) {
     const bool last = t + 1 == s_.T;
-    const Dual* before = a_.both_ways() && t % a_.work.segment > 0 ? kept_row(t - 1) : nullptr;
+    const Dual* before = a_.both_ways() && t % a_.work.segment > 0 ? saved_row(t - 1) : nullptr;
     std::int32_t most = kNoPeak;
     Dual mine{};
     sum_each(
@@ -371,9 +371,9 @@ class ScaledPass {
     return 2 * power(peak_.of_all(peak_.of_a_warp(0)));
   }
 
-  const Args& a_;
+  const CovarianceArgs& a_;
   const DeviceTopology& d_;
-  const Slot& s_;
+  const CovarianceScratch& s_;
   Gains<Quantity> gains_;
   Scaled x_;
   Peak<std::int32_t> peak_;

@@ -3,7 +3,7 @@
 //   pass      one block a sequence and direction walks the steps and leaves alpha and beta (forward_backward.cu); where
 //   few
 //             sequences are long and the automaton is small, two kernels before it share out the steps (scan.cu)
-//   join      blocks of some positions each: marginals, and sums for the bigrams (combine.cu)
+//   combine      blocks of some positions each: marginals, and sums for the bigrams (combine.cu)
 //   finish    one value per sequence; bigrams from the blocks' sums
 // and wide (wide.cu), which does again the sequences that could not be trusted, and reduces a loss where asked to.
 //
@@ -22,13 +22,13 @@ constexpr std::int64_t kShort = 512;  // positions up to which a small block fin
 
 template <class P>
 struct FinishArgs {
-  DeviceJoin join;
+  DeviceCombine combine;
   DeviceTopology topology;
-  Kept<P> kept;
-  JoinWork<P> joined;
+  Trellis<P> trellis;
+  CombineMemory<P> combined;
   Expectation wanted;
   Batch batch;
-  bool at_outs;               // of beta, as in PassWork
+  bool at_outs;               // of beta, as in ForwardBackwardMemory
   const std::int32_t* grown;  // of a scan (Boundaries), or null
 };
 
@@ -37,11 +37,12 @@ struct FinishArgs {
 template <class P, int kThreads>
 __device__ Sum from_beta(const FinishArgs<P>& a, std::int64_t b) {
   const Starts& starts = a.topology.starts[a.at_outs];
-  const P* beta = a.kept.beta + b * a.batch.length * std::int64_t{a.at_outs ? a.join.outs : a.join.backward_cells};
+  const P* beta =
+      a.trellis.beta + b * a.batch.length * std::int64_t{a.at_outs ? a.combine.outs : a.combine.backward_cells};
   Sum sum;
   for (std::int32_t i = kThreads - 1 - static_cast<std::int32_t>(threadIdx.x); i < starts.count; i += kThreads) {
     const P cell = Downwards::weight(beta[starts.place[i]]),
-            start = Downwards::weight(a.kept.scores.start[starts.label[i]]);
+            start = Downwards::weight(a.trellis.scores.start[starts.label[i]]);
     sum.add(static_cast<double>(cell) * static_cast<double>(start));
   }
   return sum;
@@ -56,55 +57,56 @@ __device__ bool agree(double x, std::int64_t e, double y, double rounding) {
 
 template <class P, int kThreads>
 __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
-  const std::int32_t T = a.kept.scores.length[b], K = a.join.K;
+  const std::int32_t T = a.trellis.scores.length[b], K = a.combine.K;
   const std::int64_t at = b * a.batch.length;
   enum { of_paths, of_gold, of_beta, count };  // logs of the sum over all paths and of gold, and that sum by beta
   Sum sum[count];
   bool bad_score = false;
   for (std::int32_t t = threadIdx.x; t < T; t += kThreads) {
-    const double shift = a.kept.scores.shift[at + t];
+    const double shift = a.trellis.scores.shift[at + t];
     bad_score = bad_score || isnan(shift);
     sum[of_paths].add(shift);
   }
   if (a.wanted.gold)
-    sum[of_gold] =
-        path_score(a.batch, K, T, a.kept.scores.row + at, [&](std::int32_t t) { return a.kept.scores.gold[at + t]; });
+    sum[of_gold] = path_score(a.batch, K, T, a.trellis.scores.row + at,
+                              [&](std::int32_t t) { return a.trellis.scores.gold[at + t]; });
   bad_score = __syncthreads_or(bad_score);
   Status status{};
-  if (threadIdx.x == 0) status = status_of(a.batch, a.kept.scores, b, T, K, bad_score);
-  wait_for_kernel_before();  // until here, nothing of the pass and the join
-  const double z = T > 0 ? a.kept.z[at + T - 1] : 0;
-  const std::int64_t taken = a.kept.taken[0][b], apart = taken - a.kept.taken[1][b];
+  if (threadIdx.x == 0) status = status_of(a.batch, a.trellis.scores, b, T, K, bad_score);
+  wait_for_prior_kernel();  // until here, nothing of the pass and the combine
+  const double z = T > 0 ? a.trellis.z[at + T - 1] : 0;
+  const std::int64_t total_exponent = a.trellis.total_exponent[0][b],
+                     apart = total_exponent - a.trellis.total_exponent[1][b];
   if (threadIdx.x == kThreads / 2 && T > 0) {
-    for (int n = 0; n < 2; ++n) sum[of_paths].add(a.kept.scores.shifts[1 + n]);
-    sum[of_paths].add(a.kept.scores.shifts[0], T - 1);
-    sum[of_paths].add(kLn2, static_cast<double>(taken));
-    sum[of_paths].add(kLn2Rest, static_cast<double>(taken));
+    for (int n = 0; n < 2; ++n) sum[of_paths].add(a.trellis.scores.shifts[1 + n]);
+    sum[of_paths].add(a.trellis.scores.shifts[0], T - 1);
+    sum[of_paths].add(kLn2, static_cast<double>(total_exponent));
+    sum[of_paths].add(kLn2Rest, static_cast<double>(total_exponent));
     sum[of_paths].add(::log(z));
   }
   if (T > 0) sum[of_beta] = from_beta<P, kThreads>(a, b);
   block_sums<kThreads>(sum);
   if (threadIdx.x != 0) return;
 
-  if (a.grown && a.grown[b] > Bounds<double>::most_growth) a.kept.flag[b] = 1;
-  if (T > 0 && !agree(z, apart, sum[of_beta].value(), kAgreement<P>)) a.kept.flag[b] = 1;
+  if (a.grown && a.grown[b] > Bounds<double>::most_growth) a.trellis.flag[b] = 1;
+  if (T > 0 && !agree(z, apart, sum[of_beta].value(), kAgreement<P>)) a.trellis.flag[b] = 1;
   double value = T > 0 ? sum[of_paths].value() : a.topology.empty ? 0.0 : -INFINITY;
   const bool bad = status.outcome != 0;
   bool outside = false;
   if (a.wanted.gold) {
     const double gold = sum[of_gold].value();
-    outside = a.kept.leaves[b] >= 0 || gold == -INFINITY;
+    outside = a.trellis.leaves[b] >= 0 || gold == -INFINITY;
     value = outside ? INFINITY : value - gold;
     if (outside && !bad) {
       status.outcome = static_cast<std::int32_t>(Outcome::outside);
-      status.position = a.kept.leaves[b];
+      status.position = a.trellis.leaves[b];
     }
   } else if (T == 0 && !a.topology.empty && !bad) {
     status.outcome = static_cast<std::int32_t>(Outcome::impossible);
   }
   a.wanted.status[b] = status;
   a.wanted.value[b] = bad ? NAN : value;
-  if (bad || outside) a.kept.flag[b] = 2;  // nothing to do again; counts are zeros
+  if (bad || outside) a.trellis.flag[b] = 2;  // nothing to do again; counts are zeros
 }
 
 // How often gold has each of `kCount` bigrams from `first` on. The whole block takes part.
@@ -127,26 +129,26 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::
   constexpr std::int32_t together = kThreads / kParts;
   __shared__ std::int32_t seen[together];
   __shared__ double sums[kParts][together];
-  const std::int32_t T = a.kept.scores.length[b], K = a.join.K, thread = static_cast<std::int32_t>(threadIdx.x),
+  const std::int32_t T = a.trellis.scores.length[b], K = a.combine.K, thread = static_cast<std::int32_t>(threadIdx.x),
                      part = thread / together, own = thread % together;
   const std::int64_t first = std::int64_t{block} * together, pair = first + own, pairs = std::int64_t{K} * K;
-  if (a.wanted.gold) count_gold<kThreads>(a.kept.scores.gold + b * a.batch.length, T, K, first, seen);
+  if (a.wanted.gold) count_gold<kThreads>(a.trellis.scores.gold + b * a.batch.length, T, K, first, seen);
   std::int32_t begin = 0, end = 0;
   double gain = 0, sum = 0;
   if (pair < pairs && T > 1) {
-    begin = a.join.pair_begin[pair];
-    end = a.join.pair_begin[pair + 1];
-    if (begin < end) gain = exp(score_at(a.batch.transitions, a.batch.type, pair) - a.kept.scores.shifts[0]);
+    begin = a.combine.pair_begin[pair];
+    end = a.combine.pair_begin[pair + 1];
+    if (begin < end) gain = exp(score_at(a.batch.transitions, a.batch.type, pair) - a.trellis.scores.shifts[0]);
   }
-  wait_for_kernel_before();  // until here, nothing of the join
+  wait_for_prior_kernel();  // until here, nothing of the combine
   if (begin < end) {
-    const std::int32_t chunks = (T - 1 + a.joined.chunk - 1) / a.joined.chunk;  // where bigrams begin
-    const double* inverse = a.joined.inverse + b * a.joined.chunks;
+    const std::int32_t chunks = (T - 1 + a.combined.chunk - 1) / a.combined.chunk;  // where bigrams begin
+    const double* inverse = a.combined.inverse + b * a.combined.chunks;
     for (std::int32_t e = begin; e < end; ++e) {
-      const P* from = a.joined.sums + b * a.joined.chunks * a.joined.entries + a.join.pair_entry[e];
+      const P* from = a.combined.sums + b * a.combined.chunks * a.combined.entries + a.combine.pair_entry[e];
 #pragma unroll 16
       for (std::int32_t c = part; c < chunks; c += kParts)
-        sum += static_cast<double>(from[std::int64_t{c} * a.joined.entries]) * inverse[c];
+        sum += static_cast<double>(from[std::int64_t{c} * a.combined.entries]) * inverse[c];
     }
     if (sum != 0) sum *= gain;
   }
@@ -163,7 +165,7 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::
 // A block for each sequence, then those of the bigrams: the first take longest.
 template <class P, int kThreads, int kParts>
 __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ FinishArgs<P> a) {
-  let_kernel_behind_begin();
+  launch_dependents();
   const auto B = static_cast<std::uint32_t>(a.batch.size), part = blockIdx.x / B, b = blockIdx.x % B;
   if (part == 0) {
     finish_sequence<P, kThreads>(a, b);
@@ -173,78 +175,80 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant_
 }
 
 template <class P, int kThreads, int kParts>
-void launch_finish(const FinishArgs<P>& args, bool early, cudaStream_t stream) {
+void launch_finish(const FinishArgs<P>& args, bool programmatic, cudaStream_t stream) {
   constexpr std::int64_t together = kThreads / kParts;
-  const std::int64_t K = args.join.K, blocks = args.wanted.transitions ? 1 + (K * K + together - 1) / together : 1;
+  const std::int64_t K = args.combine.K, blocks = args.wanted.transitions ? 1 + (K * K + together - 1) / together : 1;
   if (blocks * args.batch.size > INT32_MAX) throw Error("[cuda] too many bigrams in one batch: split it");
   launch_kernel(finish_kernel<P, kThreads, kParts>, static_cast<unsigned>(blocks * args.batch.size), kThreads, 0,
-                stream, args, "finishing", early);
+                stream, args, "finishing", programmatic);
 }
 
 template <class P>
-void finish(const FinishArgs<P>& args, bool early, cudaStream_t stream) {
+void finish(const FinishArgs<P>& args, bool programmatic, cudaStream_t stream) {
   if (args.batch.length > kShort) {
-    launch_finish<P, 1024, 32>(args, early, stream);
+    launch_finish<P, 1024, 32>(args, programmatic, stream);
   } else {
-    launch_finish<P, 256, 1>(args, early, stream);
+    launch_finish<P, 256, 1>(args, programmatic, stream);
   }
 }
 
 template <class P>
-Kept<P> cut_kept(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const PassWork<P>& pass) {
+Trellis<P> allocate_trellis(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                            const ForwardBackwardMemory<P>& pass) {
   const auto B = static_cast<std::size_t>(batch.size), BT = static_cast<std::size_t>(batch.size * batch.length);
-  Kept<P> kept{};
-  kept.scores = cut_prepared<P>(cutter, c, batch, true);
-  kept.alpha = cutter.take<P>(BT * static_cast<std::size_t>(c.forward.cells));
-  kept.beta = cutter.take<P>(BT * static_cast<std::size_t>(pass.at_outs ? c.join.outs : c.backward.cells));
-  for (auto*& e : kept.exponent) e = cutter.take<std::int32_t>(BT);
-  for (auto*& e : kept.taken) e = cutter.take<std::int64_t>(B);
-  kept.z = cutter.take<double>(BT);
-  kept.flag = cutter.take<std::int32_t>(B);
-  kept.leaves = cutter.take<std::int32_t>(B);
-  return kept;
+  Trellis<P> trellis{};
+  trellis.scores = allocate_prepared<P>(arena, c, batch, true);
+  trellis.alpha = arena.allocate<P>(BT * static_cast<std::size_t>(c.forward.cells));
+  trellis.beta = arena.allocate<P>(BT * static_cast<std::size_t>(pass.at_outs ? c.combine.outs : c.backward.cells));
+  for (auto*& e : trellis.exponent) e = arena.allocate<std::int32_t>(BT);
+  for (auto*& e : trellis.total_exponent) e = arena.allocate<std::int64_t>(B);
+  trellis.z = arena.allocate<double>(BT);
+  trellis.flag = arena.allocate<std::int32_t>(B);
+  trellis.leaves = arena.allocate<std::int32_t>(B);
+  return trellis;
 }
 
 // All memory of a call.
 template <class P>
-struct Work {
-  Kept<P> kept;
-  PassWork<P> pass;
-  JoinWork<P> join;
-  WideWork wide;
+struct ExpectationMemory {
+  Trellis<P> trellis;
+  ForwardBackwardMemory<P> pass;
+  CombineMemory<P> combine;
+  WideMemory wide;
 };
 template <class P>
-Work<P> cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted,
-                 const Pieces& pieces) {
-  Work<P> work{};
-  work.pass = cut_pass<P>(cutter, c, batch, pieces, wanted.gold != nullptr);
-  work.kept = cut_kept<P>(cutter, c, batch, work.pass);
-  work.join = cut_join<P>(cutter, c, batch, work.pass, wanted);
-  work.wide = cut_wide(cutter, c, batch, wanted.transitions != nullptr);
+ExpectationMemory<P> allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                                     const Expectation& wanted, const Pieces& pieces) {
+  ExpectationMemory<P> work{};
+  work.pass = allocate_forward_backward<P>(arena, c, batch, pieces, wanted.gold != nullptr);
+  work.trellis = allocate_trellis<P>(arena, c, batch, work.pass);
+  work.combine = allocate_combine<P>(arena, c, batch, work.pass, wanted);
+  work.wide = allocate_wide(arena, c, batch, wanted.transitions != nullptr);
   return work;
 }
 
 template <class P>
 std::size_t bytes_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted,
                      const Pieces& pieces) {
-  Cutter cutter(Memory{});
-  cut_work<P>(cutter, c, batch, wanted, pieces);
-  return cutter.used();
+  Arena arena(Memory{});
+  allocate_memory<P>(arena, c, batch, wanted, pieces);
+  return arena.used();
 }
 
 template <class P>
 void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted, const Pieces& pieces,
             Memory memory, cudaStream_t stream, const Loss* loss) {
-  Cutter cutter(memory);
-  const Work<P> work = cut_work<P>(cutter, c, batch, wanted, pieces);
-  prepare<P>(c, batch, work.kept.scores, Scale::probability, true, nullptr, wanted.gold, stream);
-  run_pass<P>(c, batch, work.kept, work.pass, stream);
-  run_join<P>(c, batch, work.kept, work.pass, work.join, wanted, stream);
+  Arena arena(memory);
+  const ExpectationMemory<P> work = allocate_memory<P>(arena, c, batch, wanted, pieces);
+  prepare<P>(c, batch, work.trellis.scores, Scale::probability, true, nullptr, wanted.gold, stream);
+  run_forward_backward<P>(c, batch, work.trellis, work.pass, stream);
+  run_combine<P>(c, batch, work.trellis, work.pass, work.combine, wanted, stream);
 
   const std::int32_t* grown = work.pass.scan.boundaries.grown;
-  finish<P>({c.join, c.topology, work.kept, work.join, wanted, batch, work.pass.at_outs, grown}, c.early, stream);
-  again_wide(c, batch, wanted, {work.kept.scores.length, work.kept.scores.row, work.kept.flag}, work.wide, loss,
-             work.kept.scores.met, stream);
+  finish<P>({c.combine, c.topology, work.trellis, work.combine, wanted, batch, work.pass.at_outs, grown},
+            c.programmatic, stream);
+  again_wide(c, batch, wanted, {work.trellis.scores.length, work.trellis.scores.row, work.trellis.flag}, work.wide,
+             loss, work.trellis.scores.blocks_done, stream);
 }
 
 // Float where its errors stay below the tolerance, else double; a scan is in double.

@@ -10,52 +10,53 @@ inline int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 
 
 // What the pass leaves for those behind it.
 template <class P>
-struct Kept {
+struct Trellis {
   Prepared<P> scores;
-  P* alpha;                   // [B, T, forward cells]
-  P* beta;                    // [B, T, backward cells], or at the join's outs; both with their own position's emissions
-  std::int32_t* exponent[2];  // [B, T] of the scale that a step took off
-  std::int64_t* taken[2];     // [B] of all of them
-  double* z;                  // [B, T] by the join
-  std::int32_t* flag;         // [B] not 0: not to be trusted
-  std::int32_t* leaves;       // [B] where gold leaves the language; -1: nowhere
+  P* alpha;  // [B, T, forward cells]
+  P* beta;   // [B, T, backward cells], or at the combine's outs; both with their own position's emissions
+  std::int32_t* exponent[2];        // [B, T] of the scale that a step took off
+  std::int64_t* total_exponent[2];  // [B] of all of them
+  double* z;                        // [B, T] by the combine
+  std::int32_t* flag;               // [B] not 0: not to be trusted
+  std::int32_t* leaves;             // [B] where gold leaves the language; -1: nowhere
 };
 
 // Whose blocks have those beside them that follow gold.
-enum class Follows { nobody, pass, join };
+enum class Follows { nobody, pass, combine };
 
 // forward_backward.cu: one block a sequence and direction, or a piece of these, walks the steps, and leaves each step's
 // cells in memory.
 template <class P>
-struct PassWork {
+struct ForwardBackwardMemory {
   Pieces pieces;
-  ScanWork scan;         // in double, with more than one piece
+  ScanMemory scan;       // in double, with more than one piece
   P* cells;              // where a block has no room for its cells
   std::int32_t* stamps;  // likewise for gold's states (gold.h)
   bool whole;            // cells of alpha where nothing is stored are 0
-  bool at_outs;          // beta is left at the join's outs
+  bool at_outs;          // beta is left at the combine's outs
   Follows gold;
 };
 template <class P>
-PassWork<P> cut_pass(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
-                     bool gold);
+ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                                                   const Pieces& pieces, bool gold);
 template <class P>
-void run_pass(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& work,
-              cudaStream_t stream);
+void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
+                          const ForwardBackwardMemory<P>& work, cudaStream_t stream);
 
 // combine.cu: blocks of some positions each: marginals, and sums for the bigrams.
 template <class P>
-struct JoinWork {
+struct CombineMemory {
   std::int32_t chunk, chunks, entries;  // positions of a block, blocks of a sequence, sums of a block (by fours)
   P* sums;                              // [B, chunks, entries] times the z of the chunk's first position
   double* inverse;                      // [B, chunks] 1 over that
   P* room;                              // where a block has no room
 };
 template <class P>
-JoinWork<P> cut_join(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const PassWork<P>& pass,
-                     const Expectation& wanted);
+CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                                  const ForwardBackwardMemory<P>& pass, const Expectation& wanted);
 template <class P>
-void run_join(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& pass,
-              const JoinWork<P>& work, const Expectation& wanted, cudaStream_t stream);
+void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
+                 const ForwardBackwardMemory<P>& pass, const CombineMemory<P>& work, const Expectation& wanted,
+                 cudaStream_t stream);
 
 }  // namespace regccrf::cuda

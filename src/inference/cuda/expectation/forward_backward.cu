@@ -1,7 +1,7 @@
 // Forward and backward on a device: one block a sequence and direction, or a cluster of them if the automaton is large,
 // walks the steps with its cells on chip, and leaves each step's in memory: alpha on nodes, and beta on arrivals, both
-// with the emissions of their own position. Where it can, it leaves beta's sums at nodes instead, the outs of the join:
-// half as many numbers, and as the join wants them. How they keep to one side of the truth: bounds.h.
+// with the emissions of their own position. Where it can, it leaves beta's sums at nodes instead, the outs of the
+// combine: half as many numbers, and as the combine wants them. How they keep to one side of the truth: bounds.h.
 // Behind a scan (scan.h) a block has one piece of a sequence.
 #include "inference/cuda/bounds.h"
 #include "inference/cuda/expectation/expectation.h"
@@ -15,132 +15,134 @@ namespace regccrf::cuda {
 
 namespace {
 
-struct Shape {
+struct ForwardBackwardShape {
   int bytes, threads;
   std::int32_t rows, blocks;  // rows of emissions on chip; blocks that do a step together
-  bool resident, on_chip, cells_on_chip;
+  bool in_registers, on_chip, cells_on_chip;
 };
 
 template <class P>
-std::int64_t cells_bytes(const DeviceSweep& s) {
+std::int64_t cells_bytes(const DeviceStep& s) {
   return 2 * room_for(s.all_cells) * static_cast<int>(sizeof(P));
 }
 template <class P>
-std::int64_t matrix_bytes(const DeviceSweep& s) {
+std::int64_t matrix_bytes(const DeviceStep& s) {
   return aligned((s.entries + 8) * std::int64_t{sizeof(P)}) +
-         aligned(std::int64_t{s.thin} * s.thin_slots * static_cast<int>(sizeof(P)));
+         aligned(std::int64_t{s.sparse} * s.sparse_slots * static_cast<int>(sizeof(P)));
 }
 
 template <class P>
-Shape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces) {
-  Shape s{};
-  s.rows = rows_kept<P>(c.topology.K, batch.length);
+ForwardBackwardShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces) {
+  ForwardBackwardShape s{};
+  s.rows = rows_in_shared<P>(c.topology.K, batch.length);
   const std::int64_t rows = aligned(s.rows * (std::int64_t{c.topology.K} + 1) * static_cast<int>(sizeof(P))),
-                     alone = rows + Alone<P, unsigned>::kBytes,
-                     together = rows + aligned(Together<P, unsigned>::kBytes);
+                     alone = rows + SingleBlock<P, unsigned>::kBytes,
+                     together = rows + aligned(BlockCluster<P, unsigned>::kBytes);
   check_rows(c, alone);
   const std::int64_t cells = std::max(cells_bytes<P>(c.forward), cells_bytes<P>(c.backward));
-  const std::int64_t all = std::max(c.forward.hot_bytes + matrix_bytes<P>(c.forward) + cells_bytes<P>(c.forward),
-                                    c.backward.hot_bytes + matrix_bytes<P>(c.backward) + cells_bytes<P>(c.backward));
+  const std::int64_t all = std::max(c.forward.table_bytes + matrix_bytes<P>(c.forward) + cells_bytes<P>(c.forward),
+                                    c.backward.table_bytes + matrix_bytes<P>(c.backward) + cells_bytes<P>(c.backward));
   const auto most = [](std::int32_t forward, std::int32_t backward) {
     return forward > 0 && backward > 0 ? std::max(forward, backward) : 0;
   };
   const std::int32_t warps = sizeof(P) == 4 ? most(c.forward.warps[1], c.backward.warps[1])
                                             : most(c.forward.tensor_warps, c.backward.tensor_warps);
-  s.resident = c.forward.narrow && warps > 0 && alone + cells <= c.shared_bytes;
-  s.on_chip = !s.resident && c.forward.narrow && alone + all <= c.shared_bytes;
-  s.blocks =
-      s.resident || pieces.count > 1 ? 1 : blocks_together<P>(c, 2 * batch.size, c.shared_bytes - together, s.on_chip);
+  s.in_registers = c.forward.narrow && warps > 0 && alone + cells <= c.shared_bytes;
+  s.on_chip = !s.in_registers && c.forward.narrow && alone + all <= c.shared_bytes;
+  s.blocks = s.in_registers || pieces.count > 1
+                 ? 1
+                 : blocks_together<P>(c, 2 * batch.size, c.shared_bytes - together, s.on_chip);
   if (s.blocks > 1) {
-    s.bytes = static_cast<int>(together + shares_bytes<P>(c, s.blocks));
+    s.bytes = static_cast<int>(together + partition_bytes<P>(c, s.blocks));
     s.threads = 32 * warps_together(c, s.blocks);
     s.cells_on_chip = true;
     return s;
   }
   s.cells_on_chip = s.on_chip || alone + cells <= c.shared_bytes;
   s.bytes = static_cast<int>(alone + (s.on_chip ? all : s.cells_on_chip ? cells : 0));
-  s.threads = 32 * (s.resident ? warps : std::max(c.forward.warps[0], c.backward.warps[0]));
+  s.threads = 32 * (s.in_registers ? warps : std::max(c.forward.warps[0], c.backward.warps[0]));
   return s;
 }
 
 template <class P>
-struct Args {
-  DeviceSweep sweep[2];
-  DeviceJoin join;
+struct ForwardBackwardArgs {
+  DeviceStep layout[2];
+  DeviceCombine combine;
   DeviceTopology topology;
-  Kept<P> kept;
-  PassWork<P> work;
-  Shape shape;
+  Trellis<P> trellis;
+  ForwardBackwardMemory<P> work;
+  ForwardBackwardShape shape;
   std::int64_t T;
   Batch batch;
   Pieces pieces;
   Boundaries boundaries;
 };
 
-// What becomes of an out in a step. `kept`: null if whole steps are copied.
+// What becomes of an out in a step. `trellis`: null if whole steps are copied.
 template <class P, class Team, class Side>
 struct Emit {
   const Team& team;
   const P* row;
-  P *next, *kept;
+  P *next, *trellis;
   P scale, floor;
   unsigned& largest;
 
   __device__ P weight(std::uint32_t label) const { return value_of(row, label); }
-  // Of a resident step.
-  __device__ void store(std::uint32_t cell, P weight, P sum) const { put(next, cell, weighed(weight, sum)); }
+  // Of a in registers step.
+  __device__ void store(std::uint32_t cell, P weight, P sum) const { put(next, cell, scaled(weight, sum)); }
   // By the general schedule.
   template <class Place>
   __device__ void send(const Place& place, P weight, P sum) const {
-    const P v = weighed(weight, sum);
+    const P v = scaled(weight, sum);
     team.put(next, place, v);
-    kept[place.cell] = v;
+    trellis[place.cell] = v;
   }
 
  private:
-  __device__ P weighed(P weight, P sum) const {
+  __device__ P scaled(P weight, P sum) const {
     const P v = Side::product(weight, sum, scale, floor);
     largest = max(largest, high_word(v));
     return v;
   }
 };
 
-// A thread's part of what becomes of beta at the outs of the join: four of a group's, and some thin ones.
-constexpr std::int32_t kThinAtOuts = 2;
+// A thread's part of what becomes of beta at the outs of the combine: four of a group's, and some sparse ones.
+constexpr std::int32_t kSparseAtOuts = 2;
 
-bool can_be_at_outs(const DeviceJoin& join, std::int32_t threads) {
-  return join.copied && (join.quad || join.dense_outs == 0) && join.dense_outs <= 4 * threads &&
-         join.outs - join.dense_outs <= kThinAtOuts * threads;
+bool can_be_at_outs(const DeviceCombine& combine, std::int32_t threads) {
+  return combine.copied && (combine.quad || combine.dense_outs == 0) && combine.dense_outs <= 4 * threads &&
+         combine.outs - combine.dense_outs <= kSparseAtOuts * threads;
 }
 
 template <class P>
 class AtOuts {
  public:
-  __device__ AtOuts(const DeviceJoin& join, std::int32_t thread) : join_(join), thread_(thread) {
-    if (join.quad && 4 * thread < join.dense_outs) quad_ = Two<P>::of(join.quad[thread].x, join.quad[thread].y);
+  __device__ AtOuts(const DeviceCombine& combine, std::int32_t thread) : join_(combine), thread_(thread) {
+    if (combine.quad && 4 * thread < combine.dense_outs)
+      quad_ = Two<P>::of(combine.quad[thread].x, combine.quad[thread].y);
 #pragma unroll
-    for (std::int32_t k = 0; k < kThinAtOuts; ++k) {
-      if (thin(k) < join.outs) from_[k] = Two<P>::of(join.out[thin(k)].x, join.out[thin(k)].y);
+    for (std::int32_t k = 0; k < kSparseAtOuts; ++k) {
+      if (sparse(k) < combine.outs) from_[k] = Two<P>::of(combine.out[sparse(k)].x, combine.out[sparse(k)].y);
     }
   }
 
-  __device__ void copy(P* kept, const P* now) const {
+  __device__ void copy(P* trellis, const P* now) const {
     if (4 * thread_ < join_.dense_outs) {
       P x[4]{}, y[4]{};
       add4(now, quad_.x(), x);
       add4(now, quad_.y(), y);
 #pragma unroll
       for (std::int32_t i = 0; i < 4; ++i) x[i] += y[i];
-      leave4(kept + 4 * thread_, x);
+      stream_store4(trellis + 4 * thread_, x);
     }
 #pragma unroll
-    for (std::int32_t k = 0; k < kThinAtOuts; ++k) {
-      if (thin(k) < join_.outs) leave(kept + thin(k), value_of(now, from_[k].x()) + value_of(now, from_[k].y()));
+    for (std::int32_t k = 0; k < kSparseAtOuts; ++k) {
+      if (sparse(k) < join_.outs) leave(trellis + sparse(k), value_of(now, from_[k].x()) + value_of(now, from_[k].y()));
     }
   }
 
  private:
-  __device__ std::int32_t thin(std::int32_t k) const {
+  __device__ std::int32_t sparse(std::int32_t k) const {
     return join_.dense_outs + thread_ + k * static_cast<std::int32_t>(blockDim.x);
   }
   // Behind the zero lies what is none.
@@ -149,9 +151,9 @@ class AtOuts {
       load4(reinterpret_cast<const P*>(reinterpret_cast<const char*>(now) + place), to);
   }
 
-  const DeviceJoin& join_;
+  const DeviceCombine& join_;
   std::int32_t thread_;
-  Two<P> quad_{}, from_[kThinAtOuts]{};
+  Two<P> quad_{}, from_[kSparseAtOuts]{};
 };
 
 template <bool kBack>
@@ -162,18 +164,18 @@ constexpr std::int32_t kPeak =
 
 // What a walk begins with: the edge of the sequence …
 template <bool kBack, class P, class View, class Team>
-__device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team& team, P floor, const P* row, P* now,
-                                  P* kept) {
-  const P *edge = kBack ? a.kept.scores.end : a.kept.scores.start,
+__device__ unsigned begin_at_edge(const ForwardBackwardArgs<P>& a, const View& view, const Team& team, P floor,
+                                  const P* row, P* now, P* trellis) {
+  const P *edge = kBack ? a.trellis.scores.end : a.trellis.scores.start,
           top = kBack ? Bounds<P>::beta_top : Bounds<P>::alpha_top;
   unsigned largest = 0;
   for (std::int32_t o = team.first(); o < view.outs; o += team.stride()) {
     const auto place = view.place(o);
     if (place.label == view.K) continue;
-    const P sum = a.sweep[kBack].begins[place.out] ? SideOf<kBack>::weight(edge[place.label]) * top : P{0};
+    const P sum = a.layout[kBack].begins[place.out] ? SideOf<kBack>::weight(edge[place.label]) * top : P{0};
     const P v = SideOf<kBack>::product(row[place.label], sum, P{1}, floor);
     team.put(now, place, v);
-    if (kept) kept[place.cell] = v;
+    if (trellis) trellis[place.cell] = v;
     largest = max(largest, high_word(v));
   }
   return largest;
@@ -182,19 +184,19 @@ __device__ unsigned begin_at_edge(const Args<P>& a, const View& view, const Team
 // … or what the scan left where pieces meet: alpha forwards, and what it may lack; backwards the step from beta at the
 // meeting to the position before it, since beta there is on nodes, and cells are arrivals.
 template <class P>
-__device__ std::int64_t boundary_of(const Args<P>& a, std::int32_t piece) {
+__device__ std::int64_t boundary_of(const ForwardBackwardArgs<P>& a, std::int32_t piece) {
   return std::int64_t{blockIdx.x} * a.pieces.count + piece;
 }
 // What may be lacking there: 0 if nothing can have been lost on the way. The whole block takes part.
 template <class P>
-__device__ double lacking(const Args<P>& a, std::int32_t piece) {
+__device__ double lacking(const ForwardBackwardArgs<P>& a, std::int32_t piece) {
   const std::int32_t* lost = a.boundaries.lost + std::int64_t{blockIdx.x} * a.pieces.count;
   bool some = false;
   for (std::int32_t n = threadIdx.x; n < piece; n += blockDim.x) some = some || lost[n] != Lost::nothing;
   return __syncthreads_or(some) ? Bounds<double>::boundary : 0;
 }
 template <bool kBack, class P>
-__device__ unsigned begin_at_boundary(const Args<P>& a, std::int32_t number, const P* row, P* now) {
+__device__ unsigned begin_at_boundary(const ForwardBackwardArgs<P>& a, std::int32_t number, const P* row, P* now) {
   const DeviceTopology& top = a.topology;
   const std::int64_t boundary = boundary_of(a, number);
   unsigned largest = 0;
@@ -205,7 +207,7 @@ __device__ unsigned begin_at_boundary(const Args<P>& a, std::int32_t number, con
       double sum = 0;
       for (std::int32_t i = top.node_begin[state]; i < top.node_begin[state + 1]; ++i) {
         const std::int64_t pair = std::int64_t{label} * top.K + top.node_label[i];
-        sum += beta[i] * exp(score_at(a.batch.transitions, a.batch.type, pair) - a.kept.scores.shifts[0]);
+        sum += beta[i] * exp(score_at(a.batch.transitions, a.batch.type, pair) - a.trellis.scores.shifts[0]);
       }
       const P v = Downwards::product(row[label], static_cast<P>(sum) * Bounds<P>::beta_top, P{1}, P{0});
       now[top.arrival_cell[m]] = v;
@@ -226,7 +228,7 @@ __device__ unsigned begin_at_boundary(const Args<P>& a, std::int32_t number, con
 // By how much a piece's alpha at its end is more than what the scan has there, in units of what that may lack. `shift`
 // brings it to the scale of the next piece. If the scan has lost something in the middle, it may be all of that.
 template <class P>
-__device__ void note_growth(const Args<P>& a, std::int32_t number, const P* now, std::int64_t shift) {
+__device__ void note_growth(const ForwardBackwardArgs<P>& a, std::int32_t number, const P* now, std::int64_t shift) {
   constexpr double rounding = 1e-12;
   constexpr std::int64_t most = 4096;  // more than exponents differ by
   const std::int64_t boundary = boundary_of(a, number);
@@ -247,238 +249,289 @@ __device__ void note_growth(const Args<P>& a, std::int32_t number, const P* now,
 }
 
 // The exponent at the first position of the piece behind, so that a sequence's exponents are those of one walk: that
-// piece counts from the boundary's exponent, this one from `taken`.
+// piece counts from the boundary's exponent, this one from `total_exponent`.
 template <bool kBack, class P>
-__device__ void connect(const Args<P>& a, const Piece& piece, std::int64_t taken, const P* now) {
+__device__ void connect(const ForwardBackwardArgs<P>& a, const Piece& piece, std::int64_t total_exponent,
+                        const P* now) {
   const std::int32_t number = piece.number + (kBack ? 0 : 1);
   const std::int64_t b = blockIdx.x, at = b * a.T + (kBack ? piece.first - 1 : piece.last + 1),
-                     e = a.boundaries.exponent[kBack][boundary_of(a, number)] - taken;
+                     e = a.boundaries.exponent[kBack][boundary_of(a, number)] - total_exponent;
   if (!kBack) note_growth(a, number, now, -e);
   if (threadIdx.x != 0) return;
   constexpr std::int64_t most = 1021;  // as in scale_of
-  a.kept.exponent[kBack][at] = static_cast<std::int32_t>(min(max(e, -most), most));
-  if (e < -most || e > most) a.kept.flag[b] = 1;
+  a.trellis.exponent[kBack][at] = static_cast<std::int32_t>(min(max(e, -most), most));
+  if (e < -most || e > most) a.trellis.flag[b] = 1;
 }
 
-// A piece's positions. Where two pieces meet, the position is the earlier one's forwards, and given to the other; it is
-// the later one's backwards. `now`, `next`: the cells; `room`: for emissions; `meeting`: for what the
-// team needs to meet.
+// The steps of one direction through a piece. Where two pieces meet, the position is the earlier one's forwards, and
+// given to the other; it is the later one's backwards.
 template <bool kBack, class P, class View, class Steps>
-__device__ void walk(const Args<P>& a, const View& view, const Steps& steps, P* now, P* next, P* room, char* meeting) {
+class DirectionPass {
+ public:
   using Team = typename View::template Team<P, unsigned>;
-  Team team(meeting, 0, thread_number(), view);
-  const std::int64_t b = team.sequence();
-  const std::int32_t K = view.K;
-  const P floor = *a.kept.scores.floor;
-  const Piece piece(a.kept.scores.length[b], a.pieces.steps, static_cast<std::int32_t>(blockIdx.z));
-  if (!piece.there()) return;
-  // Whether it begins where pieces meet; a scan is in double, and by blocks alone.
-  const bool inside = sizeof(P) == 8 && Team::kAlone && (kBack ? piece.number + 1 < piece.of : piece.number > 0);
-  const std::int32_t boundary = piece.number + (kBack ? 1 : 0);
-  const std::int32_t T = piece.last - piece.first + (kBack && inside ? 0 : 1), given = !kBack && inside ? 1 : 0;
-  constexpr std::int64_t step = kBack ? -1 : 1;
-  const std::int64_t first = b * a.T + piece.first, begin = first + (kBack ? T - 1 : 0);
-  const bool at_outs = kBack && Steps::kResident && a.work.at_outs;
-  const std::int64_t kept_row = at_outs ? a.join.outs : view.cells;
-  P* kept = (kBack ? a.kept.beta : a.kept.alpha) + begin * kept_row;
-  std::int32_t* exponent = a.kept.exponent[kBack] + begin;
-  Rows<P, kBack, P, SideOf<kBack>> rows(room, a.shape.rows, a.kept.scores.emissions + first * (K + 1), K, T);
-  const AtOuts<P> outs(a.join, team.thread());
-  const auto leave = [&] {
-    if (at_outs) {
-      outs.copy(kept, now);
-    } else {
-      copy_out(kept, now, view.cells, team.thread());
-    }
-  };
-  for (std::int32_t c = threadIdx.x; c < view.room(); c += blockDim.x) now[c] = next[c] = 0;
-  rows.stage(0);
-  team.begin();
-  unsigned largest = inside
-                         ? begin_at_boundary<kBack>(a, boundary, rows[0], now)
-                         : begin_at_edge<kBack>(a, view, team, floor, rows[0], now, Steps::kResident ? nullptr : kept);
-  team.meet(0, largest);
-  if (team.first() == 0 && !inside) *exponent = -kPeak<kBack, P>;
-  if (!Steps::kResident && inside && !given) copy_out(kept, now, view.cells, team.thread());
 
-  const bool notes = team.leads();
-  std::int64_t taken = 0;
-  unsigned most = 0;
-  for (std::int32_t n = 1; n < T; ++n) {
-    const auto loaded = steps.load(now);
-    const unsigned seen = team.look(n - 1);
-    if constexpr (Steps::kResident) {
-      if (n > given) leave();
+  // `cells`: of two steps; `room`: for emissions; `meeting`: for what the team needs to meet.
+  __device__ DirectionPass(const ForwardBackwardArgs<P>& a, const View& view, const Steps& steps, P* cells, P* room,
+                           char* meeting)
+      : a_(a),
+        view_(view),
+        steps_(steps),
+        team_(meeting, 0, thread_number(), view),
+        b_(team_.sequence()),
+        piece_(a.trellis.scores.length[b_], a.pieces.steps, static_cast<std::int32_t>(blockIdx.z)),
+        inside_(kScans && (kBack ? piece_.number + 1 < piece_.of : piece_.number > 0)),
+        given_(!kBack && inside_ ? 1 : 0),
+        T_(piece_.last - piece_.first + (kBack && inside_ ? 0 : 1)),
+        at_outs_(kBack && Steps::kInRegisters && a.work.at_outs),
+        row_(at_outs_ ? a.combine.outs : view.cells),
+        floor_(*a.trellis.scores.floor),
+        rows_(room, a.shape.rows, a.trellis.scores.emissions + (b_ * a.T + piece_.first) * (view.K + 1), view.K, T_),
+        outs_(a.combine, team_.thread()),
+        now_(cells),
+        next_(cells + room_for(view.room())) {
+    const std::int64_t begin = b_ * a.T + piece_.first + (kBack ? T_ - 1 : 0);
+    trellis_ = (kBack ? a.trellis.beta : a.trellis.alpha) + begin * row_;
+    exponent_ = a.trellis.exponent[kBack] + begin;
+  }
+
+  __device__ void run() {
+    if (!piece_.there()) return;
+    begin();
+    for (std::int32_t n = 1; n < T_; ++n) step(n);
+    if constexpr (Steps::kInRegisters) leave();
+    end();
+  }
+
+ private:
+  using Side = SideOf<kBack>;
+  static constexpr bool kScans = sizeof(P) == 8 && Team::kAlone;  // a scan is in double, and by blocks alone
+  static constexpr std::int32_t kStep = kBack ? -1 : 1;
+
+  __device__ std::int32_t boundary() const { return piece_.number + (kBack ? 1 : 0); }
+  // The cells of this step go to memory.
+  __device__ void leave() const {
+    if (at_outs_) {
+      outs_.copy(trellis_, now_);
+    } else {
+      copy_out(trellis_, now_, view_.cells, team_.thread());
     }
-    kept += step * kept_row;
-    exponent += step;
-    if (!rows.staged(n)) rows.stage(n);
-    if constexpr (!Steps::kResident) {
-      if (view.extras) {
-        steps.fill_extras(now);
+  }
+
+  __device__ void begin() {
+    for (std::int32_t c = threadIdx.x; c < view_.room(); c += blockDim.x) now_[c] = next_[c] = 0;
+    rows_.stage(0);
+    team_.begin();
+    unsigned largest = 0;
+    if (inside_) {
+      largest = begin_at_boundary<kBack>(a_, boundary(), rows_[0], now_);
+    } else {
+      largest =
+          begin_at_edge<kBack>(a_, view_, team_, floor_, rows_[0], now_, Steps::kInRegisters ? nullptr : trellis_);
+    }
+    team_.meet(0, largest);
+    if (team_.first() == 0 && !inside_) *exponent_ = -kPeak<kBack, P>;
+    if (!Steps::kInRegisters && inside_ && !given_) copy_out(trellis_, now_, view_.cells, team_.thread());
+  }
+
+  __device__ void step(std::int32_t n) {
+    const auto loaded = steps_.load(now_);
+    const unsigned seen = team_.look(n - 1);
+    if constexpr (Steps::kInRegisters) {
+      if (n > given_) leave();
+    }
+    trellis_ += kStep * row_;
+    exponent_ += kStep;
+    if (!rows_.staged(n)) rows_.stage(n);
+    if constexpr (!Steps::kInRegisters) {
+      if (view_.fan_ins) {
+        steps_.sum_fan_ins(now_);
         __syncthreads();
       }
     }
-    auto sums = steps.multiply(loaded);
+    auto sums = steps_.multiply(loaded);
     std::int32_t e;
-    const unsigned peak = team.peak(seen);
+    const unsigned peak = team_.peak(seen);
     const P scale = scale_of(peak, e, P{}, kPeak<kBack, P>);
-    most = max(most, peak);
-    largest = 0;
-    steps.finish(
-        sums, now,
-        Emit<P, Team, SideOf<kBack>>{team, rows[n], next, Steps::kResident ? nullptr : kept, scale, floor, largest});
-    team.meet(n, largest);
-    taken += e;
-    if (notes && n > given) *exponent = e;
-    P* swap = now;
-    now = next;
-    next = swap;
+    most_ = max(most_, peak);
+    unsigned largest = 0;
+    steps_.finish(
+        sums, now_,
+        Emit<P, Team, Side>{team_, rows_[n], next_, Steps::kInRegisters ? nullptr : trellis_, scale, floor_, largest});
+    team_.meet(n, largest);
+    total_exponent_ += e;
+    if (team_.leads() && n > given_) *exponent_ = e;
+    P* swap = now_;
+    now_ = next_;
+    next_ = swap;
   }
-  if constexpr (Steps::kResident) leave();
-  if (notes && most >= high_word(static_cast<P>(INFINITY))) a.kept.flag[b] = 1;
-  if (sizeof(P) == 8 && Team::kAlone && inside) taken += a.boundaries.exponent[kBack][boundary_of(a, boundary)];
-  if (kBack ? piece.number == 0 : piece.number + 1 == piece.of) {
-    if (notes) a.kept.taken[kBack][b] = taken - kPeak<kBack, P>;
-  } else if (sizeof(P) == 8 && Team::kAlone) {
-    connect<kBack>(a, piece, taken, now);
+
+  __device__ void end() {
+    if (team_.leads() && most_ >= high_word(static_cast<P>(INFINITY))) a_.trellis.flag[b_] = 1;
+    if (kScans && inside_) total_exponent_ += a_.boundaries.exponent[kBack][boundary_of(a_, boundary())];
+    if (kBack ? piece_.number == 0 : piece_.number + 1 == piece_.of) {
+      if (team_.leads()) a_.trellis.total_exponent[kBack][b_] = total_exponent_ - kPeak<kBack, P>;
+    } else if constexpr (kScans) {
+      connect<kBack>(a_, piece_, total_exponent_, now_);
+    }
   }
-}
+
+  const ForwardBackwardArgs<P>& a_;
+  const View& view_;
+  const Steps& steps_;
+  Team team_;
+  const std::int64_t b_;
+  const Piece piece_;
+  const bool inside_;  // begins where pieces meet
+  const std::int32_t given_, T_;
+  const bool at_outs_;
+  const std::int64_t row_;  // numbers of a step in memory
+  const P floor_;
+  EmissionRows<P, kBack, P, Side> rows_;
+  const AtOuts<P> outs_;
+  P *now_, *next_, *trellis_;
+  std::int32_t* exponent_;
+  std::int64_t total_exponent_ = 0;
+  unsigned most_ = 0;
+};
 
 template <class P, class View, class Steps>
-__device__ void walk_a_way(const Args<P>& a, const View& view, const Steps& steps, P* cells, P* room, char* meeting) {
-  P* next = cells + room_for(view.room());
+__device__ void run_direction(const ForwardBackwardArgs<P>& a, const View& view, const Steps& steps, P* cells, P* room,
+                              char* meeting) {
   if (blockIdx.y) {
-    walk<true>(a, view, steps, cells, next, room, meeting);
+    DirectionPass<true, P, View, Steps>(a, view, steps, cells, room, meeting).run();
   } else {
-    walk<false>(a, view, steps, cells, next, room, meeting);
+    DirectionPass<false, P, View, Steps>(a, view, steps, cells, room, meeting).run();
   }
 }
 
-template <class P, Keep kKeep, std::int32_t kKind>
-constexpr int kThreads = kKeep == Keep::cluster     ? 32 * kSharedWarps
-                         : kKeep != Keep::registers ? 1024
-                         : sizeof(P) == 4           ? 32 * kResidentKinds[kKind].warps
-                                                    : 32 * kTensorWarps;
+template <class P, Storage kStorage, std::int32_t kKind>
+constexpr int kThreads = kStorage == Storage::cluster     ? 32 * kClusterWarps
+                         : kStorage != Storage::registers ? 1024
+                         : sizeof(P) == 4                 ? 32 * kRegisterTiles[kKind].warps
+                                                          : 32 * kTensorWarps;
 
-template <class P, class Index, Keep kKeep, std::int32_t kKind>
-__global__ void __launch_bounds__(kThreads<P, kKeep, kKind>, 1) pass_kernel(const __grid_constant__ Args<P> a) {
-  let_kernel_behind_begin();
+template <class P, class Index, Storage kStorage, std::int32_t kKind>
+__global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
+    forward_backward_kernel(const __grid_constant__ ForwardBackwardArgs<P> a) {
+  launch_dependents();
   char* shared = shared_memory();
-  const std::int32_t blocks = kKeep == Keep::cluster ? a.shape.blocks : 1;
+  const std::int32_t blocks = kStorage == Storage::cluster ? a.shape.blocks : 1;
   const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;
   if (blockIdx.y == 2) {
     if (static_cast<std::int32_t>(blockIdx.x) % blocks != 0) return;
-    follow_gold(a.topology, a.kept.scores.gold, a.T, a.kept.scores.length, b, a.batch.size, 1, shared, a.work.stamps,
-                a.kept.leaves);
+    follow_gold(a.topology, a.trellis.scores.gold, a.T, a.trellis.scores.length, b, a.batch.size, 1, shared,
+                a.work.stamps, a.trellis.leaves);
     return;
   }
   const int back = blockIdx.y;
-  const DeviceSweep& sweep = a.sweep[back];
-  if (threadIdx.x == 0 && back == 0 && a.pieces.count == 1) a.kept.flag[b] = 0;
+  const DeviceStep& layout = a.layout[back];
+  if (threadIdx.x == 0 && back == 0 && a.pieces.count == 1) a.trellis.flag[b] = 0;
   char* at = shared;
   const auto take = [&](std::int64_t bytes) {
     char* here = at;
     at += (bytes + 15) / 16 * 16;
     return here;
   };
-  char* meeting = take(kKeep == Keep::cluster ? Together<P, unsigned>::kBytes : Alone<P, unsigned>::kBytes);
-  P* rows = reinterpret_cast<P*>(take(a.shape.rows * (std::int64_t{sweep.K} + 1) * std::int64_t{sizeof(P)}));
-  const P *matrix = a.kept.scores.matrix[back], *thin = a.kept.scores.thin[back];
-  if constexpr (kKeep == Keep::registers) {
-    const SweepView<Index> view(sweep, sweep.hot, 1);
-    constexpr ResidentKind kind = kResidentKinds[kKind];
-    using Steps = std::conditional_t<sizeof(P) == 4, ResidentSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
+  char* meeting =
+      take(kStorage == Storage::cluster ? BlockCluster<P, unsigned>::kBytes : SingleBlock<P, unsigned>::kBytes);
+  P* rows = reinterpret_cast<P*>(take(a.shape.rows * (std::int64_t{layout.K} + 1) * std::int64_t{sizeof(P)}));
+  const P *matrix = a.trellis.scores.matrix[back], *sparse = a.trellis.scores.sparse[back];
+  if constexpr (kStorage == Storage::registers) {
+    const StepView<Index> view(layout, layout.tables, 1);
+    constexpr RegisterTile kind = kRegisterTiles[kKind];
+    using Steps = std::conditional_t<sizeof(P) == 4, RegisterSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
                                      TensorSteps<P, Index>>;
-    walk_a_way(a, view, Steps(view, matrix, thin), reinterpret_cast<P*>(at), rows, meeting);
+    run_direction(a, view, Steps(view, matrix, sparse), reinterpret_cast<P*>(at), rows, meeting);
   } else {
-    const std::int64_t most = room_for(max(a.sweep[0].all_cells, a.sweep[1].all_cells));
+    const std::int64_t most = room_for(max(a.layout[0].all_cells, a.layout[1].all_cells));
     P* cells = a.shape.cells_on_chip
                    ? reinterpret_cast<P*>(at)
                    : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) * 2 * most;
-    with_general_steps<SumProduct<P>, Index, kKeep>(
-        sweep, blocks, matrix, thin, at, cells,
-        [&](const auto& view, const auto& steps, P* there) { walk_a_way(a, view, steps, there, rows, meeting); });
+    with_general_steps<SumProduct<P>, Index, kStorage>(
+        layout, blocks, matrix, sparse, at, cells,
+        [&](const auto& view, const auto& steps, P* there) { run_direction(a, view, steps, there, rows, meeting); });
   }
 }
 
-template <class P, class Index, Keep kKeep, std::int32_t kKind = 0>
-void launch(const Args<P>& args, bool gold, int gold_bytes, cudaStream_t stream) {
+template <class P, class Index, Storage kStorage, std::int32_t kKind = 0>
+void launch(const ForwardBackwardArgs<P>& args, bool gold, int gold_bytes, cudaStream_t stream) {
   const int bytes = std::max(args.shape.bytes, gold ? gold_bytes : 0);
   const auto B = static_cast<unsigned>(args.batch.size), pieces = static_cast<unsigned>(args.pieces.count);
   const auto blocks = static_cast<unsigned>(args.shape.blocks);
-  launch_kernel(pass_kernel<P, Index, kKeep, kKind>, dim3(B * blocks, gold ? 3 : 2, pieces),
+  launch_kernel(forward_backward_kernel<P, Index, kStorage, kKind>, dim3(B * blocks, gold ? 3 : 2, pieces),
                 static_cast<unsigned>(args.shape.threads), bytes, stream, args, "forward and backward", false, blocks);
 }
 
 }  // namespace
 
 template <class P>
-PassWork<P> cut_pass(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
-                     bool gold) {
+ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                                                   const Pieces& pieces, bool gold) {
   const auto blocks = 2 * static_cast<std::size_t>(batch.size) * static_cast<std::size_t>(pieces.count);
   const auto most = static_cast<std::size_t>(room_for(std::max(c.forward.all_cells, c.backward.all_cells)));
-  const Shape shape = shape_of<P>(c, batch, pieces);
-  PassWork<P> work{};
+  const ForwardBackwardShape shape = shape_of<P>(c, batch, pieces);
+  ForwardBackwardMemory<P> work{};
   work.pieces = pieces;
-  work.cells = cutter.take<P>(shape.cells_on_chip ? 0 : blocks * 2 * most);
-  work.whole = shape.resident;
-  work.at_outs = shape.resident && can_be_at_outs(c.join, shape.threads);
+  work.cells = arena.allocate<P>(shape.cells_on_chip ? 0 : blocks * 2 * most);
+  work.whole = shape.in_registers;
+  work.at_outs = shape.in_registers && can_be_at_outs(c.combine, shape.threads);
   if (pieces.count > 1) {
-    if constexpr (sizeof(P) == 8) work.scan = cut_scan(cutter, c, batch, pieces, gold);
+    if constexpr (sizeof(P) == 8) work.scan = allocate_scan(arena, c, batch, pieces, gold);
     return work;
   }
-  // Beside the pass if the blocks find a processor each, else beside the join.
-  if (gold) work.gold = 3 * batch.size <= c.processors ? Follows::pass : Follows::join;
+  // Beside the pass if the blocks find a processor each, else beside the combine.
+  if (gold) work.gold = 3 * batch.size <= c.processors ? Follows::pass : Follows::combine;
   if (gold && gold_bytes(c) == 0)
     work.stamps =
-        cutter.take<std::int32_t>(static_cast<std::size_t>(batch.size) * 2 * static_cast<std::size_t>(c.topology.Q));
+        arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size) * 2 * static_cast<std::size_t>(c.topology.Q));
   return work;
 }
 
 template <class P>
-void run_pass(const DeviceConstraint::Impl& c, const Batch& batch, const Kept<P>& kept, const PassWork<P>& work,
-              cudaStream_t stream) {
+void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
+                          const ForwardBackwardMemory<P>& work, cudaStream_t stream) {
   if constexpr (sizeof(P) == 8) {
     if (work.pieces.count > 1)
-      run_scan(c, batch, work.pieces, kept.scores, work.scan, {kept.flag, kept.leaves}, stream);
+      run_scan(c, batch, work.pieces, trellis.scores, work.scan, {trellis.flag, trellis.leaves}, stream);
   }
-  const Args<P> args{{c.forward, c.backward},
-                     c.join,
-                     c.topology,
-                     kept,
-                     work,
-                     shape_of<P>(c, batch, work.pieces),
-                     batch.length,
-                     batch,
-                     work.pieces,
-                     work.scan.boundaries};
+  const ForwardBackwardArgs<P> args{{c.forward, c.backward},
+                                    c.combine,
+                                    c.topology,
+                                    trellis,
+                                    work,
+                                    shape_of<P>(c, batch, work.pieces),
+                                    batch.length,
+                                    batch,
+                                    work.pieces,
+                                    work.scan.boundaries};
   const bool gold = work.gold == Follows::pass;
   const auto go = [&](auto* launcher) { launcher(args, gold, gold_bytes(c), stream); };
-  if (args.shape.resident) {
-    if (sizeof(P) == 8 || c.forward.kind == 0) go(launch<P, std::uint16_t, Keep::registers, 0>);
+  if (args.shape.in_registers) {
+    if (sizeof(P) == 8 || c.forward.kind == 0) go(launch<P, std::uint16_t, Storage::registers, 0>);
     if constexpr (sizeof(P) == 4) {
-      if (c.forward.kind == 1) go(launch<P, std::uint16_t, Keep::registers, 1>);
-      if (c.forward.kind == 2) go(launch<P, std::uint16_t, Keep::registers, 2>);
+      if (c.forward.kind == 1) go(launch<P, std::uint16_t, Storage::registers, 1>);
+      if (c.forward.kind == 2) go(launch<P, std::uint16_t, Storage::registers, 2>);
     }
   } else if (args.shape.blocks > 1 && c.forward.narrow) {
-    go(launch<P, std::uint16_t, Keep::cluster>);
+    go(launch<P, std::uint16_t, Storage::cluster>);
   } else if (args.shape.blocks > 1) {
-    go(launch<P, std::int32_t, Keep::cluster>);
+    go(launch<P, std::int32_t, Storage::cluster>);
   } else if (args.shape.on_chip) {
-    go(launch<P, std::uint16_t, Keep::chip>);
+    go(launch<P, std::uint16_t, Storage::shared>);
   } else if (c.forward.narrow) {
-    go(launch<P, std::uint16_t, Keep::memory>);
+    go(launch<P, std::uint16_t, Storage::memory>);
   } else {
-    go(launch<P, std::int32_t, Keep::memory>);
+    go(launch<P, std::int32_t, Storage::memory>);
   }
 }
 
-template PassWork<float> cut_pass(Cutter&, const DeviceConstraint::Impl&, const Batch&, const Pieces&, bool);
-template PassWork<double> cut_pass(Cutter&, const DeviceConstraint::Impl&, const Batch&, const Pieces&, bool);
-template void run_pass(const DeviceConstraint::Impl&, const Batch&, const Kept<float>&, const PassWork<float>&,
-                       cudaStream_t);
-template void run_pass(const DeviceConstraint::Impl&, const Batch&, const Kept<double>&, const PassWork<double>&,
-                       cudaStream_t);
+template ForwardBackwardMemory<float> allocate_forward_backward(Arena&, const DeviceConstraint::Impl&, const Batch&,
+                                                                const Pieces&, bool);
+template ForwardBackwardMemory<double> allocate_forward_backward(Arena&, const DeviceConstraint::Impl&, const Batch&,
+                                                                 const Pieces&, bool);
+template void run_forward_backward(const DeviceConstraint::Impl&, const Batch&, const Trellis<float>&,
+                                   const ForwardBackwardMemory<float>&, cudaStream_t);
+template void run_forward_backward(const DeviceConstraint::Impl&, const Batch&, const Trellis<double>&,
+                                   const ForwardBackwardMemory<double>&, cudaStream_t);
 
 }  // namespace regccrf::cuda

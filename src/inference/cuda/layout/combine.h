@@ -1,10 +1,10 @@
-// Join: what joins two sweeps (step.h), laid out for a GPU. A bigram's weight at a position is alpha at an arrival (m,
-// a sum over forward cells), g, and y at an out, a sum over the backward cells that a node flows into. A label's is the
-// sum of alpha · y over its nodes, both at its own position, or of m · beta over its arrivals; in the last position it
-// is alpha at the nodes where a sequence may end.
+// CombineLayout: what joins two layouts (step.h), laid out for a GPU. A bigram's weight at a position is alpha at an
+// arrival (m, a sum over forward cells), g, and y at an out, a sum over the backward cells that a node flows into. A
+// label's is the sum of alpha · y over its nodes, both at its own position, or of m · beta over its arrivals; in the
+// last position it is alpha at the nodes where a sequence may end.
 //
-// Bigrams are sums over pairs (arrival, out) of one state: of a forward group's states all at once, patch by patch of
-// its matrix; of thin states in rounds.
+// Bigrams are sums over pairs (arrival, out) of one state: of a forward group's states all at once, warp tile by warp
+// tile of its matrix; of sparse states in rounds.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,26 @@
 
 namespace regccrf {
 
-constexpr std::int32_t kPatchRows = 16, kPatchColumns = 24;
+constexpr std::int32_t kWarpTileRows = 16, kWarpTileColumns = 24;
 
-struct JoinArrival {
+struct CombineArrival {
   std::int32_t x, y;   // the first two forward cells that flow into it, or the zero …
   std::int32_t cell;   // backward cell; the zero for padding …
   std::int32_t place;  // where its alpha is put: one of a group's slots, or behind those
 };
-struct JoinOut {
+struct CombineOut {
   std::int32_t x, y;   // the first two backward cells that a node flows into, or the zero
   std::int32_t label;  // K for padding
 };
-struct JoinGroup {
+struct CombineGroup {
   std::int32_t states, slots, width;  // slots and width: multiples of 4
   std::int32_t first_place;           // place = first_place + state · slots + i
-  std::int32_t first_out;             // as in SweepGroup
-  std::int32_t first_entry, rows;     // as in SweepGroup; rows: slots without padding
+  std::int32_t first_out;             // as in DenseGroup
+  std::int32_t first_entry, rows;     // as in DenseGroup; rows: slots without padding
 };
 // Some rows and columns of a group's matrix.
-struct JoinPatch {
-  std::int32_t states, slots, width;  // as in JoinGroup
+struct WarpTile {
+  std::int32_t states, slots, width;  // as in CombineGroup
   std::int32_t rows, columns;         // up to kPatchRows, kPatchColumns
   std::int32_t place, out, entry;     // of its first row and column, in the first state
 };
@@ -41,26 +41,26 @@ struct JoinPatch {
 // each by kRoundLanes lanes: the pair that a lane of those does in its n-th step is round · height + n · kRoundLanes +
 // lane.
 constexpr std::int32_t kRoundLanes = 2, kRoundsTogether = 32 / kRoundLanes, kRoundSteps = 4, kMostHeight = 32;
-struct JoinRounds {
+struct PairRounds {
   std::int32_t height = 0;             // pairs of a round, up to kMostHeight, a multiple of kRoundSteps · kRoundLanes
   std::vector<Source> pair;            // [rounds, height]
   std::vector<std::int32_t> key;       // [rounds] label or bigram
   std::vector<std::int32_t> begin{0};  // [keys + 1] the rounds of each
   std::int32_t rounds() const { return static_cast<std::int32_t>(key.size()); }
 };
-struct Join {
-  std::vector<JoinArrival> arrival;       // [rounds, 32] 32 arrivals of one label
+struct CombineLayout {
+  std::vector<CombineArrival> arrival;    // [rounds, 32] 32 arrivals of one label
   std::vector<std::int32_t> round_begin;  // [K + 1] the rounds of each label
   std::int32_t rounds() const { return round_begin.back(); }
 
-  std::vector<JoinOut> out;  // [forward outs, and some where nothing is]
-  std::int32_t no_out = 0;   // the first of those
+  std::vector<CombineOut> out;  // [forward outs, and some where nothing is]
+  std::int32_t no_out = 0;      // the first of those
   // The groups' outs by fours, as the backward cells from x and from y on, or the zero: where backward rows lie as the
   // forward groups want them, and cells that hold nothing are zero. Empty where they do not.
   std::vector<Source> quad;
-  std::int32_t dense_outs = 0;  // of groups; thin ones come behind
-  std::vector<JoinGroup> groups;
-  std::vector<JoinPatch> patches;
+  std::int32_t dense_outs = 0;  // of groups; sparse ones come behind
+  std::vector<CombineGroup> groups;
+  std::vector<WarpTile> warp_tiles;
   std::int32_t places = 0;  // a multiple of 4
   bool copied = false;      // a place is a forward cell: every arrival has one source, and alpha itself is m
 
@@ -68,18 +68,18 @@ struct Join {
   std::vector<std::int32_t> arrival_begin, arrival_source;  // [rounds · 32 + 1]
   std::vector<std::int32_t> out_begin, out_target;          // [outs + 1]
 
-  JoinRounds nodes;     // by label, x: forward cell, y: out; none if not copied
-  JoinRounds arrivals;  // by label, x: place, y: backward cell
+  PairRounds nodes;     // by label, x: forward cell, y: out; none if not copied
+  PairRounds arrivals;  // by label, x: place, y: backward cell
 
   // Bigrams: dense in the forward groups' matrices, the rest in rounds.
   std::int32_t dense = 0;                // entries of the forward groups' matrices
-  JoinRounds sparse;                     // by bigram, x: place, y: out
+  PairRounds sparse;                     // by bigram, x: place, y: out
   std::vector<std::int32_t> pair_begin;  // [K·K + 1] the dense entries, and dense + a sparse round, of each (a, b)
   std::vector<std::int32_t> pair_entry;
 
   std::vector<std::int32_t> end_begin;  // [K + 1] the nodes of each label where a sequence may end
   std::vector<std::int32_t> end_cell;   // forward cells
 };
-Join make_join(const Topology& topology, const Sweep& forward, const Sweep& backward);
+CombineLayout make_combine_layout(const Topology& topology, const StepLayout& forward, const StepLayout& backward);
 
 }  // namespace regccrf

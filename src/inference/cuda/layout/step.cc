@@ -1,4 +1,4 @@
-// How a topology becomes sweeps (see step.h).
+// How a topology becomes layouts (see step.h).
 #include "inference/cuda/layout/step.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::vector<Draft> draft_groups(const Topology& topology, const Side& side) {
   std::vector<Draft> drafts;
   for (StateGroup& group : group_states(topology, kGroupCost)) {
     if (!side.forward) std::swap(group.in_labels, group.out_labels);
-    if (group.in_labels.size() <= static_cast<std::size_t>(kThinSlots) || group.out_labels.empty()) continue;
+    if (group.in_labels.size() <= static_cast<std::size_t>(kSparseSlots) || group.out_labels.empty()) continue;
     drafts.push_back({std::move(group.states), std::move(group.in_labels), std::move(group.out_labels)});
   }
   return drafts;
@@ -54,122 +54,126 @@ class Builder {
         side_(side),
         drafts_(draft_groups(topology, side)),
         grouped_(static_cast<std::size_t>(topology.Q)) {
-    sweep_.K = topology.K;
-    sweep_.out.resize(static_cast<std::size_t>(side.places));
+    layout_.K = topology.K;
+    layout_.out.resize(static_cast<std::size_t>(side.places));
     for (const Draft& draft : drafts_) {
       for (std::int32_t q : draft.states) grouped_[static_cast<std::size_t>(q)] = true;
       number_group(draft);
     }
-    number_thin();
-    sweep_.outs = static_cast<std::int32_t>(sweep_.label.size());
+    number_sparse();
+    layout_.outs = static_cast<std::int32_t>(layout_.label.size());
   }
 
-  // Whether it can be resident as a kind, by its size and by what its slots want.
-  bool can_be(const ResidentKind& kind) const {
-    std::int32_t warps = 1, cells = sweep_.outs;
-    for (const SweepGroup& group : sweep_.groups) {
-      const std::int32_t lanes = resident_lanes(group, kind);
+  // Whether it can be in registers as a kind, by its size and by what its slots want.
+  bool can_be(const RegisterTile& kind) const {
+    std::int32_t warps = 1, cells = layout_.outs, gains = 0;
+    for (const DenseGroup& group : layout_.groups) {
+      const std::int32_t lanes = register_lanes(group, kind);
       if (lanes == 0) return false;
       warps += (tiles_in_band(group, kind) * lanes + 31) / 32;
       cells += 2 * group.states * lanes * kind.slots;
+      gains += gains_of(group, kind, lanes);
     }
-    warps = std::max(warps - 1, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin));
-    return warps <= kind.warps && cells <= kResidentCells && sweep_.K <= kResidentCells &&
-           thin_terms() <= kResidentTerms && wanted_once();
+    warps = std::max(warps - 1, (layout_.sparse + 32 * kSparsePerThread - 1) / (32 * kSparsePerThread));
+    return warps <= kind.warps && cells <= kRegisterCells && layout_.K <= kRegisterCells && gains < 65536 &&
+           sparse_terms() <= kSparseTerms && wanted_once();
   }
 
   // `kind`: of kResidentKinds, or -1.
-  Sweep build(std::int32_t kind, std::int32_t most_warps) {
-    sweep_.kind = kind;
+  StepLayout build(std::int32_t kind, std::int32_t most_warps) {
+    layout_.kind = kind;
     if (kind >= 0) {
-      make_resident(kResidentKinds[kind]);
+      make_register_schedule(kRegisterTiles[kind]);
       make_tensor();
+      make_gains(kRegisterTiles[kind]);
     } else {
-      sweep_.stored.resize(static_cast<std::size_t>(sweep_.outs));
-      std::iota(sweep_.stored.begin(), sweep_.stored.end(), 0);
-      sweep_.cells = sweep_.outs;
+      layout_.stored.resize(static_cast<std::size_t>(layout_.outs));
+      std::iota(layout_.stored.begin(), layout_.stored.end(), 0);
+      layout_.cells = layout_.outs;
     }
-    sweep_.out_of.assign(static_cast<std::size_t>(sweep_.cells), -1);
-    for (const std::int32_t out : sweep_.out)
-      sweep_.out_of[static_cast<std::size_t>(sweep_.stored[static_cast<std::size_t>(out)])] = out;
-    for (std::size_t g = 0; g < drafts_.size(); ++g) fill_group(drafts_[g], sweep_.groups[g]);
-    fill_thin();
-    for (const Source& s : sweep_.source) note(s);
-    for (const Source& s : sweep_.thin_source) note(s);
-    sweep_.extras = static_cast<std::int32_t>(sweep_.extra_begin.size()) - 1;
+    layout_.out_of.assign(static_cast<std::size_t>(layout_.cells), -1);
+    for (const std::int32_t out : layout_.out)
+      layout_.out_of[static_cast<std::size_t>(layout_.stored[static_cast<std::size_t>(out)])] = out;
+    for (std::size_t g = 0; g < drafts_.size(); ++g) fill_group(drafts_[g], layout_.groups[g]);
+    fill_sparse();
+    for (const Source& s : layout_.source) note(s);
+    for (const Source& s : layout_.sparse_source) note(s);
+    layout_.fan_ins = static_cast<std::int32_t>(layout_.fan_in_begin.size()) - 1;
     begin_outs();
+    if (kind >= 0) make_row_of(kRegisterTiles[kind]);
     make_general(most_warps);
-    if (kind < 0 && topology_.products >= kSharedProducts) make_shares();
-    return std::move(sweep_);
+    if (kind < 0 && topology_.products >= kClusterProducts) make_partitions();
+    return std::move(layout_);
   }
 
  private:
-  void note(const Source& source) { sweep_.two = sweep_.two || source.y != sweep_.zero(); }
+  void note(const Source& source) { layout_.two = layout_.two || source.y != layout_.zero(); }
 
   std::int32_t entry(std::int32_t slot_label, std::int32_t place_label) const {
     return side_.forward ? slot_label * topology_.K + place_label : place_label * topology_.K + slot_label;
   }
 
   void number_group(const Draft& draft) {
-    SweepGroup group{};
+    DenseGroup group{};
     group.states = static_cast<std::int32_t>(draft.states.size());
     group.slots = static_cast<std::int32_t>(draft.slot_labels.size());
     group.width = round_up(static_cast<std::int32_t>(draft.place_labels.size()), 4);
     group.tiles = (group.width + kTile - 1) / kTile;
-    group.first_out = static_cast<std::int32_t>(sweep_.label.size());
-    group.first_entry = static_cast<std::int32_t>(sweep_.entry.size());
+    group.first_out = static_cast<std::int32_t>(layout_.label.size());
+    group.first_entry = static_cast<std::int32_t>(layout_.entry.size());
     for (const std::int32_t a : draft.slot_labels) {
       for (std::int32_t o = 0; o < group.width; ++o) {
         const bool real = o < static_cast<std::int32_t>(draft.place_labels.size());
-        sweep_.entry.push_back(real ? entry(a, draft.place_labels[static_cast<std::size_t>(o)]) : -1);
+        layout_.entry.push_back(real ? entry(a, draft.place_labels[static_cast<std::size_t>(o)]) : -1);
       }
     }
-    sweep_.label.resize(sweep_.label.size() + static_cast<std::size_t>(group.width) * draft.states.size(), topology_.K);
+    layout_.label.resize(layout_.label.size() + static_cast<std::size_t>(group.width) * draft.states.size(),
+                         topology_.K);
     for (std::int32_t state = 0; state < group.states; ++state) {
       const std::int32_t q = draft.states[static_cast<std::size_t>(state)];
       for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
         const std::int32_t out =
             group.first_out + state * group.width + index_of(draft.place_labels, side_.place_label[p]);
-        sweep_.out[static_cast<std::size_t>(p)] = out;
-        sweep_.label[static_cast<std::size_t>(out)] = side_.place_label[p];
+        layout_.out[static_cast<std::size_t>(p)] = out;
+        layout_.label[static_cast<std::size_t>(out)] = side_.place_label[p];
       }
     }
-    sweep_.groups.push_back(group);
+    layout_.groups.push_back(group);
   }
 
-  void number_thin() {
-    sweep_.first_thin = static_cast<std::int32_t>(sweep_.label.size());
+  void number_sparse() {
+    layout_.first_sparse = static_cast<std::int32_t>(layout_.label.size());
     for (std::int32_t q = 0; q < topology_.Q; ++q) {
       if (grouped_[static_cast<std::size_t>(q)]) continue;
-      sweep_.thin_slots = std::max(sweep_.thin_slots, side_.width(q) > 0 ? side_.slots(q) : 0);
+      layout_.sparse_slots = std::max(layout_.sparse_slots, side_.width(q) > 0 ? side_.slots(q) : 0);
       for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
-        sweep_.out[static_cast<std::size_t>(p)] = static_cast<std::int32_t>(sweep_.label.size());
-        sweep_.label.push_back(side_.place_label[p]);
+        layout_.out[static_cast<std::size_t>(p)] = static_cast<std::int32_t>(layout_.label.size());
+        layout_.label.push_back(side_.place_label[p]);
       }
     }
-    while (sweep_.label.size() % 4 != 0) sweep_.label.push_back(topology_.K);  // steps are read four cells at a time
-    sweep_.thin = static_cast<std::int32_t>(sweep_.label.size()) - sweep_.first_thin;
-    if (sweep_.thin > 0) sweep_.thin_slots = std::max(sweep_.thin_slots, 1);
+    while (layout_.label.size() % 4 != 0) layout_.label.push_back(topology_.K);  // steps are read four cells at a time
+    layout_.sparse = static_cast<std::int32_t>(layout_.label.size()) - layout_.first_sparse;
+    if (layout_.sparse > 0) layout_.sparse_slots = std::max(layout_.sparse_slots, 1);
   }
 
-  // The cells that flow into a slot: at most two by name, more as an extra.
+  // The cells that flow into a slot: at most two by name, more as an fan-in.
   Source source(std::int32_t slot) {
     const std::int32_t first = side_.from_begin[slot], last = side_.from_begin[slot + 1];
-    const auto cell = [&](std::int32_t i) { return sweep_.cell(side_.from_place[i]); };
+    const auto cell = [&](std::int32_t i) { return layout_.cell(side_.from_place[i]); };
     if (last - first <= 2) {
-      return {last > first ? cell(first) : sweep_.zero(), last > first + 1 ? cell(first + 1) : sweep_.zero()};
+      return {last > first ? cell(first) : layout_.zero(), last > first + 1 ? cell(first + 1) : layout_.zero()};
     }
-    for (std::int32_t i = first; i < last; ++i) sweep_.extra_source.push_back(cell(i));
-    sweep_.extra_begin.push_back(static_cast<std::int32_t>(sweep_.extra_source.size()));
-    return {sweep_.zero() + static_cast<std::int32_t>(sweep_.extra_begin.size()) - 1, sweep_.zero()};
+    for (std::int32_t i = first; i < last; ++i) layout_.fan_in_source.push_back(cell(i));
+    layout_.fan_in_begin.push_back(static_cast<std::int32_t>(layout_.fan_in_source.size()));
+    return {layout_.zero() + static_cast<std::int32_t>(layout_.fan_in_begin.size()) - 1, layout_.zero()};
   }
 
-  void fill_group(const Draft& draft, SweepGroup& group) {
-    group.first_source = static_cast<std::int32_t>(sweep_.source.size());
-    sweep_.source.resize(sweep_.source.size() + draft.states.size() * draft.slot_labels.size(),
-                         {sweep_.zero(), sweep_.zero()});
+  void fill_group(const Draft& draft, DenseGroup& group) {
+    group.first_source = static_cast<std::int32_t>(layout_.source.size());
+    layout_.source.resize(layout_.source.size() + draft.states.size() * draft.slot_labels.size(),
+                          {layout_.zero(), layout_.zero()});
     each_slot(draft, [&](std::int32_t state, std::int32_t i, std::int32_t slot) {
-      sweep_.source[static_cast<std::size_t>(group.first_source + state * group.slots + i)] = source(slot);
+      layout_.source[static_cast<std::size_t>(group.first_source + state * group.slots + i)] = source(slot);
     });
   }
 
@@ -183,64 +187,66 @@ class Builder {
     }
   }
 
-  void fill_thin() {
-    const auto thin = static_cast<std::size_t>(sweep_.thin);
-    sweep_.thin_source.assign(thin * static_cast<std::size_t>(sweep_.thin_slots), {sweep_.zero(), sweep_.zero()});
-    sweep_.thin_entry.assign(thin * static_cast<std::size_t>(sweep_.thin_slots), -1);
+  void fill_sparse() {
+    const auto sparse = static_cast<std::size_t>(layout_.sparse);
+    layout_.sparse_source.assign(sparse * static_cast<std::size_t>(layout_.sparse_slots),
+                                 {layout_.zero(), layout_.zero()});
+    layout_.sparse_entry.assign(sparse * static_cast<std::size_t>(layout_.sparse_slots), -1);
     for (std::int32_t q = 0; q < topology_.Q; ++q) {
       if (grouped_[static_cast<std::size_t>(q)] || side_.width(q) == 0) continue;
       for (std::int32_t i = 0; i < side_.slots(q); ++i) {
         const std::int32_t slot = side_.slot_begin[q] + i;
         const Source from = source(slot);
         for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
-          const std::size_t at = static_cast<std::size_t>(i) * thin +
-                                 static_cast<std::size_t>(sweep_.out[static_cast<std::size_t>(p)] - sweep_.first_thin);
-          sweep_.thin_source[at] = from;
-          sweep_.thin_entry[at] = entry(side_.slot_label[slot], side_.place_label[p]);
+          const std::size_t at =
+              static_cast<std::size_t>(i) * sparse +
+              static_cast<std::size_t>(layout_.out[static_cast<std::size_t>(p)] - layout_.first_sparse);
+          layout_.sparse_source[at] = from;
+          layout_.sparse_entry[at] = entry(side_.slot_label[slot], side_.place_label[p]);
         }
       }
     }
   }
 
   void begin_outs() {
-    sweep_.begins.resize(static_cast<std::size_t>(sweep_.outs));
+    layout_.begins.resize(static_cast<std::size_t>(layout_.outs));
     for (std::int32_t q = 0; q < topology_.Q; ++q) {
       if (!(side_.forward ? q == topology_.start : topology_.accepting[q] != 0)) continue;
       for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p)
-        sweep_.begins[static_cast<std::size_t>(sweep_.out[static_cast<std::size_t>(p)])] = 1;
+        layout_.begins[static_cast<std::size_t>(layout_.out[static_cast<std::size_t>(p)])] = 1;
     }
   }
 
-  // --- resident
+  // --- in registers
 
   // The lanes that a tile needs for its slots to fit into registers; 0: more than there are. Two at least, so that no
   // thread has more than half of a tile's outs.
-  static std::int32_t resident_lanes(const SweepGroup& group, const ResidentKind& kind) {
+  static std::int32_t register_lanes(const DenseGroup& group, const RegisterTile& kind) {
     std::int32_t lanes = 2;
     while (lanes < 16 && lanes * kind.slots < group.slots) lanes *= 2;
     return lanes * kind.slots < group.slots ? 0 : lanes;
   }
-  static std::int32_t band_of(const SweepGroup& group, const ResidentKind& kind) {
+  static std::int32_t band_of(const DenseGroup& group, const RegisterTile& kind) {
     return (group.states + kind.repeats - 1) / kind.repeats;
   }
-  static std::int32_t tiles_in_band(const SweepGroup& group, const ResidentKind& kind) {
+  static std::int32_t tiles_in_band(const DenseGroup& group, const RegisterTile& kind) {
     return band_of(group, kind) * group.tiles;
   }
 
-  // The products of a thin out.
-  std::int32_t thin_terms() const {
+  // The products of a sparse out.
+  std::int32_t sparse_terms() const {
     std::int32_t most = 0;
     for (std::int32_t q = 0; q < topology_.Q; ++q) {
       if (grouped_[static_cast<std::size_t>(q)] || side_.width(q) == 0) continue;
       for (std::int32_t slot = side_.slot_begin[q]; slot < side_.slot_begin[q + 1]; ++slot)
         most = std::max(most, side_.from_begin[slot + 1] - side_.from_begin[slot]);
     }
-    return sweep_.thin > 0 ? most * sweep_.thin_slots : 0;
+    return layout_.sparse > 0 ? most * layout_.sparse_slots : 0;
   }
 
   // Every slot of a group has two sources at most, and no out is a source of two such slots.
   bool wanted_once() const {
-    std::vector<bool> wanted(sweep_.out.size());
+    std::vector<bool> wanted(layout_.out.size());
     bool once = true;
     for (const Draft& draft : drafts_) {
       each_slot(draft, [&](std::int32_t, std::int32_t, std::int32_t slot) {
@@ -257,15 +263,15 @@ class Builder {
   }
 
   // Cells by the slots that want them, and a unit for each warp.
-  void make_resident(const ResidentKind& kind) {
+  void make_register_schedule(const RegisterTile& kind) {
     std::int32_t cells = 0;
-    sweep_.stored.assign(static_cast<std::size_t>(sweep_.outs), -1);
+    layout_.stored.assign(static_cast<std::size_t>(layout_.outs), -1);
     const auto store = [&](std::int32_t place, std::int32_t cell) {
-      sweep_.stored[static_cast<std::size_t>(sweep_.out[static_cast<std::size_t>(place)])] = cell;
+      layout_.stored[static_cast<std::size_t>(layout_.out[static_cast<std::size_t>(place)])] = cell;
     };
     for (std::size_t g = 0; g < drafts_.size(); ++g) {
-      SweepGroup& group = sweep_.groups[g];
-      const std::int32_t lanes = resident_lanes(group, kind);
+      DenseGroup& group = layout_.groups[g];
+      const std::int32_t lanes = register_lanes(group, kind);
       group.stride = lanes * kind.slots;
       group.band = band_of(group, kind);
       group.first_cell = cells;
@@ -278,52 +284,100 @@ class Builder {
       });
       cells += group.planes * group.states * group.stride;
       for (std::int32_t tile = 0; tile < tiles_in_band(group, kind); tile += 32 / lanes)
-        sweep_.resident.units.push_back({static_cast<std::int32_t>(g), tile, lanes});
+        layout_.in_registers.units.push_back({static_cast<std::int32_t>(g), tile, lanes});
     }
-    for (const std::int32_t out : sweep_.out) {
-      if (sweep_.stored[static_cast<std::size_t>(out)] < 0) sweep_.stored[static_cast<std::size_t>(out)] = cells++;
+    for (const std::int32_t out : layout_.out) {
+      if (layout_.stored[static_cast<std::size_t>(out)] < 0) layout_.stored[static_cast<std::size_t>(out)] = cells++;
     }
-    sweep_.cells = round_up(cells, 4);
-    sweep_.trash = sweep_.zero() + 1;
-    for (std::int32_t& cell : sweep_.stored) {
-      if (cell < 0) cell = sweep_.trash;
+    layout_.cells = round_up(cells, 4);
+    layout_.scratch = layout_.zero() + 1;
+    for (std::int32_t& cell : layout_.stored) {
+      if (cell < 0) cell = layout_.scratch;
     }
-    const auto units = static_cast<std::int32_t>(sweep_.resident.units.size());
-    sweep_.resident.warps = std::max({1, units, (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin)});
-    for (std::int32_t w = 0; w <= sweep_.resident.warps; ++w) sweep_.resident.begin.push_back(std::min(w, units));
+    const auto units = static_cast<std::int32_t>(layout_.in_registers.units.size());
+    layout_.in_registers.warps =
+        std::max({1, units, (layout_.sparse + 32 * kSparsePerThread - 1) / (32 * kSparsePerThread)});
+    for (std::int32_t w = 0; w <= layout_.in_registers.warps; ++w)
+      layout_.in_registers.begin.push_back(std::min(w, units));
+  }
+
+  // From a group's first gain to that of an out's first slot, and from there to another slot's.
+  static std::int32_t gain_of_out(const DenseGroup& group, const RegisterTile& kind, std::int32_t o) {
+    const std::int32_t lanes = group.stride / kind.slots;
+    return (o % kTile / 4 * group.tiles + o / kTile) * lanes * 4 + o % 4;
+  }
+  static std::int32_t gain_of_slot(const DenseGroup& group, const RegisterTile& kind, std::int32_t i) {
+    return i % kind.slots * gain_row(group.tiles, group.stride / kind.slots) + i / kind.slots * 4;
+  }
+  static std::int32_t gains_of(const DenseGroup& group, const RegisterTile& kind, std::int32_t lanes) {
+    return kind.slots * gain_row(group.tiles, lanes);
+  }
+
+  void make_gains(const RegisterTile& kind) {
+    for (DenseGroup& group : layout_.groups) {
+      group.first_gain = static_cast<std::int32_t>(layout_.gain_entry.size());
+      layout_.gain_entry.resize(
+          layout_.gain_entry.size() + static_cast<std::size_t>(gains_of(group, kind, group.stride / kind.slots)), -1);
+      for (std::int32_t i = 0; i < group.slots; ++i) {
+        for (std::int32_t o = 0; o < group.width; ++o) {
+          const std::int32_t at = group.first_gain + gain_of_slot(group, kind, i) + gain_of_out(group, kind, o);
+          layout_.gain_entry[static_cast<std::size_t>(at)] =
+              layout_.entry[static_cast<std::size_t>(group.first_entry + i * group.width + o)];
+        }
+      }
+    }
+  }
+
+  void make_row_of(const RegisterTile& kind) {
+    layout_.row_of.assign(static_cast<std::size_t>(layout_.cells), {0, 0, 0, 0, kSparseGroup});
+    const auto put = [&](std::int32_t out, std::int32_t row, std::int32_t entry, std::size_t group) {
+      const std::int32_t label = layout_.label[static_cast<std::size_t>(out)];
+      if (label == topology_.K) return;
+      layout_.row_of[static_cast<std::size_t>(layout_.stored[static_cast<std::size_t>(out)])] = {
+          static_cast<std::uint16_t>(row), static_cast<std::uint16_t>(entry),
+          static_cast<std::uint16_t>(label & 0x7fff), layout_.begins[static_cast<std::size_t>(out)],
+          static_cast<std::uint16_t>(group)};
+    };
+    for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
+      const DenseGroup& group = layout_.groups[g];
+      for (std::int32_t i = 0; i < group.states * group.width; ++i)
+        put(group.first_out + i, group.first_cell + i / group.width * group.stride,
+            group.first_gain + gain_of_out(group, kind, i % group.width), g);
+    }
+    for (std::int32_t i = 0; i < layout_.sparse; ++i) put(layout_.first_sparse + i, 0, i, kSparseGroup);
   }
 
   // The widest units that give every warp one.
   void make_tensor() {
     constexpr std::pair<std::int32_t, std::int32_t> shapes[] = {{1, 1}, {1, 2}, {2, 2}};
     for (const auto& [tiles, columns] : shapes) {
-      sweep_.tensor.clear();
-      for (std::size_t g = 0; g < sweep_.groups.size(); ++g) {
-        const SweepGroup& group = sweep_.groups[g];
-        if (group.slots > kTensorSlots) return sweep_.tensor.clear();
+      layout_.tensor.clear();
+      for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
+        const DenseGroup& group = layout_.groups[g];
+        if (group.slots > kTensorSlots) return layout_.tensor.clear();
         for (std::int32_t state = 0; state < group.states; state += 8 * tiles) {
           for (std::int32_t out = 0; out < group.width; out += 8 * columns)
-            sweep_.tensor.push_back({static_cast<std::int32_t>(g), state, out, tiles, columns});
+            layout_.tensor.push_back({static_cast<std::int32_t>(g), state, out, tiles, columns});
         }
       }
-      if (sweep_.tensor.size() <= static_cast<std::size_t>(kTensorWarps)) break;
+      if (layout_.tensor.size() <= static_cast<std::size_t>(kTensorWarps)) break;
     }
-    const std::int32_t warps = std::max({1, static_cast<std::int32_t>(sweep_.tensor.size()),
-                                         (sweep_.thin + 32 * kResidentThin - 1) / (32 * kResidentThin)});
-    if (warps > kTensorWarps) return sweep_.tensor.clear();
-    sweep_.tensor_warps = warps;
+    const std::int32_t warps = std::max({1, static_cast<std::int32_t>(layout_.tensor.size()),
+                                         (layout_.sparse + 32 * kSparsePerThread - 1) / (32 * kSparsePerThread)});
+    if (warps > kTensorWarps) return layout_.tensor.clear();
+    layout_.tensor_warps = warps;
   }
 
   // --- the general schedule
 
   std::int64_t tiles() const {
     std::int64_t tiles = 0;
-    for (const SweepGroup& group : sweep_.groups) tiles += std::int64_t{group.states} * group.tiles;
+    for (const DenseGroup& group : layout_.groups) tiles += std::int64_t{group.states} * group.tiles;
     return tiles;
   }
 
   // More lanes a tile where there would be too few units of tiles.
-  std::int32_t general_lanes(const SweepGroup& group, std::int32_t wanted) const {
+  std::int32_t general_lanes(const DenseGroup& group, std::int32_t wanted) const {
     std::int32_t lanes = 1;
     while (lanes < 8 && group.slots >= 6 * lanes && tiles() * lanes / 32 < wanted) lanes *= 2;
     return lanes;
@@ -334,22 +388,22 @@ class Builder {
     std::int64_t cost;
   };
   // All units. `wanted`: how many of tiles there should be at least.
-  std::vector<Costed> units_of(const std::vector<SweepGroup>& groups, std::int32_t wanted) const {
+  std::vector<Costed> units_of(const std::vector<DenseGroup>& groups, std::int32_t wanted) const {
     std::vector<Costed> units;
     for (std::size_t g = 0; g < groups.size(); ++g) {
-      const SweepGroup& group = groups[g];
+      const DenseGroup& group = groups[g];
       const std::int32_t lanes = general_lanes(group, wanted);
       for (std::int32_t first = 0; first < group.states * group.tiles; first += 32 / lanes) {
         units.push_back({{static_cast<std::int32_t>(g), first, lanes}, 60 + 14 * ((group.slots + lanes - 1) / lanes)});
       }
     }
-    for (std::int32_t first = 0; first < sweep_.thin; first += 32)
-      units.push_back({{-1, first, 1}, 30 + 10 * sweep_.thin_slots});
+    for (std::int32_t first = 0; first < layout_.sparse; first += 32)
+      units.push_back({{-1, first, 1}, 30 + 10 * layout_.sparse_slots});
     return units;
   }
 
   // Appends units for `warps` warps, the longest first, each to the warp with the least to do.
-  static void share_out(std::vector<Costed> units, std::int32_t warps, Schedule& schedule) {
+  static void balance(std::vector<Costed> units, std::int32_t warps, Schedule& schedule) {
     std::stable_sort(units.begin(), units.end(), [](const Costed& x, const Costed& y) { return x.cost > y.cost; });
     std::vector<std::vector<Unit>> of(static_cast<std::size_t>(warps));
     std::multimap<std::int64_t, std::size_t> load;
@@ -368,162 +422,162 @@ class Builder {
   }
 
   void make_general(std::int32_t most_warps) {
-    const std::vector<Costed> units = units_of(sweep_.groups, most_warps - sweep_.thin / 128);
-    for (const Costed& unit : units) sweep_.cost += unit.cost;
-    Schedule& schedule = sweep_.general;
+    const std::vector<Costed> units = units_of(layout_.groups, most_warps - layout_.sparse / 128);
+    for (const Costed& unit : units) layout_.cost += unit.cost;
+    Schedule& schedule = layout_.general;
     schedule.warps =
         static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(units.size()), 1, most_warps));
     schedule.begin = {0};
-    share_out(units, schedule.warps, schedule);
+    balance(units, schedule.warps, schedule);
   }
 
-  // --- shares
+  // --- partitions
 
-  // Which share has a state of a group, and which 32 thin outs: neighbours, as much work for each.
+  // Which partition has a state of a group, and which 32 sparse outs: neighbours, as much work for each.
   struct Cut {
-    std::vector<std::int32_t> of_group, of_thin;  // [pieces] [thin units]
+    std::vector<std::int32_t> of_group, of_sparse;  // [pieces] [sparse units]
   };
   Cut cut_groups() {
-    Shares& shares = sweep_.shares;
+    Partitions& partitions = layout_.partitions;
     Cut cut;
     std::int64_t all = 0, done = 0;
-    const auto cost = [](const SweepGroup& group) { return std::int64_t{group.tiles} * (4 + group.slots); };
-    for (const SweepGroup& group : sweep_.groups) all += group.states * cost(group);
-    for (const SweepGroup& group : sweep_.groups) {
+    const auto cost = [](const DenseGroup& group) { return std::int64_t{group.tiles} * (4 + group.slots); };
+    for (const DenseGroup& group : layout_.groups) all += group.states * cost(group);
+    for (const DenseGroup& group : layout_.groups) {
       for (std::int32_t state = 0; state < group.states; ++state) {
-        const auto share = static_cast<std::int32_t>(done * kShares / all);
+        const auto partition = static_cast<std::int32_t>(done * kPartitions / all);
         done += cost(group);
-        if (state > 0 && cut.of_group.back() == share) {
-          ++shares.groups.back().states;
+        if (state > 0 && cut.of_group.back() == partition) {
+          ++partitions.groups.back().states;
           continue;
         }
-        SweepGroup piece = group;
+        DenseGroup piece = group;
         piece.states = 1;
         piece.first_out += state * group.width;
         piece.first_source += state * group.slots;
-        shares.groups.push_back(piece);
-        cut.of_group.push_back(share);
+        partitions.groups.push_back(piece);
+        cut.of_group.push_back(partition);
       }
     }
-    const std::int32_t units = (sweep_.thin + 31) / 32;
+    const std::int32_t units = (layout_.sparse + 31) / 32;
     for (std::int32_t u = 0; u < units; ++u)
-      cut.of_thin.push_back(static_cast<std::int32_t>(std::int64_t{u} * kShares / units));
+      cut.of_sparse.push_back(static_cast<std::int32_t>(std::int64_t{u} * kPartitions / units));
     return cut;
   }
 
-  // act(slot's source in the sweep, in the shares) for the slots of one share.
+  // act(slot's source in the layout, in the partitions) for the slots of one partition.
   template <class Act>
-  void each_source(const Cut& cut, std::int32_t share, const Act& act) {
-    Shares& shares = sweep_.shares;
-    for (std::size_t g = 0; g < shares.groups.size(); ++g) {
-      const SweepGroup& piece = shares.groups[g];
-      if (cut.of_group[g] != share) continue;
+  void each_source(const Cut& cut, std::int32_t partition, const Act& act) {
+    Partitions& partitions = layout_.partitions;
+    for (std::size_t g = 0; g < partitions.groups.size(); ++g) {
+      const DenseGroup& piece = partitions.groups[g];
+      if (cut.of_group[g] != partition) continue;
       for (std::int32_t state = 0; state < piece.states; ++state) {
         for (std::int32_t i = 0; i < piece.slots; ++i)
-          act(sweep_.source[static_cast<std::size_t>(piece.first_source + state * piece.slots + i)],
-              shares.source[static_cast<std::size_t>(piece.first_source + i * piece.states + state)]);
+          act(layout_.source[static_cast<std::size_t>(piece.first_source + state * piece.slots + i)],
+              partitions.source[static_cast<std::size_t>(piece.first_source + i * piece.states + state)]);
       }
     }
-    for (std::int32_t i = 0; i < sweep_.thin; ++i) {
-      if (cut.of_thin[static_cast<std::size_t>(i / 32)] != share) continue;
-      for (std::int32_t s = 0; s < sweep_.thin_slots; ++s) {
-        const auto at = static_cast<std::size_t>(s * sweep_.thin + i);
-        act(sweep_.thin_source[at], shares.thin_source[at]);
+    for (std::int32_t i = 0; i < layout_.sparse; ++i) {
+      if (cut.of_sparse[static_cast<std::size_t>(i / 32)] != partition) continue;
+      for (std::int32_t s = 0; s < layout_.sparse_slots; ++s) {
+        const auto at = static_cast<std::size_t>(s * layout_.sparse + i);
+        act(layout_.sparse_source[at], partitions.sparse_source[at]);
       }
     }
   }
 
-  // Numbers for what the slots of a share want; where each out goes.
-  void number_copies(const Cut& cut, std::int32_t share, std::vector<std::vector<std::uint32_t>>& to) {
-    Shares& shares = sweep_.shares;
-    std::vector<std::int32_t> cells, extras;
+  // Numbers for what the slots of a partition want; where each out goes.
+  void number_copies(const Cut& cut, std::int32_t partition, std::vector<std::vector<std::uint32_t>>& to) {
+    Partitions& partitions = layout_.partitions;
+    std::vector<std::int32_t> cells, fan_ins;
     const auto want = [&](std::int32_t cell) {
-      if (cell > sweep_.zero()) extras.push_back(cell - sweep_.zero() - 1);
-      if (cell < sweep_.zero()) cells.push_back(cell);
+      if (cell > layout_.zero()) fan_ins.push_back(cell - layout_.zero() - 1);
+      if (cell < layout_.zero()) cells.push_back(cell);
     };
     const auto sort = [](std::vector<std::int32_t>& numbers) {
       std::sort(numbers.begin(), numbers.end());
       numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
     };
-    each_source(cut, share, [&](const Source& from, const Source&) {
+    each_source(cut, partition, [&](const Source& from, const Source&) {
       want(from.x);
       want(from.y);
     });
-    sort(extras);
-    const auto extra_sources = [&](std::int32_t extra, const auto& act) {
-      for (std::int32_t j = sweep_.extra_begin[static_cast<std::size_t>(extra)];
-           j < sweep_.extra_begin[static_cast<std::size_t>(extra) + 1]; ++j)
-        act(sweep_.extra_source[static_cast<std::size_t>(j)]);
+    sort(fan_ins);
+    const auto fan_in_sources = [&](std::int32_t fan_in, const auto& act) {
+      for (std::int32_t j = layout_.fan_in_begin[static_cast<std::size_t>(fan_in)];
+           j < layout_.fan_in_begin[static_cast<std::size_t>(fan_in) + 1]; ++j)
+        act(layout_.fan_in_source[static_cast<std::size_t>(j)]);
     };
-    for (const std::int32_t extra : extras) extra_sources(extra, [&](std::int32_t cell) { cells.push_back(cell); });
+    for (const std::int32_t fan_in : fan_ins) fan_in_sources(fan_in, [&](std::int32_t cell) { cells.push_back(cell); });
     sort(cells);
     const auto count = static_cast<std::int32_t>(cells.size());
     const auto number = [&](std::int32_t cell) {
-      if (cell == sweep_.zero()) return 0;
-      if (cell < sweep_.zero()) return 1 + index_of(cells, cell);
-      return 1 + count + index_of(extras, cell - sweep_.zero() - 1);
+      if (cell == layout_.zero()) return 0;
+      if (cell < layout_.zero()) return 1 + index_of(cells, cell);
+      return 1 + count + index_of(fan_ins, cell - layout_.zero() - 1);
     };
     for (const std::int32_t cell : cells)
-      to[static_cast<std::size_t>(cell)].push_back(shared_cell(share, number(cell)));
-    each_source(cut, share, [&](const Source& from, Source& here) { here = {number(from.x), number(from.y)}; });
-    for (const std::int32_t extra : extras) {
-      extra_sources(extra, [&](std::int32_t cell) { shares.extra_source.push_back(number(cell)); });
-      shares.extra_begin.push_back(static_cast<std::int32_t>(shares.extra_source.size()));
-      shares.extra_cell.push_back(shared_cell(share, number(sweep_.zero() + 1 + extra)));
+      to[static_cast<std::size_t>(cell)].push_back(partition_cell(partition, number(cell)));
+    each_source(cut, partition, [&](const Source& from, Source& here) { here = {number(from.x), number(from.y)}; });
+    for (const std::int32_t fan_in : fan_ins) {
+      fan_in_sources(fan_in, [&](std::int32_t cell) { partitions.fan_in_source.push_back(number(cell)); });
+      partitions.fan_in_begin.push_back(static_cast<std::int32_t>(partitions.fan_in_source.size()));
+      partitions.fan_in_cell.push_back(partition_cell(partition, number(layout_.zero() + 1 + fan_in)));
     }
-    shares.extra_first.push_back(static_cast<std::int32_t>(shares.extra_begin.size()) - 1);
-    shares.copies.push_back(count);
-    shares.room = std::max(shares.room, round_up(1 + count + static_cast<std::int32_t>(extras.size()), 4));
+    partitions.fan_in_first.push_back(static_cast<std::int32_t>(partitions.fan_in_begin.size()) - 1);
+    partitions.copies.push_back(count);
+    partitions.room = std::max(partitions.room, round_up(1 + count + static_cast<std::int32_t>(fan_ins.size()), 4));
   }
 
-  // A cell is its out here, since nothing is resident.
-  void make_shares() {
-    Shares& shares = sweep_.shares;
+  // A cell is its out here, since nothing is in registers.
+  void make_partitions() {
+    Partitions& partitions = layout_.partitions;
     const Cut cut = cut_groups();
-    shares.source.resize(sweep_.source.size());
-    shares.thin_source.resize(sweep_.thin_source.size());
-    shares.extra_first = {0};
-    std::vector<std::vector<std::uint32_t>> to(static_cast<std::size_t>(sweep_.outs));
-    for (std::int32_t share = 0; share < kShares; ++share) number_copies(cut, share, to);
-    if (shares.room > 65536) {  // more than 16 bits count
-      shares = {};
+    partitions.source.resize(layout_.source.size());
+    partitions.sparse_source.resize(layout_.sparse_source.size());
+    partitions.fan_in_first = {0};
+    std::vector<std::vector<std::uint32_t>> to(static_cast<std::size_t>(layout_.outs));
+    for (std::int32_t partition = 0; partition < kPartitions; ++partition) number_copies(cut, partition, to);
+    if (partitions.room > 65536) {  // more than 16 bits count
+      partitions = {};
       return;
     }
-    shares.number.resize(to.size());
-    std::iota(shares.number.begin(), shares.number.end(), 0);
-    for (const SweepGroup& piece : shares.groups) {
+    partitions.number.resize(to.size());
+    std::iota(partitions.number.begin(), partitions.number.end(), 0);
+    for (const DenseGroup& piece : partitions.groups) {
       for (std::int32_t i = 0; i < piece.states * piece.width; ++i)
-        shares.number[static_cast<std::size_t>(piece.first_out + i)] =
+        partitions.number[static_cast<std::size_t>(piece.first_out + i)] =
             piece.first_out + i % piece.states * piece.width + i / piece.states;
     }
-    for (const std::int32_t number : shares.number) {
+    for (const std::int32_t number : partitions.number) {
       const std::vector<std::uint32_t>& cells = to[static_cast<std::size_t>(number)];
-      SharedOut out{sweep_.label[static_cast<std::size_t>(number)], kNoCell, kNoCell, -1};
+      PartitionedOut out{layout_.label[static_cast<std::size_t>(number)], kNoCell, kNoCell, -1};
       if (!cells.empty()) out.x = cells[0];
       if (cells.size() > 1) out.y = cells[1];
       if (cells.size() > 2) {
-        out.rest = static_cast<std::int32_t>(shares.rest.size());
-        shares.rest.insert(shares.rest.end(), cells.begin() + 2, cells.end());
-        shares.rest.push_back(kNoCell);
+        out.rest = static_cast<std::int32_t>(partitions.rest.size());
+        partitions.rest.insert(partitions.rest.end(), cells.begin() + 2, cells.end());
+        partitions.rest.push_back(kNoCell);
       }
-      shares.outs.push_back(out);
+      partitions.outs.push_back(out);
     }
     for (std::int32_t k = 0; k < 4; ++k) {
       const std::int32_t blocks = 2 << k;
       std::vector<std::vector<Costed>> of_block(static_cast<std::size_t>(blocks));
       // Few lanes a tile, so that the threads of a warp read the same entries of a matrix.
-      for (Costed& next : units_of(shares.groups, 6 * blocks)) {
+      for (Costed& next : units_of(partitions.groups, 6 * blocks)) {
         Unit& unit = next.unit;
-        unit.share = unit.group < 0 ? cut.of_thin[static_cast<std::size_t>(unit.first / 32)]
-                                    : cut.of_group[static_cast<std::size_t>(unit.group)];
-        of_block[static_cast<std::size_t>(unit.share * blocks / kShares)].push_back(next);
+        unit.partition = unit.group < 0 ? cut.of_sparse[static_cast<std::size_t>(unit.first / 32)]
+                                        : cut.of_group[static_cast<std::size_t>(unit.group)];
+        of_block[static_cast<std::size_t>(unit.partition * blocks / kPartitions)].push_back(next);
       }
-      Schedule& schedule = shares.schedule[k];
+      Schedule& schedule = partitions.schedule[k];
       std::size_t most = 1;
       for (const auto& units : of_block) most = std::max(most, units.size());
-      schedule.warps = static_cast<std::int32_t>(std::min(most, static_cast<std::size_t>(kSharedWarps)));
+      schedule.warps = static_cast<std::int32_t>(std::min(most, static_cast<std::size_t>(kClusterWarps)));
       schedule.begin = {0};
-      for (const auto& units : of_block) share_out(units, schedule.warps, schedule);
+      for (const auto& units : of_block) balance(units, schedule.warps, schedule);
     }
   }
 
@@ -531,20 +585,20 @@ class Builder {
   const Side& side_;
   std::vector<Draft> drafts_;
   std::vector<bool> grouped_;
-  Sweep sweep_;
+  StepLayout layout_;
 };
 
 }  // namespace
 
-Sweeps make_sweeps(const Topology& t, std::int32_t most_warps) {
+StepLayouts make_step_layouts(const Topology& t, std::int32_t most_warps) {
   const Side ahead{t.arrival_begin, t.arrival_label, t.node_begin, t.node_label,
                    t.into_begin,    t.into_node,     t.nodes,      true};
   const Side back{t.node_begin, t.node_label,   t.arrival_begin, t.arrival_label,
                   t.from_begin, t.from_arrival, t.arrivals,      false};
   Builder forward(t, ahead), backward(t, back);
   std::int32_t kind = 0;
-  const auto kinds = static_cast<std::int32_t>(std::size(kResidentKinds));
-  while (kind < kinds && !(forward.can_be(kResidentKinds[kind]) && backward.can_be(kResidentKinds[kind]))) ++kind;
+  const auto kinds = static_cast<std::int32_t>(std::size(kRegisterTiles));
+  while (kind < kinds && !(forward.can_be(kRegisterTiles[kind]) && backward.can_be(kRegisterTiles[kind]))) ++kind;
   if (kind == kinds) kind = -1;
   return {forward.build(kind, most_warps), backward.build(kind, most_warps)};
 }

@@ -1,7 +1,7 @@
 // Who does the steps of a walk: a block alone, or the blocks of a cluster together.
 //
-// A large automaton's step is bound by what one processor reads, so a cluster shares it out (Shares in step.h): a
-// block has on chip the cells that its shares want, and sends an out to the blocks that want it.
+// A large automaton's step is bound by what one processor reads, so a cluster partitions it out (Partitions in step.h):
+// a block has on chip the cells that its partitions want, and sends an out to the blocks that want it.
 #pragma once
 
 #include "inference/cuda/cluster.h"
@@ -35,13 +35,13 @@ class Peak {
 // A block that does every step alone. How walks see it: which sequence is its own, which outs a thread begins with,
 // where an out is put, and how a step ends.
 template <class P, class Bits>
-class Alone {
+class SingleBlock {
  public:
   static constexpr bool kAlone = true;
   static constexpr int kBytes = Peak<Bits>::kBytes;
   // Before the block first meets. `room`: kBytes on chip. `least`: the peak of nothing.
   template <class View>
-  __device__ Alone(char* room, Bits least, std::int32_t thread, const View&)
+  __device__ SingleBlock(char* room, Bits least, std::int32_t thread, const View&)
       : peak_(reinterpret_cast<Bits*>(room), least, thread), thread_(thread) {}
   __device__ std::int32_t thread() const { return thread_; }
   __device__ std::int64_t sequence() const { return blockIdx.x; }
@@ -73,31 +73,31 @@ class Alone {
   std::int32_t thread_;
 };
 
-// The blocks of a cluster, each with cells of its own for two steps, and a mailbox for each: into the one it reads, and
+// The blocks of a cluster, each with cells of its own for two steps, and a barrier for each: into the one it reads, and
 // into the other all send. A block sends its peak when all of its threads have read what they read in this step, and
 // goes on when it has everybody's: so nobody sends to cells that are still read.
 template <class P, class Bits>
-class Together {
+class BlockCluster {
  public:
   static constexpr bool kAlone = false;
-  static constexpr int kBytes = Peak<Bits>::kBytes + 2 * kShares * sizeof(Bits) + 2 * sizeof(Mailbox);
+  static constexpr int kBytes = Peak<Bits>::kBytes + 2 * kPartitions * sizeof(Bits) + 2 * sizeof(TransactionBarrier);
   template <class View>
-  __device__ Together(char* room, Bits least, std::int32_t thread, const View& view)
+  __device__ BlockCluster(char* room, Bits least, std::int32_t thread, const View& view)
       : peak_(reinterpret_cast<Bits*>(room), least, thread),
         peaks_(reinterpret_cast<Bits*>(room + Peak<Bits>::kBytes)),
-        boxes_(reinterpret_cast<Mailbox*>(room + Peak<Bits>::kBytes + 2 * kShares * sizeof(Bits))),
+        boxes_(reinterpret_cast<TransactionBarrier*>(room + Peak<Bits>::kBytes + 2 * kPartitions * sizeof(Bits))),
         box_(boxes_),
-        rest_(view.shares.rest),
+        rest_(view.partitions.rest),
         thread_(thread),
-        room_(view.shares.room),
+        room_(view.partitions.room),
         blocks_(view.blocks),
         rank_(view.rank),
         own_bits_(view.own_bits) {
-    for (std::int32_t k = 0; k < view.own; ++k) bytes_ += view.shares.copies[rank_ * view.own + k] * sizeof(P);
+    for (std::int32_t k = 0; k < view.own; ++k) bytes_ += view.partitions.copies[rank_ * view.own + k] * sizeof(P);
     bytes_ += blocks_ * sizeof(Bits);
     if (thread == 0) {
-      open_mailbox(boxes_);
-      open_mailbox(boxes_ + 1);
+      init_barrier(boxes_);
+      init_barrier(boxes_ + 1);
     }
   }
   __device__ std::int32_t thread() const { return thread_; }
@@ -107,9 +107,9 @@ class Together {
   __device__ std::int32_t rank() const { return rank_; }
   __device__ bool leads() const { return rank_ == 0 && thread_ == 0; }
   // Cells are cleared.
-  __device__ void begin() { meet_cluster(); }
+  __device__ void begin() { sync_cluster(); }
 
-  __device__ void put(P* next, const SharedOut& to, P value) const {
+  __device__ void put(P* next, const PartitionedOut& to, P value) const {
     if (to.x != kNoCell) deliver(next, to.x, value);
     if (to.y != kNoCell) deliver(next, to.y, value);
     if (to.rest < 0) return;
@@ -121,13 +121,14 @@ class Together {
     __syncthreads();
     if (thread_ < 32) {
       const Bits most = peak_.of_all(peak_.of_a_warp(n));
-      if (thread_ < blocks_) send(peaks_ + n % 2 * kShares + rank_, static_cast<std::uint32_t>(thread_), most, box_);
+      if (thread_ < blocks_)
+        send(peaks_ + n % 2 * kPartitions + rank_, static_cast<std::uint32_t>(thread_), most, box_);
       if (thread_ == 0) expect(box_, bytes_);
     }
     wait_for(box_, static_cast<std::uint32_t>(n / 2));
     box_ = boxes_ + (n + 1) % 2;
   }
-  __device__ Bits look(std::int32_t n) const { return peaks_[n % 2 * kShares + (thread_ & (blocks_ - 1))]; }
+  __device__ Bits look(std::int32_t n) const { return peaks_[n % 2 * kPartitions + (thread_ & (blocks_ - 1))]; }
   __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
   // The largest of the block's own, behind the last step, n - 1.
   __device__ Bits of_block(std::int32_t n, Bits mine) {
@@ -138,28 +139,28 @@ class Together {
 
  private:
   __device__ void deliver(P* next, std::uint32_t to, P value) const {
-    const std::uint32_t share = to >> 16;
-    const std::uint32_t here = share & ((1u << own_bits_) - 1);
-    send(next + here * room_ + (to & 0xffff), share >> own_bits_, value, box_);
+    const std::uint32_t partition = to >> 16;
+    const std::uint32_t here = partition & ((1u << own_bits_) - 1);
+    send(next + here * room_ + (to & 0xffff), partition >> own_bits_, value, box_);
   }
 
   Peak<Bits> peak_;
-  Bits* peaks_;            // [2, kShares] of the blocks, in a step
-  Mailbox *boxes_, *box_;  // [2], and the one of this step
+  Bits* peaks_;                       // [2, kPartitions] of the blocks, in a step
+  TransactionBarrier *boxes_, *box_;  // [2], and the one of this step
   const std::uint32_t* rest_;
-  std::int32_t thread_, room_, blocks_, rank_, own_bits_;  // a block has 2^own_bits_ shares
+  std::int32_t thread_, room_, blocks_, rank_, own_bits_;  // a block has 2^own_bits_ partitions
   std::uint32_t bytes_ = 0;                                // that come to the block in a step
 };
 
 // What the cells of a block of a cluster take on chip; the warps that it has.
 template <class P>
-std::int64_t shares_bytes(const DeviceConstraint::Impl& c, std::int32_t blocks) {
-  const std::int64_t room = std::max(c.forward.shares.room, c.backward.shares.room);
-  return 2 * room * (kShares / blocks) * static_cast<int>(sizeof(P));
+std::int64_t partition_bytes(const DeviceConstraint::Impl& c, std::int32_t blocks) {
+  const std::int64_t room = std::max(c.forward.partitions.room, c.backward.partitions.room);
+  return 2 * room * (kPartitions / blocks) * static_cast<int>(sizeof(P));
 }
 inline std::int32_t warps_together(const DeviceConstraint::Impl& c, std::int32_t blocks) {
   const std::int32_t kind = power_of(blocks) - 1;
-  return std::max(c.forward.shares.warps[kind], c.backward.shares.warps[kind]);
+  return std::max(c.forward.partitions.warps[kind], c.backward.partitions.warps[kind]);
 }
 
 // How many blocks do a step together, of `walks` walks with `room` on chip for cells: what ends first, by microseconds
@@ -167,7 +168,7 @@ inline std::int32_t warps_together(const DeviceConstraint::Impl& c, std::int32_t
 // there.
 template <class P>
 std::int32_t blocks_together(const DeviceConstraint::Impl& c, std::int64_t walks, std::int64_t room, bool on_chip) {
-  if (c.forward.shares.room == 0 || c.backward.shares.room == 0) return 1;
+  if (c.forward.partitions.room == 0 || c.backward.partitions.room == 0) return 1;
   const auto cost = static_cast<double>(std::max(c.forward.cost, c.backward.cost));
   const auto rounds = [&](int power) {
     return static_cast<double>((walks + c.clusters[power] - 1) / c.clusters[power]);
@@ -177,7 +178,7 @@ std::int32_t blocks_together(const DeviceConstraint::Impl& c, std::int64_t walks
   for (int power = 1; power < 5 && c.clusters[power] > 0; ++power) {
     const std::int32_t blocks = 1 << power;
     const double time = rounds(power) * (1 + 0.0016 * cost / blocks);
-    if (time >= least || shares_bytes<P>(c, blocks) > room) continue;
+    if (time >= least || partition_bytes<P>(c, blocks) > room) continue;
     least = time;
     best = blocks;
   }

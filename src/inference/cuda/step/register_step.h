@@ -32,32 +32,39 @@ __device__ void emit_all(const Two<P>* out, const P* sum, const Emit& emit) {
   for (std::int32_t k = 0; k < kCount; ++k) emit.store(out[k].x(), weight[k], sum[k]);
 }
 
-// The thin outs of a thread, in registers; every blockDim.x-th is its own.
+// The sparse outs of a thread, in registers; every blockDim.x-th is its own.
 template <class S, class Index>
-class ThinOuts {
+class SparseOuts {
  public:
   using P = typename S::Value;
 
-  __device__ ThinOuts(const SweepView<Index>& view, const P* matrix) {
-    rounds_ = (view.thin + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
+  __device__ explicit SparseOuts(const StepView<Index>& view) {
+    rounds_ = (view.sparse + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
 #pragma unroll
-    for (std::int32_t k = 0; k < kResidentThin; ++k) {
-      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_thin + i;
-      out_[k] = Two<P>::of(view.trash, view.K);
+    for (std::int32_t k = 0; k < kSparsePerThread; ++k) {
+      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_sparse + i;
+      out_[k] = Two<P>::of(view.scratch, view.K);
       from_[k] = Two<P>::of(view.cells, view.cells);
-      gain_[k][0] = gain_[k][1] = S::zero();
-      if (i >= view.thin) continue;
+      if (i >= view.sparse) continue;
       out_[k] = Two<P>::of(view.stored[out], view.label[out]);
-      const Pair<Index> source = view.thin_source[i];
-      from_[k] = Two<P>::of(source.x, view.thin_slots > 1 ? view.thin_source[view.thin + i].x : source.y);
-      gain_[k][0] = matrix[i];
-      gain_[k][1] = matrix[view.thin_slots > 1 ? view.thin + i : i];
+      const Pair<Index> source = view.sparse_source[i];
+      from_[k] = Two<P>::of(source.x, view.sparse_slots > 1 ? view.sparse_source[view.sparse + i].x : source.y);
     }
   }
+  __device__ SparseOuts(const StepView<Index>& view, const P* matrix) : SparseOuts(view) { load_gains(view, matrix); }
+  __device__ void load_gains(const StepView<Index>& view, const P* matrix) {
+#pragma unroll
+    for (std::int32_t k = 0; k < kSparsePerThread; ++k) {
+      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x);
+      gain_[k][0] = i < view.sparse ? matrix[i] : S::zero();
+      gain_[k][1] = i < view.sparse ? matrix[view.sparse_slots > 1 ? view.sparse + i : i] : S::zero();
+    }
+  }
+
   template <class Emit>
   __device__ void operator()(const P* now, const Emit& emit) const {
     if (rounds_ > 2) {
-      step<kResidentThin>(now, emit);
+      step<kSparsePerThread>(now, emit);
     } else if (rounds_ > 0) {
       step<2>(now, emit);
     }
@@ -79,24 +86,59 @@ class ThinOuts {
   }
 
   std::int32_t rounds_;
-  Two<P> out_[kResidentThin], from_[kResidentThin];  // cell and label; two sources
-  P gain_[kResidentThin][kResidentTerms];
+  Two<P> out_[kSparsePerThread], from_[kSparsePerThread];  // cell and label; two sources
+  P gain_[kSparsePerThread][kSparseTerms];
 };
 
 // Steps with everything but the cells in registers.
 template <class S, class Index, std::int32_t kSlots, std::int32_t kRepeats>
-class ResidentSteps {
+class RegisterSteps {
  public:
   using P = typename S::Value;
-  static constexpr bool kResident = true;
-  static constexpr std::int32_t kOuts = kTile / 2;  // of a thread, since two share a tile at least
+  static constexpr bool kInRegisters = true;
+  static constexpr std::int32_t kOuts = kTile / 2;  // of a thread, since two partition a tile at least
 
-  __device__ ResidentSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix)
-      : thin_(view, thin_matrix) {
+  __device__ RegisterSteps(const StepView<Index>& view, const P* matrix, const P* sparse_matrix) : RegisterSteps(view) {
+    load_gains(view, matrix, sparse_matrix);
+  }
+
+  // The same in two parts, for matrices that come later.
+  __device__ explicit RegisterSteps(const StepView<Index>& view) : sparse_(view) {
     load_outs(view);
     lanes_ = common_to_warp(lanes_);
     plane_ = static_cast<std::uint32_t>(common_to_warp(static_cast<std::int32_t>(plane_)));
-    if (lanes_ > 0) load_gains(view, matrix);
+  }
+  __device__ void load_gains(const StepView<Index>& view, const P* matrix, const P* sparse_matrix) {
+    sparse_.load_gains(view, sparse_matrix);
+    if (lanes_ == 0) return;
+    const Unit unit = view.unit[threadIdx.x / 32];
+    const DenseGroup group = view.group[unit.group];
+    const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
+#pragma unroll
+    for (std::int32_t k = 0; k < kSlots; ++k) {
+      const std::int32_t i = at.part * kSlots + k;
+#pragma unroll
+      for (std::int32_t o = 0; o < kTile; o += 4) {  // a width is a multiple of four
+        const std::int32_t column = at.tile * kTile + o;
+        P four[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
+        if (at.real && i < group.slots && column < group.width)
+          load4(matrix + group.first_entry + i * group.width + column, four);
+#pragma unroll
+        for (std::int32_t n = 0; n < 4; ++n) gain_[k][o + n] = four[n];
+      }
+    }
+  }
+
+  // The same from gains in the order of StepLayout::gain_entry.
+  __device__ void load_gains_by_thread(const StepView<Index>& view, const P* gains, const P* sparse_matrix) {
+    sparse_.load_gains(view, sparse_matrix);
+    if (lanes_ == 0) return;
+    const P* first = gains + first_gain_;
+#pragma unroll
+    for (std::int32_t k = 0; k < kSlots; ++k) {
+      load4(first + k * gain_row_, gain_[k]);
+      load4(first + k * gain_row_ + (gain_row_ - 4) / 2, gain_[k] + 4);
+    }
   }
 
   struct Loaded {
@@ -122,14 +164,14 @@ class ResidentSteps {
 
   template <class Emit>
   __device__ void finish(Sums& sums, const P* now, const Emit& emit) const {
-    if (lanes_ > 0) finish_tiles(sums, now, emit);
-    thin_(now, emit);
+    finish_tiles(sums, now, emit);
+    sparse(now, emit);
   }
 
- private:
-  // The states behind the first are multiplied here.
+  // Its two parts, in any order. The states behind the first wait until here.
   template <class Emit>
   __device__ void finish_tiles(Sums& sums, const P* now, const Emit& emit) const {
+    if (lanes_ == 0) return;
 #pragma unroll
     for (std::int32_t r = 0; r < kRepeats; ++r) {
       if (r > 0) sums = multiply(load(now, r));
@@ -138,22 +180,29 @@ class ResidentSteps {
         P weight[count];  // first, since to read them takes a while
 #pragma unroll
         for (std::int32_t k = 0; k < count; ++k) weight[k] = emit.weight(out_[r][k].y());
-        share_out<S>(count == 1 ? lanes_ : kTile / count, part_, sums.sum);
+        reduce_scatter<S>(count == 1 ? lanes_ : kTile / count, part_, sums.sum);
 #pragma unroll
         for (std::int32_t k = 0; k < count; ++k) emit.store(out_[r][k].x(), weight[k], sums.sum[k]);
       });
     }
   }
+  template <class Emit>
+  __device__ void sparse(const P* now, const Emit& emit) const {
+    sparse_(now, emit);
+  }
 
-  __device__ void load_outs(const SweepView<Index>& view) {
+ private:
+  __device__ void load_outs(const StepView<Index>& view) {
     const std::int32_t warp = threadIdx.x / 32;
-    if (warp >= view.resident_units) return;
+    if (warp >= view.register_units) return;
     const Unit unit = view.unit[warp];
-    const SweepGroup group = view.group[unit.group];
+    const DenseGroup group = view.group[unit.group];
     const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
     lanes_ = unit.lanes;
     part_ = at.part;
     plane_ = group.planes > 1 ? bytes_of<P>(group.states * group.stride) : 0;
+    first_gain_ = group.first_gain + (at.tile * unit.lanes + at.part) * 4;
+    gain_row_ = gain_row(group.tiles, unit.lanes);
     const std::int32_t first = at.tile * kTile + at.first_own();
 #pragma unroll
     for (std::int32_t r = 0; r < kRepeats; ++r) {
@@ -164,26 +213,7 @@ class ResidentSteps {
       for (std::int32_t k = 0; k < kOuts; ++k) {
         const std::int32_t out = group.first_out + state * group.width + first + k;
         const bool own = real && k * lanes_ < kTile && first + k < group.width && at.part < kTile;
-        out_[r][k] = own ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.trash, view.K);
-      }
-    }
-  }
-
-  __device__ void load_gains(const SweepView<Index>& view, const P* matrix) {
-    const Unit unit = view.unit[threadIdx.x / 32];
-    const SweepGroup group = view.group[unit.group];
-    const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
-#pragma unroll
-    for (std::int32_t k = 0; k < kSlots; ++k) {
-      const std::int32_t i = at.part * kSlots + k;
-#pragma unroll
-      for (std::int32_t o = 0; o < kTile; o += 4) {  // a width is a multiple of four
-        const std::int32_t column = at.tile * kTile + o;
-        P four[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
-        if (at.real && i < group.slots && column < group.width)
-          load4(matrix + group.first_entry + i * group.width + column, four);
-#pragma unroll
-        for (std::int32_t n = 0; n < 4; ++n) gain_[k][o + n] = four[n];
+        out_[r][k] = own ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.scratch, view.K);
       }
     }
   }
@@ -206,29 +236,29 @@ class ResidentSteps {
     for (std::int32_t k = 0; k < kSlots; k += 4) load4(row + k, x + k);
   }
 
-  std::int32_t lanes_ = 0, part_ = 0;
+  std::int32_t lanes_ = 0, part_ = 0, first_gain_ = 0, gain_row_ = 0;
   std::uint32_t row_[kRepeats] = {}, plane_ = 0;  // where its slots' cells begin; from there to their second sources
   P gain_[kSlots][kTile];
   Two<P> out_[kRepeats][kOuts];  // cell and label of its outs
-  ThinOuts<S, Index> thin_;
+  SparseOuts<S, Index> sparse_;
 };
 
 // Sums of products with the tensor cores, in double whatever the cells are; the matrices are in registers.
 template <class P, class Index>
 class TensorSteps {
  public:
-  static constexpr bool kResident = true;
+  static constexpr bool kInRegisters = true;
 
-  __device__ TensorSteps(const SweepView<Index>& view, const P* matrix, const P* thin_matrix)
-      : thin_(view, thin_matrix) {
+  __device__ TensorSteps(const StepView<Index>& view, const P* matrix, const P* sparse_matrix)
+      : sparse_(view, sparse_matrix) {
     load_columns(view, matrix);
   }
 
-  __device__ Nothing load(const P*) const { return {}; }
-  __device__ Nothing multiply(Nothing) const { return {}; }
+  __device__ Empty load(const P*) const { return {}; }
+  __device__ Empty multiply(Empty) const { return {}; }
 
   template <class Emit>
-  __device__ void finish(Nothing, const P* now, const Emit& emit) const {
+  __device__ void finish(Empty, const P* now, const Emit& emit) const {
     if (tiles_ > 0) {  // the same for a whole warp
       if (columns_ == 1) {
         tile_step<1>(now, 0, emit);
@@ -238,17 +268,17 @@ class TensorSteps {
         if (tiles_ > 1) tile_step<2>(now, 1, emit);
       }
     }
-    thin_(now, emit);
+    sparse_(now, emit);
   }
 
  private:
   static constexpr std::int32_t kSteps = kTensorSlots / 4,
                                 kTogether = 8;  // of four slots; those that are loaded at once
-  __device__ void load_columns(const SweepView<Index>& view, const P* matrix) {
+  __device__ void load_columns(const StepView<Index>& view, const P* matrix) {
     const std::int32_t warp = threadIdx.x / 32, row = threadIdx.x % 32 / 4, column = threadIdx.x % 4;
     if (warp >= view.tensor_units) return;
     const TensorUnit unit = view.tensor[warp];
-    const SweepGroup group = view.group[unit.group];
+    const DenseGroup group = view.group[unit.group];
     tiles_ = unit.tiles;
     columns_ = unit.columns;
     steps_ = (group.slots + 3) / 4;
@@ -273,7 +303,7 @@ class TensorSteps {
         const std::int32_t o = unit.out + 8 * (k / 2) + 2 * column + k % 2,
                            out = group.first_out + state * group.width + o;
         const bool real = there && k / 2 < unit.columns && o < group.width;
-        out_[t][k] = real ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.trash, view.K);
+        out_[t][k] = real ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.scratch, view.K);
       }
     }
   }
@@ -318,7 +348,7 @@ class TensorSteps {
   std::int32_t row_[2];     // where its lane's slots' cells begin
   double gain_[2][kSteps];  // as multiply_tile takes them
   Two<P> out_[2][4];        // cell and label of its outs
-  ThinOuts<SumProduct<P>, Index> thin_;
+  SparseOuts<SumProduct<P>, Index> sparse_;
 };
 
 }  // namespace regccrf::cuda

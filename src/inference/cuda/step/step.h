@@ -1,4 +1,4 @@
-// One step of a sweep. Written once: the semiring says what sums and products are, and `emit` what becomes of an out.
+// One step of a layout. Written once: the semiring says what sums and products are, and `emit` what becomes of an out.
 // Here are the steps by a general schedule, which serves every automaton; register_step.h has those of small ones, and
 // cluster_step.h who does them.
 #pragma once
@@ -16,7 +16,7 @@ namespace regccrf::cuda {
 
 // Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers; or the cells
 // that it wants on chip and the rest in memory, as one of a cluster.
-enum class Keep { memory, chip, registers, cluster };
+enum class Storage { memory, shared, registers, cluster };
 
 // The larger word of a number ≥ 0: ordered as the numbers are, and holds the exponent.
 __device__ inline unsigned high_word(float x) { return __float_as_uint(x); }
@@ -37,7 +37,7 @@ __host__ __device__ inline std::int64_t room_for(std::int32_t all_cells) {
   return (std::int64_t{all_cells} + 3) / 4 * 4;
 }
 
-// The power of two that a number of blocks or shares is.
+// The power of two that a number of blocks or partitions is.
 __host__ __device__ constexpr std::int32_t power_of(std::int32_t count) {
   return count >= 16 ? 4 : count >= 8 ? 3 : count >= 4 ? 2 : count >= 2 ? 1 : 0;
 }
@@ -49,139 +49,141 @@ struct alignas(2 * sizeof(Index)) Pair {
 
 // How blocks do the steps of a walk: alone, or with others in a cluster.
 template <class P, class Bits>
-class Alone;
+class SingleBlock;
 template <class P, class Bits>
-class Together;
+class BlockCluster;
 
-// The hot part of a DeviceSweep, on chip or not.
+// The shared part of a DeviceStep, on chip or not.
 template <class Index>
-struct SweepView {
+struct StepView {
   template <class P, class Bits>
-  using Team = Alone<P, Bits>;
-  const SweepGroup* group;
+  using Team = SingleBlock<P, Bits>;
+  const DenseGroup* group;
   const Unit* unit;
   const TensorUnit* tensor;
   const std::int32_t* warp_begin;
   const Index *label, *stored, *out_of;
   const Pair<Index>* source;
-  const Pair<Index>* thin_source;
-  const std::int32_t* extra_begin;
-  const Index* extra_source;
-  std::int32_t K, outs, cells, extras, thin, first_thin, thin_slots, warps, trash, resident_units, tensor_units;
+  const Pair<Index>* sparse_source;
+  const std::int32_t* fan_in_begin;
+  const Index* fan_in_source;
+  std::int32_t K, outs, cells, fan_ins, sparse, first_sparse, sparse_slots, warps, scratch, register_units,
+      tensor_units;
   bool two;
 
-  __device__ SweepView(const DeviceSweep& sweep, const char* hot, int resident)
-      : group(reinterpret_cast<const SweepGroup*>(hot + sweep.group_at)),
-        unit(reinterpret_cast<const Unit*>(hot + sweep.unit_at[resident])),
-        tensor(reinterpret_cast<const TensorUnit*>(hot + sweep.tensor_at)),
-        warp_begin(reinterpret_cast<const std::int32_t*>(hot + sweep.warp_at[resident])),
-        label(reinterpret_cast<const Index*>(hot + sweep.label_at)),
-        stored(reinterpret_cast<const Index*>(hot + sweep.stored_at)),
-        out_of(reinterpret_cast<const Index*>(hot + sweep.out_of_at)),
-        source(reinterpret_cast<const Pair<Index>*>(hot + sweep.source_at)),
-        thin_source(reinterpret_cast<const Pair<Index>*>(hot + sweep.thin_source_at)),
-        extra_begin(reinterpret_cast<const std::int32_t*>(hot + sweep.extra_begin_at)),
-        extra_source(reinterpret_cast<const Index*>(hot + sweep.extra_source_at)),
-        K(sweep.K),
-        outs(sweep.outs),
-        cells(sweep.cells),
-        extras(sweep.extras),
-        thin(sweep.thin),
-        first_thin(sweep.first_thin),
-        thin_slots(sweep.thin_slots),
-        warps(sweep.warps[resident]),
-        trash(sweep.trash),
-        resident_units(sweep.resident_units),
-        tensor_units(sweep.tensor_units),
-        two(sweep.two != 0) {}
+  __device__ StepView(const DeviceStep& layout, const char* tables, int in_registers)
+      : group(reinterpret_cast<const DenseGroup*>(tables + layout.group_at)),
+        unit(reinterpret_cast<const Unit*>(tables + layout.unit_at[in_registers])),
+        tensor(reinterpret_cast<const TensorUnit*>(tables + layout.tensor_at)),
+        warp_begin(reinterpret_cast<const std::int32_t*>(tables + layout.warp_at[in_registers])),
+        label(reinterpret_cast<const Index*>(tables + layout.label_at)),
+        stored(reinterpret_cast<const Index*>(tables + layout.stored_at)),
+        out_of(reinterpret_cast<const Index*>(tables + layout.out_of_at)),
+        source(reinterpret_cast<const Pair<Index>*>(tables + layout.source_at)),
+        sparse_source(reinterpret_cast<const Pair<Index>*>(tables + layout.sparse_source_at)),
+        fan_in_begin(reinterpret_cast<const std::int32_t*>(tables + layout.fan_in_begin_at)),
+        fan_in_source(reinterpret_cast<const Index*>(tables + layout.fan_in_source_at)),
+        K(layout.K),
+        outs(layout.outs),
+        cells(layout.cells),
+        fan_ins(layout.fan_ins),
+        sparse(layout.sparse),
+        first_sparse(layout.first_sparse),
+        sparse_slots(layout.sparse_slots),
+        warps(layout.warps[in_registers]),
+        scratch(layout.scratch),
+        register_units(layout.register_units),
+        tensor_units(layout.tensor_units),
+        two(layout.two != 0) {}
 
-  __device__ std::int32_t room() const { return cells + 1 + extras; }  // a step's numbers
-  __device__ std::int32_t first_cell(const Unit&) const { return 0; }  // from here on a unit's sources count
+  __device__ std::int32_t room() const { return cells + 1 + fan_ins; }  // a step's numbers
+  __device__ std::int32_t first_cell(const Unit&) const { return 0; }   // from here on a unit's sources count
 
-  // Where an out goes: one of all, a group's, a thin one.
+  // Where an out goes: one of all, a group's, a sparse one.
   struct Place {
     std::int32_t label, out, cell;
   };
   __device__ Place place(std::int32_t out) const { return {label[out], out, stored[out]}; }
-  __device__ Place place(const SweepGroup& group, std::int32_t state, std::int32_t o) const {
+  __device__ Place place(const DenseGroup& group, std::int32_t state, std::int32_t o) const {
     return place(group.first_out + state * group.width + o);
   }
-  __device__ Place thin_place(std::int32_t out) const { return place(out); }
+  __device__ Place sparse_place(std::int32_t out) const { return place(out); }
 
   // The sources of a state's slots, and from one to the next.
   static constexpr int kTogether = 4;
-  __device__ const Pair<Index>* sources(const SweepGroup& group, std::int32_t state) const {
+  __device__ const Pair<Index>* sources(const DenseGroup& group, std::int32_t state) const {
     return source + group.first_source + state * group.slots;
   }
-  static __device__ std::int32_t stride(const SweepGroup&) { return 1; }
+  static __device__ std::int32_t stride(const DenseGroup&) { return 1; }
 
-  // act(first source, last source, where the cells begin that they count, cell) for the thread's extras.
+  // act(first source, last source, where the cells begin that they count, cell) for the thread's fan-ins.
   template <class Act>
-  __device__ void each_extra(const Act& act) const {
-    for (std::int32_t i = threadIdx.x; i < extras; i += blockDim.x)
-      act(extra_begin[i], extra_begin[i + 1], 0, cells + 1 + i);
+  __device__ void each_fan_in(const Act& act) const {
+    for (std::int32_t i = threadIdx.x; i < fan_ins; i += blockDim.x)
+      act(fan_in_begin[i], fan_in_begin[i + 1], 0, cells + 1 + i);
   }
 };
 
-// The same for a block of a cluster: its shares, whose cells lie one share's behind the other's.
+// The same for a block of a cluster: its partitions, whose cells lie one partition's behind the other's.
 template <class Index>
-struct SharesView : SweepView<Index> {
+struct ClusterView : StepView<Index> {
   template <class P, class Bits>
-  using Team = Together<P, Bits>;
-  const DeviceShares& shares;
-  const SweepGroup* group;
+  using Team = BlockCluster<P, Bits>;
+  const DevicePartitions& partitions;
+  const DenseGroup* group;
   const Unit* unit;
   const std::int32_t* warp_begin;
-  const Pair<std::uint16_t>*source, *thin_source;
-  const std::uint16_t* extra_source;
-  std::int32_t extras, warps, blocks, rank, own;  // own: shares of a block
+  const Pair<std::uint16_t>*source, *sparse_source;
+  const std::uint16_t* fan_in_source;
+  std::int32_t fan_ins, warps, blocks, rank, own;  // own: partitions of a block
   std::int32_t own_bits;
 
-  __device__ SharesView(const DeviceSweep& sweep, std::int32_t blocks)
-      : SweepView<Index>(sweep, sweep.hot, 0),
-        shares(sweep.shares),
-        group(sweep.shares.group),
-        source(reinterpret_cast<const Pair<std::uint16_t>*>(sweep.shares.source)),
-        thin_source(reinterpret_cast<const Pair<std::uint16_t>*>(sweep.shares.thin_source)),
-        extra_source(sweep.shares.extra_source),
-        extras(sweep.shares.extras),
+  __device__ ClusterView(const DeviceStep& layout, std::int32_t blocks)
+      : StepView<Index>(layout, layout.tables, 0),
+        partitions(layout.partitions),
+        group(layout.partitions.group),
+        source(reinterpret_cast<const Pair<std::uint16_t>*>(layout.partitions.source)),
+        sparse_source(reinterpret_cast<const Pair<std::uint16_t>*>(layout.partitions.sparse_source)),
+        fan_in_source(layout.partitions.fan_in_source),
+        fan_ins(layout.partitions.fan_ins),
         blocks(blocks),
         rank(static_cast<std::int32_t>(blockIdx.x) & (blocks - 1)),
-        own(kShares / blocks),
+        own(kPartitions / blocks),
         own_bits(power_of(own)) {
     const std::int32_t kind = power_of(blocks) - 1;
-    warps = shares.warps[kind];
-    unit = shares.unit[kind];
-    warp_begin = shares.warp_begin[kind] + rank * warps;
+    warps = partitions.warps[kind];
+    unit = partitions.unit[kind];
+    warp_begin = partitions.warp_begin[kind] + rank * warps;
   }
 
-  __device__ std::int32_t room() const { return own * shares.room; }
-  __device__ std::int32_t first_cell(const Unit& unit) const { return (unit.share & (own - 1)) * shares.room; }
+  __device__ std::int32_t room() const { return own * partitions.room; }
+  __device__ std::int32_t first_cell(const Unit& unit) const { return (unit.partition & (own - 1)) * partitions.room; }
 
-  struct Place : SharedOut {
+  struct Place : PartitionedOut {
     std::int32_t out, cell;
-    __device__ Place(const SharedOut& at, std::int32_t number) : SharedOut(at), out(number), cell(number) {}
+    __device__ Place(const PartitionedOut& at, std::int32_t number) : PartitionedOut(at), out(number), cell(number) {}
   };
-  __device__ Place place(std::int32_t out) const { return {shares.outs[out], shares.number[out]}; }
-  __device__ Place place(const SweepGroup& group, std::int32_t state, std::int32_t o) const {
-    return {shares.outs[group.first_out + o * group.states + state], group.first_out + state * group.width + o};
+  __device__ Place place(std::int32_t out) const { return {partitions.outs[out], partitions.number[out]}; }
+  __device__ Place place(const DenseGroup& group, std::int32_t state, std::int32_t o) const {
+    return {partitions.outs[group.first_out + o * group.states + state], group.first_out + state * group.width + o};
   }
-  __device__ Place thin_place(std::int32_t out) const { return {shares.outs[out], out}; }
+  __device__ Place sparse_place(std::int32_t out) const { return {partitions.outs[out], out}; }
 
   static constexpr int kTogether = 8;
-  __device__ const Pair<std::uint16_t>* sources(const SweepGroup& group, std::int32_t state) const {
+  __device__ const Pair<std::uint16_t>* sources(const DenseGroup& group, std::int32_t state) const {
     return source + group.first_source + state;
   }
-  static __device__ std::int32_t stride(const SweepGroup& group) { return group.states; }
+  static __device__ std::int32_t stride(const DenseGroup& group) { return group.states; }
 
   template <class Act>
-  __device__ void each_extra(const Act& act) const {
-    const std::int32_t last = shares.extra_first[(rank + 1) * own];
-    for (std::int32_t i = shares.extra_first[rank * own] + static_cast<std::int32_t>(threadIdx.x); i < last;
+  __device__ void each_fan_in(const Act& act) const {
+    const std::int32_t last = partitions.fan_in_first[(rank + 1) * own];
+    for (std::int32_t i = partitions.fan_in_first[rank * own] + static_cast<std::int32_t>(threadIdx.x); i < last;
          i += blockDim.x) {
-      const std::uint32_t to = shares.extra_cell[i];
-      const std::int32_t from = static_cast<std::int32_t>(to >> 16 & (own - 1)) * shares.room;
-      act(shares.extra_begin[i], shares.extra_begin[i + 1], from, from + static_cast<std::int32_t>(to & 0xffff));
+      const std::uint32_t to = partitions.fan_in_cell[i];
+      const std::int32_t from = static_cast<std::int32_t>(to >> 16 & (own - 1)) * partitions.room;
+      act(partitions.fan_in_begin[i], partitions.fan_in_begin[i + 1], from,
+          from + static_cast<std::int32_t>(to & 0xffff));
     }
   }
 };
@@ -204,6 +206,15 @@ struct MaxPlus {
   static __device__ P plus_times(P best, P x, P gain) { return max(best, x + gain); }
 };
 
+// Minima of sums of costs, which are whole numbers; kNoWay is more than any.
+constexpr std::uint32_t kNoWay = 1u << 30;
+struct MinPlus {
+  using Value = std::uint32_t;
+  static __device__ Value zero() { return kNoWay; }
+  static __device__ Value plus(Value x, Value y) { return min(x, y); }
+  static __device__ Value plus_times(Value best, Value x, Value gain) { return min(best, x + gain); }
+};
+
 template <class P>
 __device__ std::uint32_t bytes_of(std::int32_t count) {
   return static_cast<std::uint32_t>(count) * static_cast<std::uint32_t>(sizeof(P));
@@ -221,6 +232,10 @@ __device__ inline void load4(const float* from, float to[4]) {
   const float4 x = *reinterpret_cast<const float4*>(from);
   to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
 }
+__device__ inline void load4(const std::uint32_t* from, std::uint32_t to[4]) {
+  const uint4 x = *reinterpret_cast<const uint4*>(from);
+  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+}
 __device__ inline void load4(const float* from, double to[4]) {
   const float4 x = *reinterpret_cast<const float4*>(from);
   to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
@@ -230,16 +245,23 @@ __device__ inline void load4(const double* from, double to[4]) {
   to[0] = x.x, to[1] = x.y, to[2] = y.x, to[3] = y.y;
 }
 
+__device__ inline void store4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
+  *reinterpret_cast<uint4*>(to) = uint4{x[0], x[1], x[2], x[3]};
+}
+
 // To memory, where it is read once, by another kernel: such lines are the first to leave the cache, and those stay that
 // every call wants, instructions among them.
 template <class T>
 __device__ void leave(T* to, T x) {
   __stcs(to, x);
 }
-__device__ inline void leave4(float* to, const float (&x)[4]) {
+__device__ inline void stream_store4(float* to, const float (&x)[4]) {
   leave(reinterpret_cast<float4*>(to), float4{x[0], x[1], x[2], x[3]});
 }
-__device__ inline void leave4(double* to, const double (&x)[4]) {
+__device__ inline void stream_store4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
+  leave(reinterpret_cast<uint4*>(to), uint4{x[0], x[1], x[2], x[3]});
+}
+__device__ inline void stream_store4(double* to, const double (&x)[4]) {
   leave(reinterpret_cast<double2*>(to), double2{x[0], x[1]});
   leave(reinterpret_cast<double2*>(to) + 1, double2{x[2], x[3]});
 }
@@ -269,10 +291,10 @@ struct TileOf {
   __device__ std::int32_t first_own() const { return (part & 1) * 4 + (part & 2) + ((part & 4) >> 2); }
 };
 
-// The threads of a tile share out its sums: each round a thread keeps half of them and gives the other half to its
+// The threads of a tile partition out its sums: each round a thread keeps half of them and gives the other half to its
 // partner. What it has in the end stands at the front of `sum`.
 template <class S, std::int32_t kWidth>
-__device__ void share_round(std::int32_t part, std::int32_t bit, typename S::Value (&sum)[kTile]) {
+__device__ void reduce_scatter_round(std::int32_t part, std::int32_t bit, typename S::Value (&sum)[kTile]) {
   const bool upper = (part & bit) != 0;
 #pragma unroll
   for (std::int32_t k = 0; k < kWidth; ++k) {
@@ -281,10 +303,10 @@ __device__ void share_round(std::int32_t part, std::int32_t bit, typename S::Val
   }
 }
 template <class S>
-__device__ void share_out(std::int32_t lanes, std::int32_t part, typename S::Value (&sum)[kTile]) {
-  if (lanes >= 2) share_round<S, 4>(part, 1, sum);
-  if (lanes >= 4) share_round<S, 2>(part, 2, sum);
-  if (lanes >= 8) share_round<S, 1>(part, 4, sum);
+__device__ void reduce_scatter(std::int32_t lanes, std::int32_t part, typename S::Value (&sum)[kTile]) {
+  if (lanes >= 2) reduce_scatter_round<S, 4>(part, 1, sum);
+  if (lanes >= 4) reduce_scatter_round<S, 2>(part, 2, sum);
+  if (lanes >= 8) reduce_scatter_round<S, 1>(part, 4, sum);
   if (lanes >= 16) sum[0] = S::plus(sum[0], __shfl_xor_sync(0xffffffffu, sum[0], 8));
 }
 
@@ -305,7 +327,7 @@ __device__ void own_outs(std::int32_t lanes, const Act& act) {
 
 // Some tiles of a group, each by `lanes` threads that take its slots in turn.
 template <class S, bool kTwo, class View, class Gain, class Emit>
-__device__ void thick_unit(const View& view, const SweepGroup& group, const Unit& unit, const Gain* __restrict__ matrix,
+__device__ void dense_unit(const View& view, const DenseGroup& group, const Unit& unit, const Gain* __restrict__ matrix,
                            const typename S::Value* now, const Emit& emit) {
   using P = typename S::Value;
   const std::int32_t lanes = unit.lanes;
@@ -327,7 +349,7 @@ __device__ void thick_unit(const View& view, const SweepGroup& group, const Unit
 #pragma unroll
     for (std::int32_t k = 0; k < kTile; ++k) sum[k] = S::plus_times(sum[k], x, gain[k]);
   }
-  share_out<S>(lanes, at.part, sum);
+  reduce_scatter<S>(lanes, at.part, sum);
   const std::int32_t first = at.tile * kTile + at.first_own();
   own_outs(lanes, [&](auto own) {
 #pragma unroll
@@ -340,20 +362,20 @@ __device__ void thick_unit(const View& view, const SweepGroup& group, const Unit
 }
 
 template <class S, class View, class Gain, class Emit>
-__device__ void thin_unit(const View& view, std::int32_t first, const Gain* __restrict__ thin_matrix,
-                          const typename S::Value* now, const Emit& emit) {
+__device__ void sparse_unit(const View& view, std::int32_t first, const Gain* __restrict__ sparse_matrix,
+                            const typename S::Value* now, const Emit& emit) {
   using P = typename S::Value;
   const std::int32_t i = first + static_cast<std::int32_t>(threadIdx.x % 32);
-  if (i >= view.thin) return;
+  if (i >= view.sparse) return;
   auto sum = S::zero();
-  for (std::int32_t s = 0; s < view.thin_slots; ++s) {
-    const auto from = view.thin_source[s * view.thin + i];
+  for (std::int32_t s = 0; s < view.sparse_slots; ++s) {
+    const auto from = view.sparse_source[s * view.sparse + i];
     auto x = now[from.x];
     if (view.two) x = S::plus(x, now[from.y]);
-    sum = S::plus_times(sum, x, static_cast<P>(thin_matrix[s * view.thin + i]));
+    sum = S::plus_times(sum, x, static_cast<P>(sparse_matrix[s * view.sparse + i]));
   }
-  const std::int32_t out = view.first_thin + i;
-  const auto place = view.thin_place(out);
+  const std::int32_t out = view.first_sparse + i;
+  const auto place = view.sparse_place(out);
   if (place.label != view.K) emit.send(place, emit.weight(bytes_of<P>(place.label)), sum);  // else padding
 }
 
@@ -362,42 +384,42 @@ __device__ void thin_unit(const View& view, std::int32_t first, const Gain* __re
 //   multiply  the products
 //   finish    all that is left, with emit
 // These do all in the last.
-struct Nothing {};
+struct Empty {};
 
 // Steps by a general schedule, which reads everything anew. emit.send(view.place(out), emit.weight(label), sum) takes
 // each out's sum over its slots; the label is a place in an array of P, in bytes. Gain: as the matrices are stored.
 template <class S, class View, class Gain = typename S::Value>
 struct GeneralSteps {
   using P = typename S::Value;
-  static constexpr bool kResident = false;
+  static constexpr bool kInRegisters = false;
   const View& view;
-  const Gain *matrix, *thin_matrix;
+  const Gain *matrix, *sparse_matrix;
 
-  __device__ Nothing load(const P*) const { return {}; }
-  __device__ Nothing multiply(Nothing) const { return {}; }
+  __device__ Empty load(const P*) const { return {}; }
+  __device__ Empty multiply(Empty) const { return {}; }
 
   template <class Emit>
-  __device__ void finish(Nothing, const P* now, const Emit& emit) const {
+  __device__ void finish(Empty, const P* now, const Emit& emit) const {
     const std::int32_t warp = threadIdx.x / 32;
     if (warp >= view.warps) return;
     for (std::int32_t u = view.warp_begin[warp]; u < view.warp_begin[warp + 1]; ++u) {
       const Unit unit = view.unit[u];
       const P* from = now + view.first_cell(unit);
       if (unit.group < 0) {
-        thin_unit<S>(view, unit.first, thin_matrix, from, emit);
+        sparse_unit<S>(view, unit.first, sparse_matrix, from, emit);
       } else if (view.two) {
-        thick_unit<S, true>(view, view.group[unit.group], unit, matrix, from, emit);
+        dense_unit<S, true>(view, view.group[unit.group], unit, matrix, from, emit);
       } else {
-        thick_unit<S, false>(view, view.group[unit.group], unit, matrix, from, emit);
+        dense_unit<S, false>(view, view.group[unit.group], unit, matrix, from, emit);
       }
     }
   }
 
   // Sums of more than two cells, in cells of their own.
-  __device__ void fill_extras(P* now) const {
-    view.each_extra([&](std::int32_t first, std::int32_t last, std::int32_t from, std::int32_t cell) {
+  __device__ void sum_fan_ins(P* now) const {
+    view.each_fan_in([&](std::int32_t first, std::int32_t last, std::int32_t from, std::int32_t cell) {
       P sum = S::zero();
-      for (std::int32_t j = first; j < last; ++j) sum = S::plus(sum, now[from + view.extra_source[j]]);
+      for (std::int32_t j = first; j < last; ++j) sum = S::plus(sum, now[from + view.fan_in_source[j]]);
       now[cell] = sum;
     });
   }
@@ -411,10 +433,10 @@ struct AsItIs {
   }
 };
 template <class P, bool kBack, class Score = P, class Read = AsItIs>
-class Rows {
+class EmissionRows {
  public:
   // `room`: for `count` rows of K + 1 numbers.
-  __device__ Rows(P* room, std::int32_t count, const Score* emissions, std::int32_t K, std::int32_t T)
+  __device__ EmissionRows(P* room, std::int32_t count, const Score* emissions, std::int32_t K, std::int32_t T)
       : room_(room), emissions_(emissions), count_(count), width_(K + 1), T_(T) {}
   // Copies the rows of step n and those behind it; the block must not be reading rows. Meets.
   __device__ void stage(std::int32_t n) {
@@ -435,9 +457,9 @@ class Rows {
   std::int32_t count_, width_, T_, first_ = 0, end_ = 0;
 };
 
-// How many rows a block keeps: some, and not so many that blocks could not share a processor.
+// How many rows a block keeps: some, and not so many that blocks could not partition a processor.
 template <class P>
-std::int32_t rows_kept(std::int64_t K, std::int64_t T) {
+std::int32_t rows_in_shared(std::int64_t K, std::int64_t T) {
   constexpr std::int64_t bytes = 16384;
   return static_cast<std::int32_t>(
       std::clamp<std::int64_t>(bytes / ((K + 1) * std::int64_t{sizeof(P)}), 1, std::max<std::int64_t>(T, 1)));
@@ -461,8 +483,8 @@ __device__ void copy_out(P* __restrict__ to, const P* from, std::int32_t count, 
     const bool more = c + further < count;
     load4(from + c, four);
     if (more) load4(from + c + further, others);
-    leave4(to + c, four);
-    if (more) leave4(to + c + further, others);
+    stream_store4(to + c, four);
+    if (more) stream_store4(to + c + further, others);
   }
 }
 
@@ -474,42 +496,43 @@ __device__ inline void copy_in(char* to, const char* from, std::int32_t bytes) {
   }
 }
 
-// A sweep's hot part and its matrices, on chip from `at` on; the whole block takes part, and meets.
+// A layout's shared part and its matrices, on chip from `at` on; the whole block takes part, and meets.
 template <class P>
 struct OnChip {
-  const P *matrix, *thin;
-  const char* hot;
+  const P *matrix, *sparse;
+  const char* tables;
 };
 template <class P, class Gain>
-__device__ OnChip<P> bring(char* at, const DeviceSweep& sweep, const Gain* matrix, const Gain* thin) {
-  const std::int64_t entries = sweep.entries + 8, thin_entries = std::int64_t{sweep.thin} * sweep.thin_slots;
+__device__ OnChip<P> bring(char* at, const DeviceStep& layout, const Gain* matrix, const Gain* sparse) {
+  const std::int64_t entries = layout.entries + 8, sparse_entries = std::int64_t{layout.sparse} * layout.sparse_slots;
   const auto after = [](std::int64_t count) { return (count * std::int64_t{sizeof(P)} + 15) / 16 * 16; };
-  P *matrix_here = reinterpret_cast<P*>(at), *thin_here = reinterpret_cast<P*>(at + after(entries));
-  char* hot = at + after(entries) + after(thin_entries);
+  P *matrix_here = reinterpret_cast<P*>(at), *sparse_here = reinterpret_cast<P*>(at + after(entries));
+  char* tables = at + after(entries) + after(sparse_entries);
   for (std::int64_t i = threadIdx.x; i < entries; i += blockDim.x) matrix_here[i] = static_cast<P>(matrix[i]);
-  for (std::int64_t i = threadIdx.x; i < thin_entries; i += blockDim.x) thin_here[i] = static_cast<P>(thin[i]);
-  copy_in(hot, sweep.hot, sweep.hot_bytes);
+  for (std::int64_t i = threadIdx.x; i < sparse_entries; i += blockDim.x) sparse_here[i] = static_cast<P>(sparse[i]);
+  copy_in(tables, layout.tables, layout.table_bytes);
   __syncthreads();
-  return {matrix_here, thin_here, hot};
+  return {matrix_here, sparse_here, tables};
 }
 
 // Calls act(view, steps, cells) for a block that goes by the general schedule: with everything on chip from `at` on,
 // with its cells in `cells` and the rest where it is, or with cells at `at` as one of `blocks` in a cluster.
-template <class S, class Index, Keep kKeep, class Gain, class Act>
-__device__ void with_general_steps(const DeviceSweep& sweep, std::int32_t blocks, const Gain* matrix, const Gain* thin,
-                                   char* at, typename S::Value* cells, const Act& act) {
+template <class S, class Index, Storage kStorage, class Gain, class Act>
+__device__ void with_general_steps(const DeviceStep& layout, std::int32_t blocks, const Gain* matrix,
+                                   const Gain* sparse, char* at, typename S::Value* cells, const Act& act) {
   using P = typename S::Value;
-  if constexpr (kKeep == Keep::cluster) {
-    const SharesView<Index> view(sweep, blocks);
-    act(view, GeneralSteps<S, SharesView<Index>, Gain>{view, matrix, thin}, reinterpret_cast<P*>(at));
-  } else if constexpr (kKeep == Keep::chip) {
+  if constexpr (kStorage == Storage::cluster) {
+    const ClusterView<Index> view(layout, blocks);
+    act(view, GeneralSteps<S, ClusterView<Index>, Gain>{view, matrix, sparse}, reinterpret_cast<P*>(at));
+  } else if constexpr (kStorage == Storage::shared) {
     cells = reinterpret_cast<P*>(at);
-    const OnChip<P> here = bring<P>(at + 2 * room_for(sweep.all_cells) * std::int64_t{sizeof(P)}, sweep, matrix, thin);
-    const SweepView<Index> view(sweep, here.hot, 0);
-    act(view, GeneralSteps<S, SweepView<Index>>{view, here.matrix, here.thin}, cells);
+    const OnChip<P> here =
+        bring<P>(at + 2 * room_for(layout.all_cells) * std::int64_t{sizeof(P)}, layout, matrix, sparse);
+    const StepView<Index> view(layout, here.tables, 0);
+    act(view, GeneralSteps<S, StepView<Index>>{view, here.matrix, here.sparse}, cells);
   } else {
-    const SweepView<Index> view(sweep, sweep.hot, 0);
-    act(view, GeneralSteps<S, SweepView<Index>, Gain>{view, matrix, thin}, cells);
+    const StepView<Index> view(layout, layout.tables, 0);
+    act(view, GeneralSteps<S, StepView<Index>, Gain>{view, matrix, sparse}, cells);
   }
 }
 

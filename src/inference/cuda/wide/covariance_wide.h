@@ -7,8 +7,8 @@
 
 namespace regccrf::cuda::covariance {
 
-__device__ inline Averaged* kept_row(const Args& a, const Slot& s, std::int32_t t) {
-  return s.kept + std::int64_t{t % a.work.segment} * a.topology.nodes;
+__device__ inline Averaged* saved_row(const CovarianceArgs& a, const CovarianceScratch& s, std::int32_t t) {
+  return s.saved + std::int64_t{t % a.work.segment} * a.topology.nodes;
 }
 
 // Σ of the weights that each(take) hands to take(weight, mean), with the mean of the whole.
@@ -23,7 +23,7 @@ __device__ Averaged mix(const Each& each) {
 }
 
 template <class Quantity>
-__device__ void arrive(const Args& a, const Slot& s, const Averaged* v) {
+__device__ void arrive(const CovarianceArgs& a, const CovarianceScratch& s, const Averaged* v) {
   const DeviceTopology& d = a.topology;
   for (std::int32_t m = threadIdx.x; m < d.arrivals; m += kThreads) {
     s.arrival[m] = mix<Quantity>([&](const auto& take) {
@@ -36,13 +36,14 @@ __device__ void arrive(const Args& a, const Slot& s, const Averaged* v) {
 
 // The forward steps of positions from … to - 1, of which the one before is kept.
 template <class Quantity>
-__device__ void forward(const Args& a, const Slot& s, std::int32_t from, std::int32_t to, bool save) {
+__device__ void forward(const CovarianceArgs& a, const CovarianceScratch& s, std::int32_t from, std::int32_t to,
+                        bool save) {
   const DeviceTopology& d = a.topology;
   for (std::int32_t t = from; t < to; ++t) {
     load_wide_row(a.batch, d.K, 1, s.row[t], s.there);
-    Averaged* v = kept_row(a, s, t);
+    Averaged* v = saved_row(a, s, t);
     if (t > 0) {
-      arrive<Quantity>(a, s, kept_row(a, s, t - 1));
+      arrive<Quantity>(a, s, saved_row(a, s, t - 1));
     } else {
       __syncthreads();
     }
@@ -68,10 +69,10 @@ __device__ void forward(const Args& a, const Slot& s, std::int32_t from, std::in
 
 // Makes the segment of position t present, whose end has just been left.
 template <class Quantity>
-__device__ void recall(const Args& a, const Slot& s, std::int32_t t) {
+__device__ void recall(const CovarianceArgs& a, const CovarianceScratch& s, std::int32_t t) {
   const std::int32_t first = t / a.work.segment * a.work.segment;
   const Averaged* from = s.firsts + std::int64_t{t / a.work.segment} * a.topology.nodes;
-  Averaged* v = kept_row(a, s, first);
+  Averaged* v = saved_row(a, s, first);
   for (std::int32_t n = threadIdx.x; n < a.topology.nodes; n += kThreads) v[n] = from[n];
   __syncthreads();
   forward<Quantity>(a, s, first + 1, t + 1, false);
@@ -79,9 +80,9 @@ __device__ void recall(const Args& a, const Slot& s, std::int32_t t) {
 
 // The whole: its weight is Z.
 template <class Quantity>
-__device__ Averaged turn(const Args& a, const Slot& s) {
+__device__ Averaged turn(const CovarianceArgs& a, const CovarianceScratch& s) {
   const DeviceTopology& d = a.topology;
-  const Averaged* v = kept_row(a, s, s.T - 1);
+  const Averaged* v = saved_row(a, s, s.T - 1);
   const auto each_mine = [&](const auto& take) {
     for (std::int32_t n = threadIdx.x; n < d.nodes; n += kThreads) {
       if (d.node_accepts[n]) take(v[n].weight * s.end[d.node_label[n]], v[n].mean + end_gain(a, d.node_label[n]));
@@ -97,7 +98,7 @@ __device__ Averaged turn(const Args& a, const Slot& s) {
 }
 
 template <class Quantity>
-__device__ void go_back(const Args& a, const Slot& s) {
+__device__ void go_back(const CovarianceArgs& a, const CovarianceScratch& s) {
   const DeviceTopology& d = a.topology;
   for (std::int32_t m = threadIdx.x; m < d.arrivals; m += kThreads) {
     const std::int32_t r = d.arrival_state[m], label = d.arrival_label[m];
@@ -120,7 +121,7 @@ __device__ void go_back(const Args& a, const Slot& s) {
 
 // Adds what bigrams of positions t and t + 1 give: arrivals of t, and `after` of t + 1.
 template <class Quantity>
-__device__ void add_bigrams(const Args& a, const Slot& s, Averaged whole) {
+__device__ void add_bigrams(const CovarianceArgs& a, const CovarianceScratch& s, Averaged whole) {
   const DeviceTopology& d = a.topology;
   sum_columns(
       d.bigrams,
@@ -133,7 +134,8 @@ __device__ void add_bigrams(const Args& a, const Slot& s, Averaged whole) {
 }
 
 template <class Quantity>
-__device__ void write_labels(const Args& a, const Slot& s, const Averaged* v, std::int64_t row, Averaged whole) {
+__device__ void write_labels(const CovarianceArgs& a, const CovarianceScratch& s, const Averaged* v, std::int64_t row,
+                             Averaged whole) {
   const DeviceTopology& d = a.topology;
   sum_each(
       d.K,
@@ -146,13 +148,13 @@ __device__ void write_labels(const Args& a, const Slot& s, const Averaged* v, st
 }
 
 template <class Quantity>
-__device__ void backward(const Args& a, const Slot& s, std::int64_t b, Averaged whole) {
+__device__ void backward(const CovarianceArgs& a, const CovarianceScratch& s, std::int64_t b, Averaged whole) {
   const DeviceTopology& d = a.topology;
   for (std::int32_t i = threadIdx.x; i < d.bigrams.columns; i += kThreads) s.bigrams[i] = 0;
   __syncthreads();
   for (std::int32_t t = s.T - 1; t >= 0; --t) {
     if (t + 1 < s.T && (t + 1) % a.work.segment == 0) recall<Quantity>(a, s, t);
-    const Averaged* v = kept_row(a, s, t);
+    const Averaged* v = saved_row(a, s, t);
     load_wide_row(a.batch, d.K, 1, s.row[t], s.back);
     if (t + 1 == s.T) {
       for (std::int32_t n = threadIdx.x; n < d.nodes; n += kThreads)
@@ -176,7 +178,7 @@ __device__ void backward(const Args& a, const Slot& s, std::int64_t b, Averaged 
 
 // The whole, without a weight where nothing is possible; covariances too where wanted, and something is possible.
 template <class Quantity>
-__device__ Averaged average_wide(const Args& a, const Slot& s, std::int64_t b) {
+__device__ Averaged average_wide(const CovarianceArgs& a, const CovarianceScratch& s, std::int64_t b) {
   forward<Quantity>(a, s, 0, s.T, a.both_ways());
   const Averaged whole = turn<Quantity>(a, s);
   if (a.both_ways() && whole.weight.m != 0) backward<Quantity>(a, s, b, whole);

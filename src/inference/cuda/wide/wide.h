@@ -10,13 +10,13 @@ namespace regccrf::cuda {
 
 // One slot serves one block; blocks take sequences in turn. alpha is kept for one segment of positions at a time, and
 // at the first position of every segment.
-struct WideWork {
+struct WideMemory {
   std::int32_t slots, segment, segments;
   std::int64_t slot_numbers;  // Wide numbers of a slot
   Wide* numbers;              // [slots, slot_numbers]
   double* bigrams;            // [slots, K, K] or null
 };
-WideWork cut_wide(Cutter& cutter, const DeviceConstraint::Impl& constraint, const Batch& batch, bool bigrams);
+WideMemory allocate_wide(Arena& arena, const DeviceConstraint::Impl& constraint, const Batch& batch, bool bigrams);
 
 struct Present {
   const std::int32_t* length;  // [B]
@@ -24,12 +24,12 @@ struct Present {
   const std::int32_t* flag;    // [B] 0: fine, 1: do it again, 2: the counts are zeros
   const std::int32_t* bad;     // [1] as in Prepared; read for samples
 };
-// `loss`: made of all values in the end, or null; `met`: [1] zero, for the blocks to count themselves.
+// `loss`: made of all values in the end, or null; `blocks_done`: [1] zero, for the blocks to count themselves.
 void again_wide(const DeviceConstraint::Impl& constraint, const Batch& batch, const Expectation& wanted,
-                const Present& present, const WideWork& work, const Loss* loss, std::uint32_t* met,
+                const Present& present, const WideMemory& work, const Loss* loss, std::uint32_t* blocks_done,
                 cudaStream_t stream);
 void sample_wide(const DeviceConstraint::Impl& constraint, const Batch& batch, const Samples& samples,
-                 const Present& present, const WideWork& work, cudaStream_t stream);
+                 const Present& present, const WideMemory& work, cudaStream_t stream);
 
 // exp of a call's scores, each times `factor`, by a whole block: transitions [K, K], start and end [K] …
 __device__ inline void load_wide_model(const Batch& batch, std::int32_t K, double factor, Wide* g, Wide* start,

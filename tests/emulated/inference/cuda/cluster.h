@@ -10,7 +10,7 @@ namespace regccrf::cuda {
 inline char* shared_memory() { return emulated::shared_memory(); }
 
 // How often it was full; what is still expected, less what has come; whether an amount has been named.
-struct alignas(8) Mailbox {
+struct alignas(8) TransactionBarrier {
   std::int32_t bytes;
   std::uint16_t times, named;
   void look() {
@@ -20,14 +20,17 @@ struct alignas(8) Mailbox {
   }
 };
 
-inline void open_mailbox(Mailbox* box) { *box = {0, 0, 0}; }
+inline void init_barrier(TransactionBarrier* box) { *box = {0, 0, 0}; }
 
-inline void meet_cluster(emulated::Place place = emulated::Place::current()) { emulated::meet_cluster(place); }
+inline void sync_cluster(emulated::Place place = emulated::Place::current()) { emulated::meet_cluster(place); }
+
+inline void arrive_cluster() {}
+inline void wait_cluster(emulated::Place place = emulated::Place::current()) { emulated::meet_cluster(place); }
 
 template <class T>
-void send(T* at, std::uint32_t rank, T value, Mailbox* box) {
+void send(T* at, std::uint32_t rank, T value, TransactionBarrier* box) {
   auto* there = static_cast<T*>(emulated::shared_of(at, rank));
-  auto* box_there = static_cast<Mailbox*>(emulated::shared_of(box, rank));
+  auto* box_there = static_cast<TransactionBarrier*>(emulated::shared_of(box, rank));
   emulated::later(rank, [=] {
     *there = value;
     box_there->bytes -= static_cast<std::int32_t>(sizeof(T));
@@ -35,7 +38,7 @@ void send(T* at, std::uint32_t rank, T value, Mailbox* box) {
   });
 }
 
-inline void fetch(void* to, const void* from, std::uint32_t bytes, Mailbox* box) {
+inline void fetch(void* to, const void* from, std::uint32_t bytes, TransactionBarrier* box) {
   emulated::later(0, [=] {
     std::memcpy(to, from, bytes);
     box->bytes -= static_cast<std::int32_t>(bytes);
@@ -43,13 +46,13 @@ inline void fetch(void* to, const void* from, std::uint32_t bytes, Mailbox* box)
   });
 }
 
-inline void expect(Mailbox* box, std::uint32_t bytes) {
+inline void expect(TransactionBarrier* box, std::uint32_t bytes) {
   box->bytes += static_cast<std::int32_t>(bytes);
   box->named = 1;
   box->look();
 }
 
-inline void wait_for(Mailbox* box, std::uint32_t times, emulated::Place place = emulated::Place::current()) {
+inline void wait_for(TransactionBarrier* box, std::uint32_t times, emulated::Place place = emulated::Place::current()) {
   emulated::wait_until([=] { return ((box->times ^ times) & 1) != 0; }, place);
 }
 

@@ -1,6 +1,6 @@
-// Viterbi in pieces (scan.h), for long sequences under small automata. Everything on nodes, where a step is one
-// small matrix, and in double, so that no sequence need be done again. Four kernels:
-//   multiply  a block a piece: the best score of its steps from every node to every node
+// Viterbi in pieces (step/scan.h), for long sequences under small automata. Everything on nodes, where a step is one
+// small matrix, and in double, so that no sequence need be done again. Behind the products of the pieces, which are the
+// best scores from every node to every node, come three kernels:
 //   cross     a block a sequence: the best way through the pieces, hence the nodes at which it leaves each
 //   follow    a block a piece: the best way between these two nodes, with a backpointer for every node and step, and
 //             what it adds to the path's score
@@ -14,101 +14,30 @@ namespace regccrf::cuda {
 
 namespace {
 
-constexpr std::int32_t kParts = 8;        // threads for each node of a step
-constexpr std::int32_t kRowsOfAWarp = 4;  // of a product; a half warp has two
+constexpr std::int32_t kParts = 8;  // threads for each node of a step
 constexpr std::int32_t kTotalThreads = 128;
 
-struct Work {
+struct ScanViterbiMemory {
   Prepared<double> scores;
   double* products;       // [B, pieces, width, width]
   std::int32_t* node;     // [B, pieces + 1] where a piece begins and the last one ends; -1: there is no path
-  Sum* share;             // [B, pieces] of the score
+  Sum* partial;           // [B, pieces] of the score
   std::uint8_t* crossed;  // [B, pieces, width] the best node at the begin of a piece for each at its end
   std::uint8_t* before;   // [B, T, width] the best node of the step before for each
 };
 
-struct Args {
+struct ScanViterbiArgs {
   DeviceTopology topology;
   Batch batch;
   Pieces pieces;
-  Work work;
+  ScanViterbiMemory work;
   Best best;
 };
 
 __device__ double none() { return -INFINITY; }
 
-__device__ double gain(const Args& a, std::int32_t i, std::int32_t j) {
-  const DeviceTopology& top = a.topology;
-  if (!follows(top, i, j)) return none();
-  return score_at(a.batch.transitions, a.batch.type, std::int64_t{top.node_label[i]} * top.K + top.node_label[j]);
-}
-
-__device__ const double* emissions_of(const Args& a, std::int64_t b) {
+__device__ const double* emissions_of(const ScanViterbiArgs& a, std::int64_t b) {
   return a.work.scores.emissions + b * a.batch.length * (a.topology.K + 1);
-}
-
-// --- multiply
-
-template <std::int32_t kTiles>
-struct MultiplyRoom {
-  static constexpr std::int32_t kWidth = 8 * kTiles, kRow = kWidth + 2;  // rows of half warps in banks of their own
-  char weights[Weights<kTiles>::kBytes];
-  double gain[kWidth][kWidth];
-  double row[kWidth][kRow];
-};
-
-// A warp has kRowsOfAWarp rows of the product, which need nothing of each other; a lane every 16th column of half of
-// them.
-template <std::int32_t kTiles>
-__global__ void __launch_bounds__(64 * kTiles, 1) multiply_kernel(const __grid_constant__ Args a) {
-  constexpr std::int32_t width = 8 * kTiles, columns = width / 16, rows = kRowsOfAWarp / 2;
-  auto& room = *reinterpret_cast<MultiplyRoom<kTiles>*>(shared_memory());
-  const std::int64_t b = blockIdx.y;
-  const Piece piece(a.work.scores.length[b], a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
-  if (!piece.there()) return;
-  for (std::int32_t n = threadIdx.x; n < width * width; n += blockDim.x) {
-    const std::int32_t i = n / width, j = n % width;
-    room.gain[i][j] = gain(a, i, j);
-    room.row[i][j] = i == j ? 0 : none();
-  }
-  Weights<kTiles> weights(a.topology, emissions_of(a, b), piece, room.weights);
-  __syncthreads();
-  const std::int32_t lane = threadIdx.x % 32, column = lane % 16,
-                     first = static_cast<std::int32_t>(threadIdx.x) / 32 * kRowsOfAWarp + lane / 16 * rows;
-  for (std::int32_t n = 0; n < piece.last - piece.first; ++n) {
-    const double* weight = weights.of(n);
-    double best[rows][columns];
-#pragma unroll
-    for (std::int32_t r = 0; r < rows; ++r)
-      for (std::int32_t c = 0; c < columns; ++c) best[r][c] = none();
-#pragma unroll 4
-    for (std::int32_t k = 0; k < width; k += 2) {
-      double2 from[rows];
-#pragma unroll
-      for (std::int32_t r = 0; r < rows; ++r) from[r] = *reinterpret_cast<const double2*>(&room.row[first + r][k]);
-#pragma unroll
-      for (std::int32_t c = 0; c < columns; ++c) {
-        const double x = room.gain[k][column + 16 * c], y = room.gain[k + 1][column + 16 * c];
-#pragma unroll
-        for (std::int32_t r = 0; r < rows; ++r) {
-          const double by_x = from[r].x + x, by_y = from[r].y + y;
-          best[r][c] = by_x > best[r][c] ? by_x : best[r][c];
-          best[r][c] = by_y > best[r][c] ? by_y : best[r][c];
-        }
-      }
-    }
-    __syncwarp();
-#pragma unroll
-    for (std::int32_t r = 0; r < rows; ++r)
-      for (std::int32_t c = 0; c < columns; ++c)
-        room.row[first + r][column + 16 * c] = best[r][c] + weight[column + 16 * c];
-    __syncwarp();
-  }
-  double* to = a.work.products + (b * a.pieces.count + piece.number) * width * width;
-#pragma unroll
-  for (std::int32_t r = 0; r < rows; ++r)
-    for (std::int32_t c = 0; c < columns; ++c)
-      to[(first + r) * width + column + 16 * c] = room.row[first + r][column + 16 * c];
 }
 
 // --- a step from one vector to the next
@@ -126,7 +55,7 @@ struct Candidate {
 template <std::int32_t kTiles>
 struct Vector {
   static constexpr std::int32_t kWidth = 8 * kTiles;
-  double now[kWidth], share[kParts][kWidth];
+  double now[kWidth], partial[kParts][kWidth];
   std::uint8_t from[kParts][kWidth];
 
   static __device__ std::int32_t part() { return static_cast<std::int32_t>(threadIdx.x) / kWidth; }
@@ -141,12 +70,12 @@ struct Vector {
       const double value = now[part() + kParts * k] + gain[k];
       if (value > best.value) best = {value, part() + kParts * k};
     }
-    share[part()][mine()] = best.value;
+    partial[part()][mine()] = best.value;
     from[part()][mine()] = static_cast<std::uint8_t>(best.number);
     __syncthreads();
     if (part() != 0) return best;
 #pragma unroll
-    for (std::int32_t p = 1; p < kParts; ++p) best.take({share[p][mine()], from[p][mine()]});
+    for (std::int32_t p = 1; p < kParts; ++p) best.take({partial[p][mine()], from[p][mine()]});
     return best;
   }
 };
@@ -155,7 +84,7 @@ struct Vector {
 
 // The last position's best node, to all lanes of a warp; -1: there is none.
 template <std::int32_t kWidth>
-__device__ std::int32_t last_node(const Args& a, const double* alpha) {
+__device__ std::int32_t last_node(const ScanViterbiArgs& a, const double* alpha) {
   const DeviceTopology& top = a.topology;
   Candidate best{none(), kWidth};
   for (std::int32_t i = threadIdx.x % 32; i < top.nodes; i += 32)
@@ -167,7 +96,7 @@ __device__ std::int32_t last_node(const Args& a, const double* alpha) {
 
 // `crossed`: on chip, or in memory where there is no room.
 template <std::int32_t kTiles>
-__device__ void cross(const Args& a, std::int64_t b, std::int32_t T, std::uint8_t* crossed) {
+__device__ void cross(const ScanViterbiArgs& a, std::int64_t b, std::int32_t T, std::uint8_t* crossed) {
   constexpr std::int32_t width = 8 * kTiles;
   __shared__ Vector<kTiles> alpha;
   const DeviceTopology& top = a.topology;
@@ -210,7 +139,7 @@ __device__ void cross(const Args& a, std::int64_t b, std::int32_t T, std::uint8_
 }
 
 template <std::int32_t kTiles>
-__global__ void __launch_bounds__(64 * kTiles, 1) cross_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(64 * kTiles, 1) cross_kernel(const __grid_constant__ ScanViterbiArgs a) {
   const std::int64_t b = blockIdx.x;
   const std::int32_t T = a.work.scores.length[b];
   if (T > 0) {
@@ -227,7 +156,7 @@ __global__ void __launch_bounds__(64 * kTiles, 1) cross_kernel(const __grid_cons
 // --- follow
 
 template <std::int32_t kTiles>
-__global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_constant__ ScanViterbiArgs a) {
   constexpr std::int32_t width = 8 * kTiles;
   __shared__ Vector<kTiles> delta;
   __shared__ __align__(16) char weights_room[Weights<kTiles>::kBytes];
@@ -243,7 +172,7 @@ __global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_con
                                        : reinterpret_cast<std::uint8_t*>(shared_memory());
   double gains[kTiles];
 #pragma unroll
-  for (std::int32_t k = 0; k < kTiles; ++k) gains[k] = gain(a, part + kParts * k, mine);
+  for (std::int32_t k = 0; k < kTiles; ++k) gains[k] = step_score(top, a.batch, part + kParts * k, mine);
   if (part == 0) delta.now[mine] = mine == node[0] ? 0 : none();
   Weights<kTiles> weights(top, emissions_of(a, b), piece, weights_room);
   __syncthreads();
@@ -271,22 +200,22 @@ __global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_con
   const std::int64_t* row = a.work.scores.row + b * a.batch.length;
   const std::int32_t begin = top.node_label[node[0]];
   const auto label = [&](std::int32_t t) { return t == piece.first ? begin : path[t]; };
-  const Sum share = path_score(a.batch, top.K, T, row, label, piece.number > 0 ? piece.first + 1 : 0, piece.last + 1);
-  const Sum sum = block_exact<64 * kTiles>(share);
-  if (thread == 0) a.work.share[b * a.pieces.count + piece.number] = sum;
+  const Sum partial = path_score(a.batch, top.K, T, row, label, piece.number > 0 ? piece.first + 1 : 0, piece.last + 1);
+  const Sum sum = block_exact<64 * kTiles>(partial);
+  if (thread == 0) a.work.partial[b * a.pieces.count + piece.number] = sum;
 }
 
 // --- total
 
-__global__ void __launch_bounds__(kTotalThreads, 1) total_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(kTotalThreads, 1) total_kernel(const __grid_constant__ ScanViterbiArgs a) {
   const std::int64_t b = blockIdx.x;
   const std::int32_t T = a.work.scores.length[b], of = Piece(T, a.pieces.steps, 0).of;
   const bool found = T > 0 && a.work.node[b * (a.pieces.count + 1)] >= 0;
   Sum sum;
   for (std::int32_t n = threadIdx.x; found && n < of; n += kTotalThreads) {
-    const Sum share = a.work.share[b * a.pieces.count + n];
-    sum.add(share.sum);
-    sum.rest += share.rest;
+    const Sum partial = a.work.partial[b * a.pieces.count + n];
+    sum.add(partial.sum);
+    sum.rest += partial.rest;
   }
   const double score = block_exact<kTotalThreads>(sum).value();
   if (threadIdx.x != 0) return;
@@ -300,12 +229,12 @@ __global__ void __launch_bounds__(kTotalThreads, 1) total_kernel(const __grid_co
 // --- the call
 
 // Bytes of backpointers on chip.
-struct Shape {
+struct BackpointerShape {
   std::int64_t width, crossed, before;
   bool crossed_on_chip, before_on_chip;
 };
-Shape shape_of(const DeviceConstraint::Impl& c, const Pieces& pieces) {
-  Shape s{};
+BackpointerShape shape_of(const DeviceConstraint::Impl& c, const Pieces& pieces) {
+  BackpointerShape s{};
   s.width = 8 * tiles_of(c.topology.nodes);
   s.crossed = s.width * pieces.count;
   s.before = s.width * pieces.steps;
@@ -315,27 +244,22 @@ Shape shape_of(const DeviceConstraint::Impl& c, const Pieces& pieces) {
   return s;
 }
 
-Work cut_work(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces) {
-  const Shape s = shape_of(c, pieces);
+ScanViterbiMemory allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                                  const Pieces& pieces) {
+  const BackpointerShape s = shape_of(c, pieces);
   const auto B = static_cast<std::size_t>(batch.size), all = B * static_cast<std::size_t>(pieces.count),
              width = static_cast<std::size_t>(s.width);
-  Work work{};
-  work.scores = cut_prepared<double>(cutter, c, batch, false);
-  work.products = cutter.take<double>(all * width * width);
-  work.node = cutter.take<std::int32_t>(all + B);
-  work.share = cutter.take<Sum>(all);
-  if (!s.crossed_on_chip) work.crossed = cutter.take<std::uint8_t>(all * width);
-  if (!s.before_on_chip) work.before = cutter.take<std::uint8_t>(B * static_cast<std::size_t>(batch.length) * width);
+  ScanViterbiMemory work{};
+  work.scores = allocate_prepared<double>(arena, c, batch, false);
+  work.products = arena.allocate<double>(all * width * width);
+  work.node = arena.allocate<std::int32_t>(all + B);
+  work.partial = arena.allocate<Sum>(all);
+  if (!s.crossed_on_chip) work.crossed = arena.allocate<std::uint8_t>(all * width);
+  if (!s.before_on_chip) work.before = arena.allocate<std::uint8_t>(B * static_cast<std::size_t>(batch.length) * width);
   return work;
 }
 
 }  // namespace
-
-int viterbi_room(std::int32_t nodes) {
-  std::size_t bytes = 0;
-  with_tiles(tiles_of(nodes), [&](auto tiles) { bytes = sizeof(MultiplyRoom<decltype(tiles)::value>); });
-  return static_cast<int>(bytes);
-}
 
 // As measured on an H200.
 ScanCosts viterbi_costs(std::int32_t nodes) {
@@ -348,9 +272,9 @@ ScanCosts viterbi_costs(std::int32_t nodes) {
 }
 
 std::size_t viterbi_bytes(const DeviceConstraint& constraint, const Batch& batch, const Pieces& pieces) {
-  Cutter cutter(Memory{});
-  cut_work(cutter, constraint.impl(), batch, pieces);
-  return cutter.used();
+  Arena arena(Memory{});
+  allocate_memory(arena, constraint.impl(), batch, pieces);
+  return arena.used();
 }
 
 void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best& best, const Pieces& pieces,
@@ -358,16 +282,15 @@ void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best&
   check_batch("viterbi", batch);
   if (batch.size == 0) return;
   const DeviceConstraint::Impl& c = constraint.impl();
-  Cutter cutter(memory);
-  const Args args{c.topology, batch, pieces, cut_work(cutter, c, batch, pieces), best};
+  Arena arena(memory);
+  const ScanViterbiArgs args{c.topology, batch, pieces, allocate_memory(arena, c, batch, pieces), best};
   const auto s = static_cast<cudaStream_t>(stream);
   prepare<double>(c, batch, args.work.scores, Scale::log, false, best.status, nullptr, s);
-  const Shape shape = shape_of(c, pieces);
+  const BackpointerShape shape = shape_of(c, pieces);
   const auto B = static_cast<unsigned>(batch.size), count = static_cast<unsigned>(pieces.count);
+  multiply_steps<Maximum>({c.topology, batch, pieces, args.work.scores, args.work.products}, s);
   with_tiles(tiles_of(c.topology.nodes), [&](auto constant) {
     constexpr std::int32_t tiles = decltype(constant)::value;
-    launch_kernel(multiply_kernel<tiles>, dim3(count, B), 64 * tiles, sizeof(MultiplyRoom<tiles>), s, args,
-                  "viterbi, multiplying steps");
     launch_kernel(cross_kernel<tiles>, B, 64 * tiles, shape.crossed_on_chip ? shape.crossed : 0, s, args,
                   "viterbi, crossing pieces");
     launch_kernel(follow_kernel<tiles>, dim3(count, B), 64 * tiles, shape.before_on_chip ? shape.before : 0, s, args,

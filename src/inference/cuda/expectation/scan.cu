@@ -1,17 +1,10 @@
-// Where the pieces of a sequence meet: alpha and beta there, without walking the steps one after the other.
-//
-// On nodes a step is one small matrix: alpha[s] = (alpha[s - 1] · A) ∘ w[s], with A[i, j] the weight of the transition
-// if node j can follow node i, else 0. Three kernels:
-//   multiply  a block a piece: P = A · D · A · D · …, D = diag(w). A row of P is a walk that begins in one node, so
-//   rows
-//             need nothing of each other; a warp has 16 of them, and every row has a scale of its own, since what
-//             begins in one node may lie thousands of orders of magnitude below what begins in another, and yet be all
-//             that is legal.
+// Where the pieces of a sequence meet (step/scan.h): alpha and beta there, without going through the steps one after
+// the other. Behind the products of the pieces come two kernels:
 //   cross     a block a sequence and direction: alpha[end] = alpha[begin] · P forwards, beta[begin] = P · beta[end]
 //             backwards, piece by piece;
 //   settle    gives these the form that the pass wants.
-// Gold is followed likewise: a piece says which states its labels lead to from each state, then one warp puts the
-// pieces together.
+// Gold is followed likewise: a piece says which states its labels lead to from each state (relate), then one warp puts
+// the pieces together.
 //
 // Beta here keeps to no more than the truth, as bounds.h wants it; products lose what is too small, and say so.
 // Where alpha may have lost something by that, the pass begins with as much more as that can have become, and sees at
@@ -23,21 +16,19 @@
 #include "inference/cuda/expectation/expectation.h"
 #include "inference/cuda/step/scan.h"
 #include "inference/cuda/step/step.h"
-#include "inference/cuda/warp.h"
 
 namespace regccrf::cuda {
 
 namespace {
 
-constexpr std::int32_t kParts = 8;              // threads for each number of a boundary
-constexpr std::int32_t kNothing = -0x40000000;  // exponent of zero
+constexpr std::int32_t kParts = 8;  // threads for each number of a boundary
 
-struct Args {
+struct ScanArgs {
   DeviceTopology topology;
   Batch batch;
   Pieces pieces;
   Prepared<double> scores;
-  ScanWork work;
+  ScanMemory work;
   ScanOut out;
 };
 
@@ -51,128 +42,10 @@ __device__ double times_power(double x, std::int32_t e) {
 // Whether a number that is not 0 has become too small to be exact.
 __device__ bool vanishes(double from, double x) { return from > 0 && x < Bounds<double>::inexact; }
 
-// --- multiply
-
-__device__ double transfer(const Args& a, std::int32_t i, std::int32_t j) {
-  const DeviceTopology& top = a.topology;
-  if (!follows(top, i, j)) return 0;
-  const std::int64_t pair = std::int64_t{top.node_label[i]} * top.K + top.node_label[j];
-  return exp(score_at(a.batch.transitions, a.batch.type, pair) - a.scores.shifts[0]);
-}
-
-// A as multiply_two_tiles takes it, on chip: for tile t of the rows and o of the columns, k counts the rows 8 · t, 8 ·
-// t + 2, …, 8 · t + 1, …, so that what a lane has of a product is what it brings to the next.
-template <std::int32_t kTiles>
-struct Transfer {
-  static constexpr std::int32_t kCount = 32 * kTiles * kTiles, kBytes = kCount * static_cast<int>(sizeof(double2));
-  double2* room;
-
-  __device__ void fill(const Args& a) const {
-    for (std::int32_t n = threadIdx.x; n < kCount; n += blockDim.x) {
-      const std::int32_t lane = n % 32, column = n / 32 % kTiles * 8 + lane / 4,
-                         row = n / 32 / kTiles * 8 + lane % 4 * 2;
-      room[n] = {transfer(a, row, column), transfer(a, row + 1, column)};
-    }
-  }
-  __device__ double2 at(std::int32_t t, std::int32_t o) const { return room[(t * kTiles + o) * 32 + threadIdx.x % 32]; }
-};
-
-// Numbers of 16 rows, as multiply_two_tiles has them; a warp's share of a product.
-template <std::int32_t kTiles>
-struct Rows16 {
-  double at[kTiles][2][2];  // tile, row / 8, column
-
-  __device__ Rows16 times(const Transfer<kTiles>& transfer) const {
-    Rows16 sum{};
-#pragma unroll
-    for (std::int32_t t = 0; t < kTiles; ++t) {
-#pragma unroll
-      for (std::int32_t o = 0; o < kTiles; ++o) {
-        const double2 y = transfer.at(t, o);
-        multiply_two_tiles(sum.at[o][0], sum.at[o][1], at[t][0][0], at[t][1][0], y.x);
-        multiply_two_tiles(sum.at[o][0], sum.at[o][1], at[t][0][1], at[t][1][1], y.y);
-      }
-    }
-    return sum;
-  }
-
-  // Columns times their weights.
-  __device__ void weigh(const double* weight) {
-#pragma unroll
-    for (std::int32_t o = 0; o < kTiles; ++o) {
-      const double2 w = *reinterpret_cast<const double2*>(weight + 8 * o);
-#pragma unroll
-      for (std::int32_t i = 0; i < 2; ++i) at[o][i][0] *= w.x, at[o][i][1] *= w.y;
-    }
-  }
-
-  // Takes off each row's scale and counts it. What is too small to be exact is 0; returns whether something was.
-  __device__ bool scale(std::int32_t (&exponent)[2]) {
-    bool lost = false;
-#pragma unroll
-    for (std::int32_t i = 0; i < 2; ++i) {
-      unsigned largest = 0;
-#pragma unroll
-      for (std::int32_t k = 0; k < 2 * kTiles; ++k) {
-        double& x = at[k / 2][i][k % 2];
-        const bool small = high_word(x) < high_word(Bounds<double>::inexact);
-        lost |= small & ((high_word(x) | static_cast<unsigned>(__double2loint(x))) != 0);
-        x = small ? 0 : x;
-      }
-#pragma unroll
-      for (std::int32_t o = 0; o < kTiles; ++o)
-        largest = max(largest, max(high_word(at[o][i][0]), high_word(at[o][i][1])));
-      for (int bit = 1; bit < 4; bit *= 2) largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, bit));
-      std::int32_t e;
-      const double by = scale_of(largest, e, double{});
-      exponent[i] = largest ? exponent[i] + e : kNothing;
-#pragma unroll
-      for (std::int32_t o = 0; o < kTiles; ++o) at[o][i][0] *= by, at[o][i][1] *= by;
-    }
-    return lost;
-  }
-};
-
-// A piece's product; a warp for every 16 rows.
-template <std::int32_t kTiles>
-__device__ void multiply(const Args& a, const Piece& piece, char* shared) {
-  constexpr std::int32_t width = 8 * kTiles;
-  const Transfer<kTiles> transfer{reinterpret_cast<double2*>(shared + Weights<kTiles>::kBytes)};
-  transfer.fill(a);
-  Weights<kTiles> weights(
-      a.topology, a.scores.emissions + std::int64_t{blockIdx.y} * a.batch.length * (a.topology.K + 1), piece, shared);
-  const std::int32_t lane = threadIdx.x % 32, row = static_cast<std::int32_t>(threadIdx.x) / 32 * 16 + lane / 4,
-                     column = lane % 4 * 2;
-  Rows16<kTiles> product;
-#pragma unroll
-  for (std::int32_t o = 0; o < kTiles; ++o)
-    for (std::int32_t k = 0; k < 4; ++k) product.at[o][k / 2][k % 2] = row + k / 2 * 8 == 8 * o + column + k % 2;
-  std::int32_t exponent[2] = {};
-  bool lost = false;
-  for (std::int32_t n = 0; n < piece.last - piece.first; ++n) {
-    const double* weight = weights.of(n) + column;
-    product = product.times(transfer);
-    product.weigh(weight);
-    lost |= product.scale(exponent);
-  }
-  lost = __syncthreads_or(lost) != 0;
-  const std::int64_t at = std::int64_t{blockIdx.y} * a.pieces.count + piece.number;
-  if (threadIdx.x == 0) a.work.boundaries.lost[at] = lost ? Lost::in_the_middle : Lost::nothing;
-#pragma unroll
-  for (std::int32_t i = 0; i < 2; ++i) {
-    double *to = a.work.products[0] + (at * width + row + 8 * i) * width + column,
-           *turned = a.work.products[1] + (at * width + column) * width + row + 8 * i;
-#pragma unroll
-    for (std::int32_t o = 0; o < kTiles; ++o) {
-      *reinterpret_cast<double2*>(to + 8 * o) = double2{product.at[o][i][0], product.at[o][i][1]};
-      for (std::int32_t n = 0; n < 2; ++n) turned[(8 * o + n) * width] = product.at[o][i][n];
-    }
-    if (lane % 4 == 0) a.work.exponents[at * width + row + 8 * i] = exponent[i];
-  }
-}
+// --- gold
 
 // Which states a piece of gold leads to from each state, or where it leads nowhere.
-__device__ void relate(const Args& a, const Piece& piece, std::int32_t T) {
+__device__ void relate(const ScanArgs& a, const Piece& piece, std::int32_t T) {
   const DeviceTopology& top = a.topology;
   const std::int32_t* gold = a.scores.gold + std::int64_t{blockIdx.y} * a.batch.length;
   const std::int64_t at = (std::int64_t{blockIdx.y} * a.pieces.count + piece.number) * top.Q;
@@ -193,16 +66,10 @@ __device__ void relate(const Args& a, const Piece& piece, std::int32_t T) {
   }
 }
 
-template <std::int32_t kTiles>
-__global__ void __launch_bounds__(16 * kTiles, 1) multiply_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(kScanStates) relate_kernel(const __grid_constant__ ScanArgs a) {
   const std::int32_t T = a.scores.length[blockIdx.y];
   const Piece piece(T, a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
-  if (!piece.there()) return;
-  if (blockIdx.z == 1) {
-    relate(a, piece, T);
-  } else if (piece.of > 1) {
-    multiply<kTiles>(a, piece, shared_memory());
-  }
+  if (piece.there()) relate(a, piece, T);
 }
 
 // --- cross
@@ -210,8 +77,8 @@ __global__ void __launch_bounds__(16 * kTiles, 1) multiply_kernel(const __grid_c
 // Between two pieces: what the parts of the last one's sums came to, and the vector that goes into the next, entry i of
 // which counts 2^exponent[i]: as it is, and with one scale for all.
 template <std::int32_t kWidth>
-struct Meeting {
-  double share[kParts][kWidth], scaled[kWidth];
+struct CrossingRoom {
+  double partial[kParts][kWidth], scaled[kWidth];
   std::int32_t exponent[kWidth];
 };
 
@@ -223,7 +90,7 @@ class Crossing {
  public:
   static constexpr std::int32_t kWidth = 8 * kTiles, kScalers = (kWidth + 31) / 32 * 32;
 
-  __device__ Crossing(const Args& a, std::int32_t T, Meeting<kWidth>& meeting)
+  __device__ Crossing(const ScanArgs& a, std::int32_t T, CrossingRoom<kWidth>& meeting)
       : a_(a),
         meeting_(meeting),
         count_(Piece(T, a.pieces.steps, 0).of - 1),
@@ -233,7 +100,7 @@ class Crossing {
 
   __device__ void operator()() {
     if (count_ <= 0) return;
-    meeting_.share[part_][mine_] = part_ == 0 ? begin(mine_) : 0;
+    meeting_.partial[part_][mine_] = part_ == 0 ? begin(mine_) : 0;
     if (part_ == 0) meeting_.exponent[mine_] = kBack ? 0 : a_.work.exponents[at_ * kWidth + mine_];
     load<0>(0);
     load<1>(1);
@@ -276,13 +143,13 @@ class Crossing {
     constexpr std::int32_t numbers = kScalers / 32;
     const std::int32_t thread = threadIdx.x;
     double sum[numbers], own = 0;
-    std::int32_t exponent[numbers], top = kNothing, own_exponent = 0;
+    std::int32_t exponent[numbers], top = kZeroExponent, own_exponent = 0;
 #pragma unroll
     for (std::int32_t k = 0; k < numbers; ++k) {
       const std::int32_t i = min(32 * k + thread % 32, kWidth - 1);
       sum[k] = 0;
 #pragma unroll
-      for (std::int32_t p = 0; p < kParts; ++p) sum[k] += meeting_.share[p][i];
+      for (std::int32_t p = 0; p < kParts; ++p) sum[k] += meeting_.partial[p][i];
       exponent[k] = meeting_.exponent[i];
       if (counts(sum[k])) top = max(top, exponent_of(sum[k]) + exponent[k]);
       if (k == thread / 32) own = sum[k], own_exponent = exponent[k];
@@ -290,15 +157,15 @@ class Crossing {
     const std::int64_t boundary = at_ + (kBack ? count_ + 1 - n : n);
     if (n > 0 && thread < kWidth)
       (kBack ? a_.work.boundaries.beta : a_.work.boundaries.alpha)[boundary * kWidth + thread] = own;
-    if (n > 0 && thread == 0) a_.work.boundaries.exponent[kBack][boundary] = taken_;
+    if (n > 0 && thread == 0) a_.work.boundaries.exponent[kBack][boundary] = total_exponent_;
     top = reduce_max(top);
-    if (top == kNothing) top = 0;
+    if (top == kZeroExponent) top = 0;
     if (thread < kWidth) {
       const double scaled = times_power(own, own_exponent - top);
       if (!kBack && vanishes(own, scaled)) lose(at_ + n);
       meeting_.scaled[thread] = scaled;
     }
-    taken_ += top;
+    total_exponent_ += top;
   }
 
   template <std::int32_t kTurn>
@@ -312,25 +179,25 @@ class Crossing {
       if (!kBack && vanishes(min(product_[kTurn][k], scaled), x)) lose(at_ + n);
       sum[k % 2] += x;
     }
-    meeting_.share[part_][mine_] = sum[0] + sum[1];
+    meeting_.partial[part_][mine_] = sum[0] + sum[1];
     if (part_ == 0) meeting_.exponent[mine_] = exponent_[kTurn];
     load<kTurn>(n + 2);
     __syncthreads();
   }
 
-  const Args& a_;
-  Meeting<kWidth>& meeting_;
+  const ScanArgs& a_;
+  CrossingRoom<kWidth>& meeting_;
   std::int32_t count_;  // boundaries
   std::int32_t part_, mine_;
   std::int64_t at_;
   double product_[2][kTiles];
   std::int32_t exponent_[2];
-  std::int64_t taken_ = 0;
+  std::int64_t total_exponent_ = 0;
 };
 
 // Gold, piece by piece, by one warp: a lane has two states of the automaton. What pieces say is asked for some pieces
 // at a time.
-__device__ void follow_pieces(const Args& a, std::int32_t T) {
+__device__ void follow_pieces(const ScanArgs& a, std::int32_t T) {
   constexpr std::int32_t together = 8;
   const std::int64_t b = blockIdx.x, at = b * a.pieces.count * a.topology.Q;
   const std::int32_t Q = a.topology.Q, lane = threadIdx.x, of = Piece(T, a.pieces.steps, 0).of;
@@ -364,8 +231,8 @@ __device__ void follow_pieces(const Args& a, std::int32_t T) {
 }
 
 template <std::int32_t kTiles>
-__global__ void __launch_bounds__(8 * kTiles * kParts, 1) cross_kernel(const __grid_constant__ Args a) {
-  __shared__ Meeting<8 * kTiles> meeting;
+__global__ void __launch_bounds__(8 * kTiles * kParts, 1) cross_kernel(const __grid_constant__ ScanArgs a) {
+  __shared__ CrossingRoom<8 * kTiles> meeting;
   const std::int32_t T = a.scores.length[blockIdx.x];
   if (blockIdx.y == 2) {
     if (threadIdx.x < 32) follow_pieces(a, T);
@@ -381,7 +248,7 @@ __global__ void __launch_bounds__(8 * kTiles * kParts, 1) cross_kernel(const __g
 
 // A boundary gets the form that the pass wants: one scale, beta the emissions. One warp each.
 template <std::int32_t kTiles>
-__global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ Args a) {
+__global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ ScanArgs a) {
   constexpr std::int32_t width = 8 * kTiles, numbers = width / 32 + (width % 32 != 0);
   const std::int64_t b = blockIdx.y;
   const Piece piece(a.scores.length[b], a.pieces.steps, static_cast<std::int32_t>(blockIdx.x) + 1);
@@ -392,23 +259,23 @@ __global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ A
   double* vector = (back ? a.work.boundaries.beta : a.work.boundaries.alpha) + at * width;
   const double* row = a.scores.emissions + (b * a.batch.length + piece.first) * (a.topology.K + 1);
   double value[numbers];
-  std::int32_t taken = 0;
+  std::int32_t total_exponent = 0;
   const auto each = [&](const auto& act) {
 #pragma unroll
     for (std::int32_t k = 0; k < numbers; ++k)
       if (lane + 32 * k < width) act(value[k], lane + 32 * k);
   };
   const auto scale = [&](const auto& exponent) {
-    std::int32_t top = kNothing;
+    std::int32_t top = kZeroExponent;
     each([&](double x, std::int32_t i) { top = counts(x) ? max(top, exponent_of(x) + exponent(i)) : top; });
     top = reduce_max(top);
-    if (top == kNothing) return;
+    if (top == kZeroExponent) return;
     each([&](double& x, std::int32_t i) {
       const double scaled = times_power(x, exponent(i) - top);
       if (!back && vanishes(x, scaled)) atomicMax(a.work.boundaries.lost + at - 1, std::int32_t{Lost::at_end});
       x = scaled;
     });
-    taken += top;
+    total_exponent += top;
   };
   each([&](double& x, std::int32_t i) { x = vector[i]; });
   if (back) {
@@ -419,18 +286,14 @@ __global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ A
   }
   scale([](std::int32_t) { return 0; });
   each([&](double x, std::int32_t i) { vector[i] = x; });
-  if (lane == 0) a.work.boundaries.exponent[back][at] += taken;
+  if (lane == 0) a.work.boundaries.exponent[back][at] += total_exponent;
 }
 
 // --- the call
 
-template <std::int32_t kTiles>
-constexpr int kMultiplyBytes = Weights<kTiles>::kBytes + Transfer<kTiles>::kBytes;
-
 }  // namespace
 
-// As measured on an H200. A step of a product takes some time to go round, and the tensor cores some for each of its
-// multiplications.
+// As measured on an H200. A step of a product takes some time to go round, and some for each of its multiplications.
 ScanCosts expectation_costs(std::int32_t nodes, bool in_float) {
   const double tiles = tiles_of(nodes);
   return {.step = in_float ? 0.45 : 0.85,
@@ -458,10 +321,8 @@ Pieces choose_pieces(const ScanSize& size, const ScanCosts& costs) {
 
 bool can_scan(const DeviceConstraint& constraint) {
   const DeviceConstraint::Impl& c = constraint.impl();
-  int bytes = viterbi_room(c.topology.nodes);
-  with_tiles(tiles_of(c.topology.nodes),
-             [&](auto tiles) { bytes = std::max(bytes, kMultiplyBytes<decltype(tiles)::value>); });
-  return c.topology.nodes <= kScanNodes && c.topology.Q <= kScanStates && bytes <= c.shared_bytes;
+  return c.topology.nodes <= kScanNodes && c.topology.Q <= kScanStates &&
+         product_bytes(c.topology.nodes) <= c.shared_bytes;
 }
 
 Pieces choose_pieces(const DeviceConstraint& constraint, const Batch& batch, const ScanCosts& costs) {
@@ -470,38 +331,39 @@ Pieces choose_pieces(const DeviceConstraint& constraint, const Batch& batch, con
   return choose_pieces({batch.size, batch.length, c.processors}, costs);
 }
 
-ScanWork cut_scan(Cutter& cutter, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
-                  bool gold) {
-  ScanWork work{};
+ScanMemory allocate_scan(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
+                         bool gold) {
+  ScanMemory work{};
   if (pieces.count == 1) return work;
   const auto all = static_cast<std::size_t>(batch.size) * static_cast<std::size_t>(pieces.count);
   const auto width = static_cast<std::size_t>(8 * tiles_of(c.topology.nodes));
   work.boundaries.width = static_cast<std::int32_t>(width);
-  work.boundaries.alpha = cutter.take<double>(all * width);
-  work.boundaries.beta = cutter.take<double>(all * width);
-  for (auto*& e : work.boundaries.exponent) e = cutter.take<std::int64_t>(all);
-  work.boundaries.lost = cutter.take<std::int32_t>(all);
-  work.boundaries.grown = cutter.take<std::int32_t>(static_cast<std::size_t>(batch.size));
-  for (auto*& products : work.products) products = cutter.take<double>(all * width * width);
-  work.exponents = cutter.take<std::int32_t>(all * width);
+  work.boundaries.alpha = arena.allocate<double>(all * width);
+  work.boundaries.beta = arena.allocate<double>(all * width);
+  for (auto*& e : work.boundaries.exponent) e = arena.allocate<std::int64_t>(all);
+  work.boundaries.lost = arena.allocate<std::int32_t>(all);
+  work.boundaries.grown = arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size));
+  for (auto*& products : work.products) products = arena.allocate<double>(all * width * width);
+  work.exponents = arena.allocate<std::int32_t>(all * width);
   if (!gold) return work;
-  work.reach = cutter.take<std::uint64_t>(all * static_cast<std::size_t>(c.topology.Q));
-  work.dies = cutter.take<std::int32_t>(all * static_cast<std::size_t>(c.topology.Q));
+  work.reach = arena.allocate<std::uint64_t>(all * static_cast<std::size_t>(c.topology.Q));
+  work.dies = arena.allocate<std::int32_t>(all * static_cast<std::size_t>(c.topology.Q));
   return work;
 }
 
 void run_scan(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces, const Prepared<double>& scores,
-              const ScanWork& work, const ScanOut& out, cudaStream_t stream) {
-  const Args args{c.topology, batch, pieces, scores, work, out};
-  const auto B = static_cast<unsigned>(batch.size);
+              const ScanMemory& work, const ScanOut& out, cudaStream_t stream) {
+  const ScanArgs args{c.topology, batch, pieces, scores, work, out};
+  const auto B = static_cast<unsigned>(batch.size), count = static_cast<unsigned>(pieces.count);
   const unsigned gold = work.reach ? 1 : 0;
+  multiply_steps<ScaledSum>(
+      {c.topology, batch, pieces, scores, work.products[0], work.products[1], work.exponents, work.boundaries.lost},
+      stream);
+  if (gold) launch_kernel(relate_kernel, dim3(count, B), kScanStates, 0, stream, args, "following gold");
   with_tiles(tiles_of(c.topology.nodes), [&](auto constant) {
     constexpr std::int32_t tiles = decltype(constant)::value;
-    launch_kernel(multiply_kernel<tiles>, dim3(static_cast<unsigned>(pieces.count), B, 1 + gold), 16 * tiles,
-                  kMultiplyBytes<tiles>, stream, args, "multiplying steps");
     launch_kernel(cross_kernel<tiles>, dim3(B, 2 + gold), 8 * tiles * kParts, 0, stream, args, "crossing pieces");
-    launch_kernel(settle_kernel<tiles>, dim3(static_cast<unsigned>(pieces.count) - 1, B, 2), 32, 0, stream, args,
-                  "scaling boundaries");
+    launch_kernel(settle_kernel<tiles>, dim3(count - 1, B, 2), 32, 0, stream, args, "scaling boundaries");
   });
 }
 

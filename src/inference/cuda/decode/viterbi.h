@@ -1,0 +1,96 @@
+// What the two ways to find best paths on a device share (viterbi.cu, viterbi_integer.cu): two blocks walk
+// towards each other from the ends of a sequence, and where they meet the halves are joined.
+#pragma once
+
+#include "inference/cuda/expectation/expectation.h"
+#include "inference/cuda/prepare.h"
+#include "inference/cuda/step/step.h"
+
+namespace regccrf::cuda {
+
+// How far the score of a path that is taken may lie below the best, relative to it: half of what float32 promises.
+constexpr double kTolerance = 0.5e-5;
+
+// Integers ordered as floats are.
+__device__ inline std::int32_t ordered(float x) {
+  const std::int32_t bits = __float_as_int(x);
+  return bits ^ ((bits >> 31) & 0x7fffffff);
+}
+__device__ inline float from_ordered(std::int32_t x) { return __int_as_float(x ^ ((x >> 31) & 0x7fffffff)); }
+
+// The position at which the two halves of a sequence of T positions, not 0, meet; the steps from its begin, and from
+// its end. `split`: of 256 steps, how many are done from the begin.
+struct Halves {
+  std::int32_t middle, steps[2];
+  __host__ __device__ explicit Halves(std::int32_t T, std::int32_t split = 128)
+      : middle(static_cast<std::int32_t>(std::int64_t{T - 1} * split / 256)), steps{middle, T - 1 - middle} {}
+};
+
+// The forward cells that flow into an arrival (step.h), the k-th of the combine.
+template <class Act>
+__device__ void each_cell(const DeviceCombine& combine, std::int32_t k, const CombineArrival& arrival, const Act& act) {
+  if (arrival.x < combine.forward_cells) act(arrival.x);
+  if (arrival.y < combine.forward_cells) act(arrival.y);
+  if (!combine.arrival_begin) return;
+  for (std::int32_t i = combine.arrival_begin[k]; i < combine.arrival_begin[k + 1]; ++i) act(combine.arrival_source[i]);
+}
+
+// The cells, forward and backward, that the best path has at the middle; -1: there is no path.
+struct MiddleCells {
+  std::int32_t cell[2];
+};
+
+// One sequence's answer, by a block.
+struct Answer {
+  const Best& best;
+  const Batch& batch;
+  std::int64_t b;
+  std::int32_t T, K;
+  std::int32_t* path;  // [T]
+
+  __device__ Answer(const Best& best_, const Batch& batch_, std::int64_t b_, std::int32_t T_, std::int32_t K_)
+      : best(best_), batch(batch_), b(b_), T(T_), K(K_), path(best_.labels + b_ * batch_.length) {}
+
+  // No labels from position `first` on.
+  __device__ void clear_path(std::int64_t first) const {
+    for (std::int64_t t = first + threadIdx.x; t < batch.length; t += blockDim.x) path[t] = -1;
+  }
+  // The status but for Outcome::impossible, by a warp.
+  template <class Score>
+  __device__ void judge(const Prepared<Score>& scores) const {
+    const double* shift = scores.shift + b * batch.length;
+    bool bad = false;
+#pragma unroll 4
+    for (std::int32_t t = threadIdx.x % 32; t < T; t += 32) bad |= isnan(shift[t]);
+    bad = __any_sync(0xffffffffu, bad);
+    if (threadIdx.x % 32 == 0) best.status[b] = status_of(batch, scores, b, T, K, bad);
+  }
+  // `empty`: whether a sequence of no positions is legal.
+  __device__ void no_path(std::int32_t empty) const {
+    if (threadIdx.x != 0) return;
+    const bool fine = T == 0 && empty;
+    best.score[b] = fine ? 0 : -INFINITY;
+    std::int32_t& outcome = best.status[b].outcome;
+    if (!fine && outcome == 0) outcome = static_cast<std::int32_t>(Outcome::impossible);
+  }
+  // Once the path is written; its score, to all threads. `row`: as Prepared has it.
+  template <int kThreads>
+  __device__ double score(const std::int64_t* row) const {
+    __syncthreads();
+    const Sum mine = path_score(batch, K, T, row + b * batch.length, [&](std::int32_t t) { return path[t]; });
+    const double sum = block_sum<kThreads>(mine, T);
+    if (threadIdx.x == 0) best.score[b] = sum;
+    return sum;
+  }
+};
+
+// viterbi_integer.cu: in registers layouts, in whole numbers. Sets `redo`, [B], to 1 for what needs double.
+struct IntegerMemory {
+  std::uint32_t* saved[2];  // [B, steps, cells] forward and backward: the first steps, if not all have room on chip
+};
+bool integer_fits(const DeviceConstraint::Impl& c, const Batch& batch);
+IntegerMemory allocate_integer(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch);
+void run_integer(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, const Prepared<float>& scores,
+                 const IntegerMemory& work, std::int32_t* redo, cudaStream_t stream);
+
+}  // namespace regccrf::cuda
