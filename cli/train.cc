@@ -298,7 +298,7 @@ void report(const Options& options, const Trained& trained, const std::vector<Tr
     std::cerr << text;
     if (trained.best.uncertified > 0)
       std::cerr << "; " << plural(trained.best.uncertified, "sequence")
-                << " counted with the loss of the base, an upper bound";
+                << " needed a gap above --max-gap, or counted with the loss of the base";
     std::cerr << "\n";
   }
   if (!options.continue_from.empty())

@@ -72,8 +72,9 @@ struct RuleLimits {
 };
 
 // What to do with a sum under such rules that is not certain to max_gap within these limits. The bound is the sum over
-// the base's sequences, with its gradient.
-enum class Uncertified { error, bound };
+// the base's sequences, with its gradient. To relax is to allow a gap that is 10, 100 … times larger, and the bound
+// where a gap of 1 is not enough.
+enum class Uncertified { error, bound, relax };
 
 struct Options {
   int threads = 1;                 // 0: as many as the machine has
@@ -84,6 +85,7 @@ struct Options {
   // Sums under rules that are kept: log_z is within log(1 + gap) of the truth, and the distribution that marginals and
   // gradients are of within gap of it in total variation. None: 1e-3 for losses, 1e-4 for what is asked for directly.
   std::optional<double> max_gap = {};
+  std::span<const double> max_gaps = {};  // [B], of each sequence, in the place of max_gap; or empty
   Uncertified uncertified = Uncertified::error;
   std::span<double> gaps = {};  // [B], or empty; gets each sequence's gap: 0 where a sum is exact, inf for a bound
 };

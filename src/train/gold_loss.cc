@@ -56,38 +56,45 @@ double weighted_total(const Loss& loss, std::span<const double> weights) {
   return sum;
 }
 
-// What a sequence may cost in training before its loss is the bound.
+// What a sequence may cost in training before it gets a larger gap.
 constexpr RuleLimits kTrainingLimits{.products = 100'000, .cells = 1'600'000};
 
-// Which sequences are under all rules (0) and which under the base alone (1), and what their gaps say afterwards.
-class Bounds {
+// Which sequences are under all rules (0) and which under the base alone (1), with which gaps, and what came out.
+class Allowed {
  public:
-  Bounds(RuleLosses* rules, std::size_t sequences) : rules_(rules), which_(sequences), gaps_(sequences) {
+  Allowed(RuleLosses* rules, std::size_t sequences) : rules_(rules), which_(sequences), gaps_(sequences) {
     if (!rules) return;
-    if (rules->bound.empty()) rules->bound.assign(sequences, 0);
+    if (rules->allowed.empty()) rules->allowed.assign(sequences, rules->max_gap);
     rules->certainty = {};
-    which_.assign(rules->bound.begin(), rules->bound.end());
+    for (std::size_t i = 0; i < sequences; ++i) {
+      which_[i] = std::isinf(rules->allowed[i]);
+      max_gaps_.push_back(which_[i] ? rules->max_gap : rules->allowed[i]);
+    }
   }
   std::span<const std::int32_t> which(std::size_t begin, std::size_t count) const {
     return rules_ ? std::span(which_).subspan(begin, count) : std::span<const std::int32_t>();
   }
+  std::span<const double> max_gaps(std::size_t begin, std::size_t count) const {
+    return rules_ ? std::span(max_gaps_).subspan(begin, count) : std::span<const double>();
+  }
   std::span<double> gaps(std::size_t begin, std::size_t count) { return std::span(gaps_).subspan(begin, count); }
 
-  void note() {
+  // The losses of the first `known` are one sum each, those of the others a difference of two.
+  void note(std::size_t known) {
     for (std::size_t i = 0; rules_ && i < gaps_.size(); ++i) {
-      if (std::isinf(gaps_[i])) rules_->bound[i] = 1;
-      if (rules_->bound[i]) {
-        ++rules_->certainty.uncertified;
-      } else {
-        rules_->certainty.add({gaps_[i], std::log1p(gaps_[i]), 0});
-      }
+      double& allowed = rules_->allowed[i];
+      while ((i < known ? allowed : allowed * (2 + allowed)) < gaps_[i]) allowed *= kRelax;
+      const bool more = allowed > rules_->max_gap;
+      const double gap = std::isinf(allowed) ? 0 : gaps_[i];  // the base's loss has none
+      rules_->certainty.add({gap, std::log1p(gap), more});
     }
   }
 
  private:
+  static constexpr double kRelax = 10;
   RuleLosses* rules_;
   std::vector<std::int32_t> which_;
-  std::vector<double> gaps_;
+  std::vector<double> max_gaps_, gaps_;
 };
 
 }  // namespace
@@ -99,13 +106,12 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
   const int K = constraint.labels().size();
   const std::size_t known = sequences.known, unknown = first.size() - known;
   const std::array<Constraint, 2> both = {constraint, constraint.base()};
-  Bounds bounds(rules, first.size());
+  Allowed allowed(rules, first.size());
   LossOptions options;
   options.threads = threads;
   options.workspace = &workspace;
   options.rules = kTrainingLimits;
-  options.uncertified = Uncertified::bound;
-  if (rules) options.max_gap = rules->max_gap;
+  options.uncertified = Uncertified::relax;
   const std::span<const double> weights(sequences.weight);
   Gradients<double> gradients{dh, dg, {}, {}};
   double value = 0;
@@ -114,8 +120,9 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
     const Layout layout = Layout::ragged(first.first(known), length.first(known));
     const Scores<double> scores = Scores<double>(h, g, layout).with_labels(K);
     if (!weights.empty()) gradients.weights = weights.first(known);
-    options.gaps = bounds.gaps(0, known);
-    const Constraints constraints(both, bounds.which(0, known));
+    options.gaps = allowed.gaps(0, known);
+    options.max_gaps = allowed.max_gaps(0, known);
+    const Constraints constraints(both, allowed.which(0, known));
     value = weighted_total(nll(constraints, scores, sequences.gold, gradients, options), gradients.weights);
   }
   if (unknown > 0) {
@@ -124,12 +131,13 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
     const Layout layout = Layout::ragged(first.subspan(known), length.subspan(known));
     const Scores<double> scores = Scores<double>(h, g, layout).with_labels(K);
     if (!weights.empty()) gradients.weights = weights.subspan(known);
-    options.gaps = bounds.gaps(known, unknown);
-    const Constraints constraints(both, bounds.which(known, unknown));
+    options.gaps = allowed.gaps(known, unknown);
+    options.max_gaps = allowed.max_gaps(known, unknown);
+    const Constraints constraints(both, allowed.which(known, unknown));
     value += weighted_total(partial_nll(constraints, scores, sequences.allowed, gradients, options), gradients.weights);
     for (std::size_t ab = 0; ab < dg.size(); ++ab) dg[ab] += more[ab];
   }
-  bounds.note();
+  allowed.note(known);
   return value;
 }
 

@@ -34,7 +34,7 @@ void number_gold(int K, int width, GoldSequences& sequences);
 struct Certainty {
   double largest_gap = 0;
   double slack = 0;              // Σ log(1 + gap): by how much the sum of losses may be off
-  std::int64_t uncertified = 0;  // sequences whose loss is the base's, an upper bound
+  std::int64_t uncertified = 0;  // sequences whose gap is larger than it should be, or whose loss is the base's
 
   void add(const Certainty& other) {
     largest_gap = std::max(largest_gap, other.largest_gap);
@@ -43,11 +43,11 @@ struct Certainty {
   }
 };
 
-// What losses under such rules need, and leave. A sequence that was not certain once stays with the bound as long as
-// `bound` does, so that an optimiser sees one function.
+// What losses under such rules need, and leave. A sequence that needed a larger gap once keeps it as long as `allowed`
+// does, so that an optimiser sees one function, and work that is in vain is done once.
 struct RuleLosses {
   double max_gap = 1e-3;
-  std::vector<std::uint8_t> bound = {};  // [sequences], or empty: none so far
+  std::vector<double> allowed = {};  // [sequences] the gap of each, inf: the base's loss; or empty: max_gap
   Certainty certainty = {};
 };
 

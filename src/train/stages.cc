@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "train/lbfgs.h"
 #include "train/objective.h"
@@ -145,6 +146,14 @@ class TighteningObjective {
   void begin() {
     objective_.begin(monitor_.state);
     shift_ = 0;
+    uncertified_ = 0;
+  }
+  // Whether sequences were found uncertain since the last iteration. They count with the bound from then on, which may
+  // be why no step improves on the value before.
+  bool lost_certificates() {
+    if (monitor_.state.phase != Phase::rules) return false;
+    const std::int64_t before = std::exchange(uncertified_, objective_.certainty().uncertified);
+    return uncertified_ > before;
   }
   double operator()(std::span<const double> w, std::span<double> gradient) {
     const double value = objective_(w, gradient);
@@ -155,6 +164,7 @@ class TighteningObjective {
   bool after(const LbfgsIteration& i) {
     TrainState& state = monitor_.state;
     if (state.phase == Phase::rules) monitor_.certainty = objective_.certainty();
+    uncertified_ = monitor_.certainty.uncertified;
     const bool more = monitor_.after(i.objective - shift_, i.gradient_norm, i.w);
     std::copy(i.w.begin(), i.w.end(), state.w.begin());  // what counts if the next iteration is cut off
     const bool settled = more ? at_last_iteration(state, monitor_.options()) : monitor_.stopped == "converged";
@@ -184,6 +194,7 @@ class TighteningObjective {
   Penalised& objective_;
   Monitor& monitor_;
   double shift_ = 0;
+  std::int64_t uncertified_ = 0;  // after the last iteration
   std::vector<double> gradient_;
 };
 
@@ -204,13 +215,14 @@ int iterations_left(const TrainState& state, const TrainOptions& options) {
 void run_lbfgs(const Training& training, const Features& features, const Constraint& constraint, Monitor& monitor) {
   Penalised penalised(training, features, constraint, monitor.options(), monitor.processes());
   TighteningObjective objective(penalised, monitor);
-  for (;;) {
-    objective.begin();
+  for (bool again = false;;) {
+    if (!again) objective.begin();
     const LbfgsEnd end = minimize_lbfgs(
         monitor.state.w, monitor.options(), iterations_left(monitor.state, monitor.options()),
         [&](std::span<const double> w, std::span<double> gradient) { return objective(w, gradient); },
         [&](const LbfgsIteration& i) { return objective.after(i); });
-    if (next_stage(end, monitor)) continue;
+    again = end == LbfgsEnd::stuck && objective.lost_certificates();
+    if (again || next_stage(end, monitor)) continue;
     if (end == LbfgsEnd::asked) return;  // the monitor knows why
     if (end != LbfgsEnd::iterations) {
       monitor.stopped = "converged";

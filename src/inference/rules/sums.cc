@@ -16,6 +16,7 @@ constexpr double kNone = -std::numeric_limits<double>::infinity();
 constexpr double kFirstLegal = 0.7;   // how much of the base's mass is legal: a guess, until it is known …
 constexpr double kLeastLegal = 1e-4;  // … and below this the base is the wrong place to look
 constexpr int kTries = 4;             // with one base
+constexpr double kRelax = 10;         // a gap, where it may be relaxed
 
 // How a budget is shared out.
 constexpr double kUntracked = 0.3, kLive = 0.25;  // … and the rest is for forgetting; these two by position
@@ -27,8 +28,7 @@ double gap_of(double mass, double error) {
 bool accepts_empty(const Constraint& constraint) { return constraint.accepts(std::span<const Label>()).accepted; }
 
 template <class Real>
-double wanted_gap(const Batch<Real>& batch, double otherwise) {
-  const double gap = batch.options().max_gap.value_or(otherwise);
+double check_gap(const Batch<Real>& batch, double gap) {
   if (gap > 0 && std::isfinite(gap)) return gap;
   throw Error(at(batch.operation()) + "max_gap is " + std::to_string(gap) + ", expected a number above 0");
 }
@@ -37,7 +37,11 @@ double wanted_gap(const Batch<Real>& batch, double otherwise) {
 
 template <class Real>
 Sums<Real>::Sums(const Batch<Real>& batch, double default_gap)
-    : batch_(batch), max_gap_(wanted_gap(batch, default_gap)), expectations_(batch) {
+    : batch_(batch), max_gap_(check_gap(batch, batch.options().max_gap.value_or(default_gap))), expectations_(batch) {
+  const std::span<const double> each = batch.options().max_gaps;
+  if (!each.empty())
+    check_size(batch.operation(), "max_gaps", each.size(), static_cast<std::size_t>(batch.size()), "[B]");
+  for (const double gap : each) check_gap(batch, gap);
   const std::span<double> gaps = batch.options().gaps;
   if (gaps.empty()) return;
   check_size(batch.operation(), "gaps", gaps.size(), static_cast<std::size_t>(batch.size()), "[B]");
@@ -80,17 +84,35 @@ CertifiedSum Sums<Real>::operator()(const Constraint& constraint, const Sequence
 }
 
 template <class Real>
+double Sums<Real>::max_gap(const Sequence<Real>& sequence) const {
+  const std::span<const double> gaps = batch_.options().max_gaps;
+  return gaps.empty() ? max_gap_ : gaps[sequence.index];
+}
+
+template <class Real>
 typename Sums<Real>::Found Sums<Real>::find(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena,
                                             Scratch& scratch) {
+  const bool relax = batch_.options().uncertified == Uncertified::relax;
+  for (double gap = max_gap(sequence);; gap *= kRelax) {
+    const Arena::Mark mark = arena.mark();
+    const Found found = find_within(gap, constraint, sequence, arena, scratch);
+    arena.back_to(mark);
+    if (found != Found::uncertified || !relax || gap >= 1) return found;
+  }
+}
+
+template <class Real>
+typename Sums<Real>::Found Sums<Real>::find_within(double max_gap, const Constraint& constraint,
+                                                   const Sequence<Real>& sequence, Arena& arena, Scratch& scratch) {
   std::vector<int> added;
   Part part = part_of(constraint, constraint.base(), added);
   Label* y = nullptr;
   while (true) {
     bool settled = false;
-    const Found found = try_part(constraint, part, sequence, arena, scratch, settled);
+    const Found found = try_part(max_gap, constraint, part, sequence, arena, scratch, settled);
     if (settled) return found;
-    // What is too large will not be smaller; a caller who has use for a bound need not wait for that.
-    const bool hopeless = !scratch.automaton.small() && batch_.options().uncertified == Uncertified::bound;
+    // What is too large will not be smaller; a caller who has use for something else need not wait for that.
+    const bool hopeless = !scratch.automaton.small() && batch_.options().uncertified != Uncertified::error;
     if (hopeless) return Found::uncertified;
     // The base's mass lies elsewhere, or is spread too far: where does its best path leave the language?
     if (!y) y = arena.take<Label>(static_cast<std::size_t>(sequence.T));
@@ -121,14 +143,14 @@ typename Sums<Real>::Found Sums<Real>::find(const Constraint& constraint, const 
 
 // Sets `settled` where there is an answer.
 template <class Real>
-typename Sums<Real>::Found Sums<Real>::try_part(const Constraint& constraint, const Part& part,
+typename Sums<Real>::Found Sums<Real>::try_part(double max_gap, const Constraint& constraint, const Part& part,
                                                 const Sequence<Real>& sequence, Arena& arena, Scratch& scratch,
                                                 bool& settled) {
   const std::shared_ptr<const RulePairs> pairs = pairs_of(constraint);
   double legal = kFirstLegal;
   for (int i = 0; i < kTries && legal >= kLeastLegal; ++i) {
     const Arena::Mark mark = arena.mark();
-    const double budget = max_gap_ * legal;
+    const double budget = max_gap * legal;
     const double by_position = budget / static_cast<double>(sequence.T);
     const bool possible = part.maker->make(sequence, kLive * by_position, arena, scratch.chain);
     arena.back_to(mark);
@@ -142,7 +164,7 @@ typename Sums<Real>::Found Sums<Real>::try_part(const Constraint& constraint, co
     if (!fits && !scratch.automaton.small()) break;
     const double mass = scratch.automaton.mass(), error = scratch.automaton.error();
     scratch.gap = gap_of(mass, error);
-    settled = scratch.gap <= max_gap_;
+    settled = scratch.gap <= max_gap;
     if (settled) return Found::certified;
     // What was found is nearly all there is, or it is drowned by the error.
     legal = mass > 2 * error ? std::min(legal / 2, kFirstLegal * (mass - error)) : legal / 20;
@@ -201,8 +223,8 @@ template <class Real>
 void Sums<Real>::fail(const Sequence<Real>& sequence) const {
   throw Error(
       at(batch_.operation(), sequence.index) +
-          ": the sum over all sequences that obey the rules is not certain to a gap of " + std::to_string(max_gap_) +
-          " within " + std::to_string(most_cells()) +
+          ": the sum over all sequences that obey the rules is not certain to a gap of " +
+          std::to_string(max_gap(sequence)) + " within " + std::to_string(most_cells()) +
           " cells; its scores leave too many sequences likely. Allow a larger max_gap or more cells (Options::rules), "
           "ask for an upper bound (Uncertified::bound), or state fewer rules",
       ErrorKind::limit, {sequence.index, {}});

@@ -6,7 +6,8 @@
 // A is made within a budget that follows from the caller's max_gap. Where that is not enough, since little of the
 // base's mass is legal, the budget follows the mass that was found; then the base is multiplied by the rules that its
 // best path breaks; at last A is made without any loss. Limits are counts, so that an answer does not depend on the
-// machine. A sequence past them is an error, or has the base's own sum, an upper bound, at the caller's word.
+// machine. A sequence past them is an error, or has the base's own sum, an upper bound, or a larger gap, at the caller's
+// word.
 #pragma once
 
 #include <limits>
@@ -73,13 +74,16 @@ class Sums {
     std::vector<int> which;  // rules that are not in it
   };
   Found find(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena, Scratch& scratch);
-  Found try_part(const Constraint& constraint, const Part& part, const Sequence<Real>& sequence, Arena& arena,
-                 Scratch& scratch, bool& settled);
+  Found find_within(double max_gap, const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena,
+                    Scratch& scratch);
+  Found try_part(double max_gap, const Constraint& constraint, const Part& part, const Sequence<Real>& sequence,
+                 Arena& arena, Scratch& scratch, bool& settled);
   bool exact(const Constraint& constraint, const Part& part, const Sequence<Real>& sequence, Arena& arena,
              Scratch& scratch);
   Part part_of(const Constraint& constraint, const Constraint& base, std::vector<int> added);
   std::shared_ptr<const RulePairs> pairs_of(const Constraint& constraint);
   std::int64_t most_cells() const;
+  double max_gap(const Sequence<Real>& sequence) const;
   [[noreturn]] void fail(const Sequence<Real>& sequence) const;
   std::unique_ptr<Scratch> lend();
   void give_back(std::unique_ptr<Scratch> scratch);
