@@ -253,6 +253,37 @@ TEST_P(Certificates, AreNotVacuous) {
   EXPECT_GT(median(shares), 0.01);
 }
 
+// What is too large for a gap gets a larger one, which holds too; limits that nothing fits leave the base's bound.
+TEST(RuleSums, RelaxWhatIsTooLarge) {
+  Random random(37);
+  int relaxed = 0;
+  for (int i = 0; i < 600; ++i) {
+    const int K = random.between(3, 5), T = random.between(8, 25);
+    const BothWays both = random_rules(random, K);
+    const Instance<double> instance(oracle::random_scores(random, oracle::ScoreKind::normal, T, K, true));
+    const Scores<double> view = instance.view();
+    const double exact = log_z<double>(both.multiplied, view)[0];
+    if (exact == -inf) continue;
+    const std::vector<double> max_gaps = {1e-6};
+    std::vector<double> gap(1);
+    Options options;
+    options.uncertified = Uncertified::relax;
+    options.max_gaps = max_gaps;
+    options.gaps = gap;
+    options.rules.cells = 16 * T * random.between(3, 12);
+    options.rules.products = 1;
+    const double found = log_z<double>(both.kept, view, options)[0];
+    const double slack = 1e-10 * std::fabs(exact);
+    if (gap[0] == inf) {
+      EXPECT_GE(found, exact - slack) << both.text;
+      continue;
+    }
+    EXPECT_LE(std::fabs(found - exact), std::log1p(gap[0]) + slack) << both.text;
+    relaxed += gap[0] > max_gaps[0];
+  }
+  EXPECT_GT(relaxed, 20);
+}
+
 INSTANTIATE_TEST_SUITE_P(Gaps, Certificates, ::testing::Values(1e-2, 1e-4, 1e-6));
 
 // Longer sequences under many rules, where forgetting and pruning have something to do. Here the exact passes over the
