@@ -68,7 +68,8 @@ enum class Impossible { error, allow };
 // kind `limit` that says what was found.
 struct RuleLimits {
   std::int64_t products = 300'000;  // of a time step, of the base times the rules that the sequence's paths break …
-  std::int64_t cells = 4'000'000;   // … and of a best-first search; a sum's automaton may have a sixteenth
+  std::int64_t cells = 4'000'000;   // … and of a best-first search; a sum's automaton may have a sixteenth …
+  std::int64_t cells_a_position = 1'000'000;  // … and so many for each position
 };
 
 // What to do with a sum under such rules that is not certain to max_gap within these limits. The bound is the sum over
