@@ -159,8 +159,8 @@ typename Sums<Real>::Found Sums<Real>::try_part(double max_gap, const Constraint
       return Found::impossible;
     }
     const Allowance allowance{kUntracked * budget, (1 - kUntracked - kLive) * by_position};
-    const bool fits =
-        scratch.automaton.make(scratch.chain, constraint.rule_tables(), *pairs, part.which, allowance, most_cells(sequence));
+    const bool fits = scratch.automaton.make(scratch.chain, constraint.rule_tables(), *pairs, part.which, allowance,
+                                             most_cells(sequence));
     if (!fits && !scratch.automaton.small()) break;
     const double mass = scratch.automaton.mass(), error = scratch.automaton.error();
     scratch.gap = gap_of(mass, error);
