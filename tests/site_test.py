@@ -32,4 +32,5 @@ def test_every_public_header_is_in_the_reference_without_what_is_private():
     for path in reference.HEADERS.glob("*.h"):
         assert path.stem == "regccrf" or f"## {path.name}\n" in page
     assert "impl_" not in page and "torch_layer {" not in page and "#include <vector>" not in page
+    assert "struct Topology;" not in page and "[language.md](../language.md)" in page
     assert "class Tagger" in page and "Layout::padded(8, 64)" in page

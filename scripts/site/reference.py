@@ -157,15 +157,16 @@ def opening(lines):
 
 
 def public(lines):
-    """Declarations without includes and without what is private: members, and the inner namespace of torch.h."""
+    """Declarations without includes, forward declarations, and what is private: members, and the inner namespace of torch.h."""
     out, end = [], None  # end: what ends a private part
     for line in lines:
         end = {" private:": "};", "namespace torch_layer {": "}  // namespace torch_layer"}.get(line, end)
         if end and line.startswith(end):
             end = None
-        if not end and not line.startswith(("#", "}  // namespace", "namespace ")) and not re.search(r"\bImpl\b|own rooms", line):
+        is_named = re.match(r"#|}  // namespace|namespace |(struct|class) \w+;", line)
+        if not end and not is_named and not re.search(r"\bImpl\b|own rooms", line):
             out.append(line)
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(out)).strip()
+    return re.sub(r"\n+(\n\n|\n};)", r"\1", "\n".join(out)).strip()
 
 
 def cpp_page():
@@ -175,6 +176,7 @@ def cpp_page():
     for stem in [*(s for s in ORDER if s in stems), *sorted(stems - set(ORDER))]:
         lines = (HEADERS / f"{stem}.h").read_text(encoding="utf-8").splitlines()
         text, used = opening(lines)
+        text = [re.sub(r"\bdocs/(\w+)\.md", r"[\1.md](../\1.md)", line) for line in text]
         out += [f"## {stem}.h", "", *text, "```cpp", public(lines[used:]), "```", ""]
     return out
 
