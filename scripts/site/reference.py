@@ -164,7 +164,7 @@ def public(lines):
         if end and line.startswith(end):
             end = None
         is_named = re.match(r"#|}  // namespace|namespace |(struct|class) \w+;", line)
-        if not end and not is_named and not re.search(r"\bImpl\b|own rooms", line):
+        if not end and not is_named and not re.search(r"\bImpl\b|// internal", line):
             out.append(line)
     return re.sub(r"\n+(\n\n|\n};)", r"\1", "\n".join(out)).strip()
 
