@@ -128,11 +128,29 @@ def python_page():
     out += markdown(ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))))
     out += of_source(PACKAGE / "__init__.py")
     out += of_compiled(["Language", "Constraint", "Labels", "Membership", "Limits", "Error", "LimitError", "Model"])
-    out += of_source(PACKAGE / "inference.py") + of_source(PACKAGE / "tagger.py")
+    for heading, stem in [("Inference on arrays", "inference"), ("Training and tagging", "tagger")]:
+        out += [f"### {heading}", "", *markdown(docstring_of(PACKAGE / f"{stem}.py")), *of_source(PACKAGE / f"{stem}.py")]
     for path in modules:
-        doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        out += [f"## regccrf.{path.stem}", "", *markdown(doc or ""), *of_source(path)]
+        out += [f"## regccrf.{path.stem}", "", *markdown(docstring_of(path)), *of_source(path)]
+        for private, names in imported(path):
+            out += of_source(private, names)
     return out
+
+
+def docstring_of(path):
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+def imported(path):
+    """What a module has in its __all__ from private modules: (path, names) for each."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    shown = next((ast.literal_eval(node.value) for node in tree.body
+                  if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets)), [])
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (PACKAGE / f"{node.module}.py").exists() and node.module.startswith("_"):
+            names = {alias.name for alias in node.names} & set(shown)
+            if names:
+                yield PACKAGE / f"{node.module}.py", names
 
 
 # --- C++ ------------------------------------------------------------------------------------------------------------------
