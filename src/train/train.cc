@@ -88,7 +88,7 @@ void check_constraint(const Training& training) {
   std::string possible;
   for (const Label a : first.possible) possible += (possible.empty() ? "" : ", ") + training.labels.name(a);
   fail(std::to_string(outside.size()) + " of " + std::to_string(training.data->sequences()) +
-       " sequences have correct labels that are not in the language; the first is " +
+       " sequences have correct labels outside the language; the first is " +
        training.data->origin(first.sequence) + ", which leaves it at token " + std::to_string(first.position + 1) +
        (first.rule.empty() ? "" : " by breaking the rule " + first.rule) +
        " (possible there: " + (possible.empty() ? "nothing" : possible) +
