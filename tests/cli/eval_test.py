@@ -136,7 +136,7 @@ def test_what_cannot_be_compared_is_refused(files):
     assert "look like words and labels" in refused(files, "untagged")
     (files / "wrong").write_text("A B\nB A\n")  # all wrong, but labels
     assert f1(files, "wrong") == 0
-    assert "'gold', line 1: 2 columns, and column 5 was asked for" in refused(files, "gold", "gold", "--gold-column", 5)
+    assert "'gold', line 1: 2 columns, but column 5 was requested" in refused(files, "gold", "gold", "--gold-column", 5)
     (files / "broken").write_text("(((")
     assert "error" in refused(files, "gold", "gold", "-c", "broken")
     assert "there is no file 'bio(X)'" in refused(files, "gold", "gold", "-c", "bio(X)")
