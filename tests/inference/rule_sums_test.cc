@@ -270,7 +270,7 @@ TEST(RuleSums, RelaxWhatIsTooLarge) {
     options.uncertified = Uncertified::relax;
     options.max_gaps = max_gaps;
     options.gaps = gap;
-    options.rules.cells = 16 * T * random.between(3, 12);
+    options.rules.cells_a_position = random.between(3, 12);
     options.rules.products = 1;
     const double found = log_z<double>(both.kept, view, options)[0];
     const double slack = 1e-10 * std::fabs(exact);
