@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <span>
 #include <vector>
 
 #include "inference/batch.h"
@@ -269,48 +268,6 @@ Nodes nodes_by_label(const Topology& t) {
   return nodes;
 }
 
-struct Bigrams {
-  std::vector<std::int32_t> pair, pair_begin, round_begin;
-  std::vector<Bigram> bigram;
-};
-Bigrams bigrams_by_pair(const Topology& t) {
-  std::vector<std::vector<Bigram>> of(static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K));
-  for (std::int32_t m = 0; m < t.arrivals; ++m) {
-    for (std::int32_t n = t.node_begin[t.arrival_state[m]]; n < t.node_begin[t.arrival_state[m] + 1]; ++n)
-      of[static_cast<std::size_t>(t.arrival_label[m] * t.K + t.node_label[n])].push_back({m, n});
-  }
-  Bigrams bigrams{{}, {0}, {0}, {}};
-  std::vector<std::span<const Bigram>> column;
-  for (std::size_t pair = 0; pair < of.size(); ++pair) {
-    for (std::span<const Bigram> rest = of[pair]; !rest.empty();) {
-      column.push_back(rest.first(std::min<std::size_t>(rest.size(), kColumn)));
-      rest = rest.subspan(column.back().size());
-      bigrams.pair.push_back(static_cast<std::int32_t>(pair));
-    }
-    bigrams.pair_begin.push_back(static_cast<std::int32_t>(column.size()));
-  }
-  for (std::size_t first = 0; first < column.size(); first += 32) {
-    const std::size_t here = std::min<std::size_t>(32, column.size() - first);
-    std::size_t height = 0;
-    for (std::size_t c = 0; c < here; ++c) height = std::max(height, column[first + c].size());
-    for (std::size_t k = 0; k < height; ++k) {
-      for (std::size_t c = 0; c < 32; ++c)
-        bigrams.bigram.push_back(c < here && k < column[first + c].size() ? column[first + c][k] : Bigram{-1, -1});
-    }
-    bigrams.round_begin.push_back(static_cast<std::int32_t>(bigrams.bigram.size() / 32));
-  }
-  return bigrams;
-}
-
-void pack_bigrams(Packer& p, const Topology& t, DeviceBigrams& d) {
-  const Bigrams bigrams = bigrams_by_pair(t);
-  d.columns = static_cast<std::int32_t>(bigrams.pair.size());
-  p.place(d.pair, bigrams.pair);
-  p.place(d.pair_begin, bigrams.pair_begin);
-  p.place(d.round_begin, bigrams.round_begin);
-  p.place(d.bigram, bigrams.bigram);
-}
-
 // Where beta of a first position has what the start state leads to: at backward cells, and at the combine's outs.
 void pack_starts(Packer& p, const Topology& t, const StepLayouts& layouts, Starts (&d)[2]) {
   std::vector<std::int32_t> place[2], label[2];
@@ -356,7 +313,7 @@ void pack_topology(Packer& p, const Topology& t, const StepLayouts& layouts, Dev
   p.place(d.node_cell, node_cell);
   p.place(d.arrival_cell, arrival_cell);
   pack_starts(p, t, layouts, d.starts);
-  pack_bigrams(p, t, d.bigrams);
+  pack_rounds(p, bigram_rounds(t), d.bigrams);
 }
 
 // What the current device has.

@@ -148,20 +148,6 @@ struct Starts {
   const std::int32_t *place, *label;
 };
 
-// Bigrams: an arrival and a node of the same state. Those with the same two labels stand in columns of at most
-// kColumn; 32 columns are a round, as high as its highest, in which 32 neighbouring threads have one each.
-struct Bigram {
-  std::int32_t arrival, node;  // -1: none
-};
-constexpr std::int32_t kColumn = 32;
-struct DeviceBigrams {
-  std::int32_t columns;
-  const std::int32_t* pair;         // [columns] a · K + b
-  const std::int32_t* pair_begin;   // [K · K + 1] columns by pair
-  const std::int32_t* round_begin;  // [rounds + 1]
-  const Bigram* bigram;             // [round_begin[rounds], 32]
-};
-
 // The plain topology, for what goes step by step along one path or in wide numbers.
 struct DeviceTopology {
   std::int32_t K, Q, arcs, nodes, arrivals, start, empty;  // empty: the empty sequence is legal
@@ -172,7 +158,7 @@ struct DeviceTopology {
   const std::int32_t *node_cell, *arrival_cell;       // → forward cell, backward cell
   Starts starts[2];                                   // at backward cells, and at the combine's outs
   const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
-  DeviceBigrams bigrams;
+  DeviceRounds bigrams;                               // by bigram, x: arrival, y: node, of the same state
 };
 
 constexpr int kDeclared = 2048;  // bytes on chip, at most, that a kernel declares itself if it may have all the others

@@ -259,19 +259,19 @@ void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const
                             batch.batch_stride,
                             batch.time_stride,
                             constraint.topology.K,
-                            batch.emissions,
-                            batch.transitions,
-                            batch.start,
-                            batch.end,
+                            batch.emissions.data,
+                            batch.transitions.data,
+                            batch.start.data,
+                            batch.end.data,
                             batch.mask,
                             {constraint.forward, constraint.backward},
                             both ? 2 : 1,
                             scale == Scale::log,
-                            batch.type == Type::f64,
+                            batch.type() == Type::f64,
                             prepared,
                             status,
                             gold};
-  switch (batch.emissions_type) {
+  switch (batch.emissions.type) {
     case Type::f16:
       return launch<P, __half>(args, stream);
     case Type::bf16:

@@ -104,7 +104,7 @@ __device__ Choice block_first(Choice mine) {
 __device__ void load_transitions(const KBestArgs& a) {
   const std::int32_t size = a.topology.K * a.topology.K;
   double* g = a.work.g + blockIdx.x * std::int64_t{size};
-  for (std::int32_t i = threadIdx.x; i < size; i += kThreads) g[i] = score_at(a.batch.transitions, a.batch.type, i);
+  for (std::int32_t i = threadIdx.x; i < size; i += kThreads) g[i] = score_at(a.batch.transitions, i);
 }
 
 // Viterbi's scores, all of them.

@@ -392,7 +392,7 @@ struct ViterbiPlan {
 ViterbiPlan plan_of(Memory memory, const DeviceConstraint::Impl& c, const Batch& batch) {
   Arena arena(memory);
   ViterbiPlan plan{};
-  plan.in_double = batch.type == Type::f64 || batch.emissions_type == Type::f64;
+  plan.in_double = batch.type() == Type::f64 || batch.emissions.type == Type::f64;
   if (plan.in_double) {
     plan.scores_double = allocate_prepared<double>(arena, c, batch, true);
   } else {

@@ -261,16 +261,15 @@ struct Emissions {
   }
   __device__ void bring(std::int32_t t, float* to) const {
     const std::int64_t at = row_at(t);
-    if (batch.emissions_type == Type::f32) {
-      const float* from = static_cast<const float*>(batch.emissions) + at;
+    if (batch.emissions.type == Type::f32) {
+      const float* from = static_cast<const float*>(batch.emissions.data) + at;
       if (lane() < K) __pipeline_memcpy_async(to + lane(), from + lane(), 4);
       if (lane() + 32 < K) __pipeline_memcpy_async(to + lane() + 32, from + lane() + 32, 4);
 #pragma unroll 1
       for (std::int32_t k = lane() + 64; k < K; k += 32) __pipeline_memcpy_async(to + k, from + k, 4);
     } else {
 #pragma unroll 1
-      for (std::int32_t k = lane(); k < K; k += 32)
-        to[k] = static_cast<float>(score_at(batch.emissions, batch.emissions_type, at + k));
+      for (std::int32_t k = lane(); k < K; k += 32) to[k] = static_cast<float>(score_at(batch.emissions, at + k));
     }
   }
   // act(r, x, y, largest) for the warp's rows below count, two of a lane's scores, -inf
@@ -489,9 +488,9 @@ __device__ std::int32_t walk(const IntegerViterbiArgs& a) {
   if (T == 0) return T;
   const Emissions emissions(a, T);
   const Samples samples{emissions, on_chip<float>(at.ring)};
-  const ScoreRow edges{on_chip<float>(at.edges), static_cast<const float*>(kBack ? a.batch.end : a.batch.start),
+  const ScoreRow edges{on_chip<float>(at.edges), static_cast<const float*>((kBack ? a.batch.end : a.batch.start).data),
                        view.K};
-  const auto* g = static_cast<const float*>(a.batch.transitions);
+  const auto* g = static_cast<const float*>(a.batch.transitions.data);
   const ScoreRow transitions{on_chip<float>(at.transitions), g, view.K * view.K};
   CostRows<kBack> rows(a);
   if (at.transitions >= 0) transitions.bring();
@@ -755,15 +754,15 @@ __device__ Sum half_score(const IntegerViterbiArgs& a, int back, std::int32_t T,
   const Batch& batch = a.batch;
   const Emissions emissions(a, T);
   const std::int32_t K = emissions.K;
-  const void* edge = back ? batch.end : batch.start;
+  const ConstArray& edge = back ? batch.end : batch.start;
   Sum sum;
 #pragma unroll 1
   for (auto n = static_cast<std::int32_t>(threadIdx.x); n <= last; n += static_cast<std::int32_t>(blockDim.x)) {
     const std::int32_t t = back ? T - 1 - n : n, label = path[t], inner = n < last ? path[back ? t - 1 : t + 1] : -1;
     if (label < 0) continue;  // scores that are no numbers
-    if (n < last || !back) sum.add(score_at(batch.emissions, batch.emissions_type, emissions.row_at(t) + label));
-    if (n == 0 && edge) sum.add(score_at(edge, batch.type, label));
-    if (inner >= 0) sum.add(score_at(batch.transitions, batch.type, back ? inner * K + label : label * K + inner));
+    if (n < last || !back) sum.add(score_at(batch.emissions, emissions.row_at(t) + label));
+    if (n == 0 && edge) sum.add(score_at(edge, label));
+    if (inner >= 0) sum.add(score_at(batch.transitions, back ? inner * K + label : label * K + inner));
   }
   return sum;
 }

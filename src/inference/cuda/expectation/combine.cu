@@ -80,8 +80,7 @@ struct CombineArgs {
   bool copied, at_outs;  // m and y are alpha and beta as they lie in memory; the second only with the first
   bool fetches;          // the device does, and has barriers
   bool gold;
-  void* emissions;  // [rows, K] or null
-  Type type;        // of the caller's arrays
+  Array emissions;  // [rows, K] or absent
 };
 
 // A chunk's arrays. Those in the middle of the sequences come first: the pass ends at the sequences' ends, and what it
@@ -458,7 +457,7 @@ __device__ void total_position(const CombineArgs<P>& a, const Chunk<P, kChunk, k
 #pragma unroll 1
   for (std::int32_t k = lane_of(); k < K; k += 32) {
     const double p = static_cast<double>(labels[k]) * over;
-    write_score(a.emissions, a.type, row * K + k, k == gold ? p - 1 : p);
+    write_real(a.emissions, row * K + k, k == gold ? p - 1 : p);
   }
 }
 
@@ -575,8 +574,7 @@ void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trel
                             pass.at_outs,
                             c.programmatic,
                             wanted.gold != nullptr,
-                            wanted.emissions,
-                            batch.type};
+                            wanted.emissions};
   launch_kernel(kernel_of<P>(s), static_cast<unsigned>(blocks), static_cast<unsigned>(s.threads), bytes, stream, args,
                 "joining forward and backward", c.programmatic);
 }

@@ -138,7 +138,7 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::
   if (pair < pairs && T > 1) {
     begin = a.combine.pair_begin[pair];
     end = a.combine.pair_begin[pair + 1];
-    if (begin < end) gain = exp(score_at(a.batch.transitions, a.batch.type, pair) - a.trellis.scores.shifts[0]);
+    if (begin < end) gain = exp(score_at(a.batch.transitions, pair) - a.trellis.scores.shifts[0]);
   }
   wait_for_prior_kernel();  // until here, nothing of the combine
   if (begin < end) {
@@ -159,7 +159,7 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::
     for (std::int32_t p = 1; p < kParts; ++p) sum += sums[p][own];
   }
   if (a.wanted.gold) sum -= seen[own];
-  if (pair < pairs) write_score(a.wanted.transitions, a.batch.type, b * pairs + pair, sum);
+  if (pair < pairs) write_real(a.wanted.transitions, b * pairs + pair, sum);
 }
 
 // A block for each sequence, then those of the bigrams: the first take longest.
@@ -214,7 +214,7 @@ struct ExpectationMemory {
   Trellis<P> trellis;
   ForwardBackwardMemory<P> pass;
   CombineMemory<P> combine;
-  WideMemory wide;
+  WideMemory<Wide> wide;
 };
 template <class P>
 ExpectationMemory<P> allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
@@ -223,7 +223,7 @@ ExpectationMemory<P> allocate_memory(Arena& arena, const DeviceConstraint::Impl&
   work.pass = allocate_forward_backward<P>(arena, c, batch, pieces, wanted.gold != nullptr);
   work.trellis = allocate_trellis<P>(arena, c, batch, work.pass);
   work.combine = allocate_combine<P>(arena, c, batch, work.pass, wanted);
-  work.wide = allocate_wide(arena, c, batch, wanted.transitions != nullptr);
+  work.wide = allocate_wide<Wide>(arena, c, batch, wanted.emissions || wanted.transitions);
   return work;
 }
 
@@ -247,13 +247,14 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
   const std::int32_t* grown = work.pass.scan.boundaries.grown;
   finish<P>({c.combine, c.topology, work.trellis, work.combine, wanted, batch, work.pass.at_outs, grown},
             c.programmatic, stream);
-  again_wide(c, batch, wanted, {work.trellis.scores.length, work.trellis.scores.row, work.trellis.flag}, work.wide,
-             loss, work.trellis.scores.blocks_done, stream);
+  const Prepared<P>& scores = work.trellis.scores;
+  again_wide(c, {c.topology, batch, {}, 1, scores.length, scores.row}, wanted, work.trellis.flag, work.wide, loss,
+             scores.blocks_done, stream);
 }
 
 // Float where its errors stay below the tolerance, else double; a scan is in double.
 bool in_float(const Batch& batch, const Pieces& pieces = {}) {
-  return batch.type == Type::f32 && batch.length <= kLongestFloat && pieces.count == 1;
+  return batch.type() == Type::f32 && batch.length <= kLongestFloat && pieces.count == 1;
 }
 
 Pieces pieces_for(const DeviceConstraint& constraint, const Batch& batch) {

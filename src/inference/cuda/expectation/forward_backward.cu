@@ -207,7 +207,7 @@ __device__ unsigned begin_at_boundary(const ForwardBackwardArgs<P>& a, std::int3
       double sum = 0;
       for (std::int32_t i = top.node_begin[state]; i < top.node_begin[state + 1]; ++i) {
         const std::int64_t pair = std::int64_t{label} * top.K + top.node_label[i];
-        sum += beta[i] * exp(score_at(a.batch.transitions, a.batch.type, pair) - a.trellis.scores.shifts[0]);
+        sum += beta[i] * exp(score_at(a.batch.transitions, pair) - a.trellis.scores.shifts[0]);
       }
       const P v = Downwards::product(row[label], static_cast<P>(sum) * Bounds<P>::beta_top, P{1}, P{0});
       now[top.arrival_cell[m]] = v;

@@ -240,6 +240,18 @@ void combine_ends(const Topology& t, const StepLayout& forward, CombineLayout& c
 
 }  // namespace
 
+PairRounds bigram_rounds(const Topology& t) {
+  std::vector<Source> pairs;
+  for (std::int32_t m = 0; m < t.arrivals; ++m) {
+    for (std::int32_t n = t.node_begin[t.arrival_state[m]]; n < t.node_begin[t.arrival_state[m] + 1]; ++n)
+      pairs.push_back({m, n});
+  }
+  return rounds_of(
+      static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K), pairs.size(), {-1, -1},
+      [&](std::size_t i) { return t.arrival_label[pairs[i].x] * t.K + t.node_label[pairs[i].y]; },
+      [&](std::size_t i) { return pairs[i]; });
+}
+
 CombineLayout make_combine_layout(const Topology& t, const StepLayout& forward, const StepLayout& backward) {
   CombineLayout combine;
   std::vector<std::int32_t> node_of(static_cast<std::size_t>(forward.outs), -1);

@@ -82,4 +82,7 @@ struct CombineLayout {
 };
 CombineLayout make_combine_layout(const Topology& topology, const StepLayout& forward, const StepLayout& backward);
 
+// All bigrams by pair of labels, x: arrival, y: node, of the same state; -1 for padding.
+PairRounds bigram_rounds(const Topology& topology);
+
 }  // namespace regccrf

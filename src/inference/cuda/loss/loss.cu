@@ -161,15 +161,15 @@ std::int64_t pieces(std::int64_t count, std::int64_t size) { return (count + siz
 
 Expectation expectation_of(const Batch& batch, const Loss& loss) {
   const SavedForBackward& saved = loss.saved;
-  Expectation wanted{saved.value, saved.emissions.data, saved.transitions.data, saved.status, nullptr};
+  Expectation wanted{saved.value, saved.emissions, saved.transitions, saved.status, nullptr};
   if (loss.objective != Objective::nll) return wanted;
   wanted.gold = loss.gold;
-  if (!wanted.gold) wanted.gold = static_cast<const std::int64_t*>(batch.transitions);  // T = 0: never read
+  if (!wanted.gold) wanted.gold = static_cast<const std::int64_t*>(batch.transitions.data);  // T = 0: never read
   return wanted;
 }
 
 Entropy entropy_of(const Loss& loss) {
-  return {loss.saved.value, loss.saved.emissions.data, loss.saved.transitions.data, loss.saved.status};
+  return {loss.saved.value, loss.saved.emissions, loss.saved.transitions, loss.saved.status};
 }
 
 }  // namespace
