@@ -537,7 +537,7 @@ auto* kernel_of(const CombineShape& s) {
 
 template <class P>
 CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                  const ForwardBackwardMemory<P>& pass, const Expectation& wanted) {
+                                  const Expectation& wanted) {
   const CombineShape s = shape_of<P>(c, batch);
   CombineMemory<P> work{};
   work.chunk = s.chunk;
@@ -547,6 +547,8 @@ CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c,
   work.sums = arena.allocate<P>(chunks * static_cast<std::size_t>(work.entries));
   work.inverse = arena.allocate<double>(chunks);
   work.room = arena.allocate<P>(s.on_chip ? 0 : static_cast<std::size_t>(s.blocks * s.layout.bytes) / sizeof(P));
+  if (wanted.gold && gold_bytes(c) == 0)
+    work.stamps = arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size * 2 * c.topology.Q));
   return work;
 }
 
@@ -555,7 +557,8 @@ void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trel
                  const ForwardBackwardMemory<P>& pass, const CombineMemory<P>& work, const Expectation& wanted,
                  cudaStream_t stream) {
   const CombineShape s = shape_of<P>(c, batch);
-  const GoldBlocks gold = gold_blocks(c, batch, pass, s.threads / 32);
+  const bool follows = wanted.gold && pass.pieces.count == 1;
+  const GoldBlocks gold = follows ? gold_blocks(c, batch, work.stamps, s.threads / 32) : GoldBlocks{};
   const std::int64_t blocks = gold.count + s.blocks;
   if (blocks == 0) return;
   const int on_chip = kHeadBytes + static_cast<int>(s.on_chip ? s.layout.bytes : 0);
@@ -579,10 +582,9 @@ void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trel
                 "joining forward and backward", c.programmatic);
 }
 
-template CombineMemory<float> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&,
-                                               const ForwardBackwardMemory<float>&, const Expectation&);
+template CombineMemory<float> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&, const Expectation&);
 template CombineMemory<double> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&,
-                                                const ForwardBackwardMemory<double>&, const Expectation&);
+                                                const Expectation&);
 template void run_combine(const DeviceConstraint::Impl&, const Batch&, const Trellis<float>&,
                           const ForwardBackwardMemory<float>&, const CombineMemory<float>&, const Expectation&,
                           cudaStream_t);

@@ -222,7 +222,7 @@ ExpectationMemory<P> allocate_memory(Arena& arena, const DeviceConstraint::Impl&
   ExpectationMemory<P> work{};
   work.pass = allocate_forward_backward<P>(arena, c, batch, pieces, wanted.gold != nullptr);
   work.trellis = allocate_trellis<P>(arena, c, batch, work.pass);
-  work.combine = allocate_combine<P>(arena, c, batch, work.pass, wanted);
+  work.combine = allocate_combine<P>(arena, c, batch, wanted);
   work.wide = allocate_wide<Wide>(arena, c, batch, wanted.emissions || wanted.transitions);
   return work;
 }

@@ -5,7 +5,6 @@
 // Behind a scan (scan.h) a block has one piece of a sequence.
 #include "inference/cuda/bounds.h"
 #include "inference/cuda/expectation/expectation.h"
-#include "inference/cuda/loss/gold.h"
 #include "inference/cuda/step/cluster_step.h"
 #include "inference/cuda/step/register_step.h"
 #include "inference/cuda/step/scan.h"
@@ -417,12 +416,6 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
   char* shared = shared_memory();
   const std::int32_t blocks = kStorage == Storage::cluster ? a.shape.blocks : 1;
   const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;
-  if (blockIdx.y == 2) {
-    if (static_cast<std::int32_t>(blockIdx.x) % blocks != 0) return;
-    follow_gold(a.topology, a.trellis.scores.gold, a.T, a.trellis.scores.length, b, a.batch.size, 1, shared,
-                a.work.stamps, a.trellis.leaves);
-    return;
-  }
   const int back = blockIdx.y;
   const DeviceStep& layout = a.layout[back];
   if (threadIdx.x == 0 && back == 0 && a.pieces.count == 1) a.trellis.flag[b] = 0;
@@ -454,12 +447,12 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
 }
 
 template <class P, class Index, Storage kStorage, std::int32_t kKind = 0>
-void launch(const ForwardBackwardArgs<P>& args, bool gold, int gold_bytes, cudaStream_t stream) {
-  const int bytes = std::max(args.shape.bytes, gold ? gold_bytes : 0);
+void launch(const ForwardBackwardArgs<P>& args, cudaStream_t stream) {
   const auto B = static_cast<unsigned>(args.batch.size), pieces = static_cast<unsigned>(args.pieces.count);
   const auto blocks = static_cast<unsigned>(args.shape.blocks);
-  launch_kernel(forward_backward_kernel<P, Index, kStorage, kKind>, dim3(B * blocks, gold ? 3 : 2, pieces),
-                static_cast<unsigned>(args.shape.threads), bytes, stream, args, "forward and backward", false, blocks);
+  launch_kernel(forward_backward_kernel<P, Index, kStorage, kKind>, dim3(B * blocks, 2, pieces),
+                static_cast<unsigned>(args.shape.threads), args.shape.bytes, stream, args, "forward and backward",
+                false, blocks);
 }
 
 }  // namespace
@@ -475,15 +468,7 @@ ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceCon
   work.cells = arena.allocate<P>(shape.cells_on_chip ? 0 : blocks * 2 * most);
   work.whole = shape.in_registers;
   work.at_outs = shape.in_registers && can_be_at_outs(c.combine, shape.threads);
-  if (pieces.count > 1) {
-    if constexpr (sizeof(P) == 8) work.scan = allocate_scan(arena, c, batch, pieces, gold);
-    return work;
-  }
-  // Beside the pass if the blocks find a processor each, else beside the combine.
-  if (gold) work.gold = 3 * batch.size <= c.processors ? Follows::pass : Follows::combine;
-  if (gold && gold_bytes(c) == 0)
-    work.stamps =
-        arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size) * 2 * static_cast<std::size_t>(c.topology.Q));
+  if constexpr (sizeof(P) == 8) work.scan = allocate_scan(arena, c, batch, pieces, gold);
   return work;
 }
 
@@ -504,8 +489,7 @@ void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, c
                                     batch,
                                     work.pieces,
                                     work.scan.boundaries};
-  const bool gold = work.gold == Follows::pass;
-  const auto go = [&](auto* launcher) { launcher(args, gold, gold_bytes(c), stream); };
+  const auto go = [&](auto* launcher) { launcher(args, stream); };
   if (args.shape.in_registers) {
     if (sizeof(P) == 8 || c.forward.kind == 0) go(launch<P, std::uint16_t, Storage::registers, 0>);
     if constexpr (sizeof(P) == 4) {
