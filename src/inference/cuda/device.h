@@ -102,17 +102,15 @@ struct DevicePartitions {
 
 // A StepLayout as kernels take it. What a step reads lies in one piece (`tables`), so that a block can copy it on chip;
 // offsets are bytes into it. Cells and labels are 16-bit numbers there if `narrow`, else 32-bit.
-struct DeviceStep {
-  std::int32_t K, outs, cells, all_cells, fan_ins, sparse, first_sparse, sparse_slots, groups, entries, gains;
-  std::int32_t warps[2];  // of the general schedule and the in registers one
-  std::int32_t register_units;
-  std::int32_t two, narrow, kind, scratch, tensor_warps, tensor_units;
-  std::int64_t cost;
+struct DeviceStep : StepSizes {
+  std::int32_t all_cells, groups, entries, gains;
+  std::int32_t warps[2];  // of the general schedule and of that in registers
+  std::int32_t register_units, tensor_units, narrow;
   const char* tables;
   std::int32_t table_bytes, group_at, unit_at[2], warp_at[2], label_at, stored_at, out_of_at, tensor_at, source_at,
       sparse_source_at, fan_in_begin_at, fan_in_source_at;
   const std::int32_t* entry;         // [entries]
-  const std::int32_t* sparse_entry;  // [thin_slots, sparse]
+  const std::int32_t* sparse_entry;  // [sparse_slots, sparse]
   const std::int32_t* gain_entry;    // [gains] if in registers
   const std::uint8_t* begins;        // [outs]
   const RowOf* row_of;               // [cells] if in registers, and a multiple of 16 bytes
@@ -130,14 +128,12 @@ struct DeviceRounds {
 // A CombineLayout as kernels take it.
 struct DeviceCombine {
   std::int32_t K, outs, dense_outs, forward_cells, backward_cells;
-  std::int32_t rounds, groups, warp_tiles, places, copied, dense;
-  const CombineArrival* arrival;
-  const std::int32_t* round_begin;
-  const CombineOut* out;
+  std::int32_t all_out, groups, warp_tiles, places, copied, dense;
+  const std::int32_t* place;
+  const Source* out;
   const Source* quad;  // null: there are none
   const CombineGroup* group;
   const WarpTile* tile;
-  const std::int32_t *arrival_begin, *arrival_source, *out_begin, *out_target;  // null: no such lists
   const std::int32_t *pair_begin, *pair_entry, *end_begin, *end_cell;
   DeviceRounds nodes, arrivals, sparse;
 };
@@ -156,6 +152,8 @@ struct DeviceTopology {
   const std::uint8_t *accepting, *node_accepts;
   const std::int32_t *arc_begin, *arc_from, *arc_to;  // arcs by label: [K + 1], states
   const std::int32_t *node_cell, *arrival_cell;       // → forward cell, backward cell
+  const std::int32_t *into_cell, *from_cell;          // the cells of into_node, of from_arrival
+  const std::int32_t* node_out;                       // → forward out
   Starts starts[2];                                   // at backward cells, and at the combine's outs
   const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
   DeviceRounds bigrams;                               // by bigram, x: arrival, y: node, of the same state

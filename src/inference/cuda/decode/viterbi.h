@@ -19,21 +19,11 @@ __device__ inline std::int32_t ordered(float x) {
 __device__ inline float from_ordered(std::int32_t x) { return __int_as_float(x ^ ((x >> 31) & 0x7fffffff)); }
 
 // The position at which the two halves of a sequence of T positions, not 0, meet; the steps from its begin, and from
-// its end. `split`: of 256 steps, how many are done from the begin.
+// its end.
 struct Halves {
   std::int32_t middle, steps[2];
-  __host__ __device__ explicit Halves(std::int32_t T, std::int32_t split = 128)
-      : middle(static_cast<std::int32_t>(std::int64_t{T - 1} * split / 256)), steps{middle, T - 1 - middle} {}
+  __host__ __device__ explicit Halves(std::int32_t T) : middle((T - 1) / 2), steps{middle, T - 1 - middle} {}
 };
-
-// The forward cells that flow into an arrival (step.h), the k-th of the combine.
-template <class Act>
-__device__ void each_cell(const DeviceCombine& combine, std::int32_t k, const CombineArrival& arrival, const Act& act) {
-  if (arrival.x < combine.forward_cells) act(arrival.x);
-  if (arrival.y < combine.forward_cells) act(arrival.y);
-  if (!combine.arrival_begin) return;
-  for (std::int32_t i = combine.arrival_begin[k]; i < combine.arrival_begin[k + 1]; ++i) act(combine.arrival_source[i]);
-}
 
 // The cells, forward and backward, that the best path has at the middle; -1: there is no path.
 struct MiddleCells {

@@ -74,19 +74,6 @@ int threads_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   return 32 * std::max({c.forward.warps[1], c.backward.warps[1], 2 * batch.size <= c.processors ? 8 : 4});
 }
 
-// A guess at how long a step takes; most is the same for all.
-std::int32_t effort(const DeviceStep& layout, int threads) {
-  const RegisterTile kind = kRegisterTiles[layout.kind];
-  return kind.repeats * kind.slots * (8 + layout.two) + 24 * ((layout.sparse + threads - 1) / threads) + 600;
-}
-
-// Of 256 steps, how many are done from the begin.
-std::int32_t split_of(const DeviceConstraint::Impl& c, const Batch& batch) {
-  const int threads = threads_of(c, batch);
-  const std::int32_t forward = effort(c.forward, threads), backward = effort(c.backward, threads);
-  return 256 * backward / (forward + backward);
-}
-
 SharedLayout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int back) {
   const DeviceStep &layout = back ? c.backward : c.forward, &other = back ? c.forward : c.backward;
   const std::int64_t K = c.topology.K;
@@ -97,7 +84,7 @@ SharedLayout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int 
     bytes += (count * size + 15) / 16 * 16;
     return here;
   };
-  at.steps = batch.length > 0 ? Halves(static_cast<std::int32_t>(batch.length), split_of(c, batch)).steps[back] + 1 : 0;
+  at.steps = batch.length > 0 ? Halves(static_cast<std::int32_t>(batch.length)).steps[back] + 1 : 0;
   at.row_count = rows_in_shared<std::uint32_t>(K, at.steps);
   at.stride = static_cast<std::int32_t>(room_for(layout.all_cells));
   at.boxes = take(2, sizeof(TransactionBarrier));
@@ -124,15 +111,13 @@ SharedLayout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int 
 
 struct IntegerViterbiArgs {
   DeviceStep layout[2];
-  DeviceCombine combine;
+  DeviceTopology topology;
   Batch batch;
   Prepared<float> scores;
   IntegerMemory work;
   SharedLayout at[2];
-  std::int32_t split;  // of 256 steps, how many are done from the begin
   Best best;
   std::int32_t* redo;
-  std::int32_t empty;  // whether a sequence of no positions is legal
 };
 
 __device__ std::int64_t sequence() { return blockIdx.x / 2; }
@@ -272,7 +257,7 @@ class HalfWalk {
     __pipeline_wait_prior(0);
     __syncthreads();
     steps.load_gains_by_thread(view_, on_chip<std::uint32_t>(at_.matrix), on_chip<std::uint32_t>(at_.sparse));
-    const std::uint32_t* cells = go(steps, Halves(T, a_.split).steps[kBack]);
+    const std::uint32_t* cells = go(steps, Halves(T).steps[kBack]);
     wait_cluster();
     auto* there = on_chip<std::uint64_t>(a_.at[!kBack].other);
     for (std::int32_t c = thread_; c < view_.cells / 2; c += blockDim.x)
@@ -398,7 +383,7 @@ struct Half {
         saved(a.work.saved[back] + sequence() * a.at[back].saved_steps() * a.layout[back].cells),
         ring(on_chip<std::uint32_t>(a.at[back].ring)),
         cells(a.layout[back].cells),
-        steps(back ? Halves(T, a.split).steps[1] : Halves(T, a.split).steps[0]),
+        steps(Halves(T).steps[back]),
         stride(a.at[back].stride),
         ring_steps(a.at[back].ring_steps()),
         chunk(a.at[back].chunk) {}
@@ -515,37 +500,22 @@ __device__ Meeting block_best(const Meeting& mine, Meeting* room) {
 
 // Where the halves of the best path meet. `delta`, `x`: the last steps of the halves; the one that the other block
 // sends is there when `box` is full. Meets.
-__device__ Meeting meet(const DeviceCombine& combine, const std::uint32_t* delta, const std::uint32_t* x,
+__device__ Meeting meet(const DeviceTopology& top, const std::uint32_t* delta, const std::uint32_t* x,
                         TransactionBarrier* box, Meeting* room) {
-  constexpr std::uint32_t together = 8;  // arrivals that a thread asks for at once
   Meeting best{kNoMeeting, kNoMeeting, {-1, -1}};
-  const auto count = 32u * static_cast<std::uint32_t>(combine.rounds);
-  CombineArrival arrival[together];
-  const auto number = [&](std::uint32_t first, std::uint32_t i) {
-    return min(first + i * blockDim.x, count - 1);  // the last one several times
-  };
-  const auto load = [&](std::uint32_t first) {
-#pragma unroll
-    for (std::uint32_t i = 0; i < together; ++i) arrival[i] = combine.arrival[number(first, i)];
-  };
-  load(threadIdx.x);
   wait_for(box, 0);
-#pragma unroll 1
-  for (std::uint32_t first = threadIdx.x; first < count; first += together * blockDim.x) {
-    if (first > threadIdx.x) load(first);
-#pragma unroll
-    for (std::uint32_t i = 0; i < together; ++i) {
-      if (arrival[i].cell == combine.backward_cells) continue;  // padding
-      std::uint32_t in = kNoWay;
-      std::int32_t from = -1;
-      each_cell(combine, static_cast<std::int32_t>(number(first, i)), arrival[i], [&](std::int32_t cell) {
-        from = delta[cell] < in ? cell : from;
-        in = min(in, delta[cell]);
-      });
-      const std::uint32_t out = x[arrival[i].cell];
-      if (in < kNoWay && out < kNoWay && in + out < best.cost)
-        best = {in + out, number(first, i), {from, arrival[i].cell}};
+#pragma unroll 4
+  for (std::int32_t m = threadIdx.x; m < top.arrivals; m += blockDim.x) {
+    std::uint32_t in = kNoWay;
+    std::int32_t from = -1;
+    for (std::int32_t i = top.into_begin[m]; i < top.into_begin[m + 1]; ++i) {
+      const std::int32_t cell = top.into_cell[i];
+      from = delta[cell] < in ? cell : from;
+      in = min(in, delta[cell]);
     }
+    const std::int32_t cell = top.arrival_cell[m];
+    const std::uint32_t cost = in + x[cell];
+    if (in < kNoWay && x[cell] < kNoWay && cost < best.cost) best = {cost, static_cast<std::uint32_t>(m), {from, cell}};
   }
   return block_best(best, room);
 }
@@ -579,7 +549,7 @@ class HalfAnswer {
     const Half half(a_, back_, T_);
     const auto *own = half.step(half.steps), *other = on_chip<std::uint32_t>(at_.other);
     const Meeting best =
-        meet(a_.combine, back_ ? other : own, back_ ? own : other, boxes_, on_chip<Meeting>(at_.reduce));
+        meet(a_.topology, back_ ? other : own, back_ ? own : other, boxes_, on_chip<Meeting>(at_.reduce));
     if (best.number == kNoMeeting) return no_path();
     follow_all(half, best.cell[back_], own);
     const std::int32_t begin = back_ ? T_ - half.steps : 0, end = back_ ? T_ : half.steps + 1;  // the middle: forwards
@@ -597,7 +567,7 @@ class HalfAnswer {
     answer_.clear_path(0);
     if (threadIdx.x >= 32) return;
     answer_.judge(a_.scores);
-    answer_.no_path(a_.empty);
+    answer_.no_path(a_.topology.empty);
     if (threadIdx.x == 0) a_.redo[sequence()] = 0;
   }
 
@@ -689,15 +659,13 @@ IntegerMemory allocate_integer(Arena& arena, const DeviceConstraint::Impl& c, co
 void run_integer(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, const Prepared<float>& scores,
                  const IntegerMemory& work, std::int32_t* redo, cudaStream_t stream) {
   const IntegerViterbiArgs args{{c.forward, c.backward},
-                                c.combine,
+                                c.topology,
                                 batch,
                                 scores,
                                 work,
                                 {layout_of(c, batch, 0), layout_of(c, batch, 1)},
-                                split_of(c, batch),
                                 best,
-                                redo,
-                                c.topology.empty};
+                                redo};
   const auto launch = [&](auto* kernel) {
     launch_kernel(kernel, dim3(2 * static_cast<unsigned>(batch.size)), static_cast<unsigned>(threads_of(c, batch)),
                   std::max(args.at[0].bytes, args.at[1].bytes), stream, args, "viterbi", c.programmatic, 2);

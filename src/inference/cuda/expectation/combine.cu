@@ -13,8 +13,8 @@
 // Positions behind the end have whatever is there, and nobody looks at what becomes of it. Where a block has no room on
 // chip, it does one position at a time from memory.
 //
-// Where the pass leaves alpha and beta as they are wanted here (expectation.h), they are only copied; else they
-// are gathered, cell by cell.
+// Where the pass leaves alpha and beta as they are wanted here (expectation.h), they are copied; else they are
+// gathered, cell by cell.
 #include <cuda_pipeline.h>
 
 #include <algorithm>
@@ -37,7 +37,6 @@ struct Head {
   std::int64_t row[kMostChunk];
   std::int32_t gold[kMostChunk];
   std::int32_t task;  // the next
-  TransactionBarrier brought;
 };
 static_assert(sizeof(Head) <= kHeadBytes);
 
@@ -78,7 +77,6 @@ struct CombineArgs {
   GoldBlocks gold_blocks;
   DeviceRounds labels;   // by nodes, or by arrivals if not at_outs
   bool copied, at_outs;  // m and y are alpha and beta as they lie in memory; the second only with the first
-  bool fetches;          // the device does, and has barriers
   bool gold;
   Array emissions;  // [rows, K] or absent
 };
@@ -136,90 +134,49 @@ __device__ void copy(P* to, const P* from, std::int32_t count) {
   }
 }
 
-// Alpha and beta where they lie as they are wanted: all of it at once by one thread, or each thread some.
+// Alpha and beta where they lie as they are wanted.
 template <class P, int kChunk, bool kOnChip>
-__device__ void begin_copy(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  const std::int32_t m = a.copied ? chunk.count * a.combine.places : 0,
-                     y = a.at_outs && chunk.bigrams > 0 ? (chunk.bigrams + 1) * a.combine.outs : 0;
-  const P *alpha = a.trellis.alpha + chunk.at * a.combine.places, *beta = a.trellis.beta + chunk.at * a.combine.outs;
-  if (!kOnChip || !a.fetches) {
-    copy<kOnChip>(chunk.m, alpha, m);
-    copy<kOnChip>(chunk.y, beta, y);
-    __pipeline_commit();
-  } else if (threadIdx.x == 0) {
-    const auto bytes = [](std::int32_t count) { return static_cast<std::uint32_t>(count) * unsigned{sizeof(P)}; };
-    TransactionBarrier* box = &chunk.head->brought;
-    init_barrier(box);
-    expect(box, bytes(m + y));
-    if (m > 0) fetch(chunk.m, alpha, bytes(m), box);
-    if (y > 0) fetch(chunk.y, beta, bytes(y), box);
-  }
-}
-// The whole block meets.
-template <class P, int kChunk, bool kOnChip>
-__device__ void end_copy(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  if (!kOnChip || !a.fetches) __pipeline_wait_prior(0);
-  __syncthreads();
-  if (kOnChip && a.fetches) wait_for(&chunk.head->brought, 0);
+__device__ void copy_trellis(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+  const std::int64_t m = a.combine.places, y = a.combine.outs;
+  if (a.copied) copy<kOnChip>(chunk.m, a.trellis.alpha + chunk.at * m, chunk.count * m);
+  if (a.at_outs && chunk.bigrams > 0) copy<kOnChip>(chunk.y, a.trellis.beta + chunk.at * y, (chunk.bigrams + 1) * y);
+  __pipeline_commit();
 }
 
 // Numbers of a step at the positions of a chunk: row j begins at base + row[j].
 template <class P, int kChunk>
 struct PositionRows {
   const P* base;
-  std::int32_t row[kChunk], zero;
+  std::int32_t row[kChunk];
 
-  // Cells x and y, each of which may be the zero, and those of a list.
-  __device__ void sum(std::int32_t x, std::int32_t y, const std::int32_t* list, std::int32_t count,
-                      P (&to)[kChunk]) const {
-    P more[kChunk]{};
+  // The sums of some cells.
+  __device__ void sum(const std::int32_t* cell, std::int32_t count, P (&to)[kChunk]) const {
 #pragma unroll
     for (int j = 0; j < kChunk; ++j) to[j] = 0;
-    if (x < zero) load(x, to);
-    if (y < zero) load(y, more);
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) to[j] += more[j];
-#pragma unroll 1
+#pragma unroll 2
     for (std::int32_t i = 0; i < count; ++i) {
-      load(list[i], more);
 #pragma unroll
-      for (int j = 0; j < kChunk; ++j) to[j] += more[j];
+      for (int j = 0; j < kChunk; ++j) to[j] += base[row[j] + cell[i]];
     }
   }
-
- private:
-  __device__ void load(std::int32_t at, P (&to)[kChunk]) const {
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) to[j] = base[row[j] + at];
-  }
-};
-
-// What is behind an arrival's or an out's first two cells.
-struct List {
-  const std::int32_t* from;
-  std::int32_t count;
-  __device__ List(const std::int32_t* begin, const std::int32_t* list, std::int32_t i)
-      : from(begin ? list + begin[i] : nullptr), count(begin ? begin[i + 1] - begin[i] : 0) {}
 };
 
 template <class P, int kChunk, bool kOnChip>
 __device__ void gather_alpha(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
   const std::int32_t F = a.combine.forward_cells;
-  PositionRows<P, kChunk> rows{a.trellis.alpha + chunk.at * F, {}, F};
+  PositionRows<P, kChunk> rows{a.trellis.alpha + chunk.at * F, {}};
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) rows.row[j] = min(j, chunk.count - 1) * F;
 #pragma unroll 1
   for (std::int32_t i = threadIdx.x; i < kChunk * a.combine.places; i += blockDim.x) chunk.m[i] = 0;
   __syncthreads();
-#pragma unroll 1
-  for (std::int32_t k = threadIdx.x; k < 32 * a.combine.rounds; k += blockDim.x) {
-    const int4 arrival = __ldg(reinterpret_cast<const int4*>(a.combine.arrival + k));
-    if (arrival.z == a.combine.backward_cells) continue;  // padding
-    const List list(a.combine.arrival_begin, a.combine.arrival_source, k);
+#pragma unroll 2
+  for (std::int32_t m = threadIdx.x; m < a.topology.arrivals; m += blockDim.x) {
+    const std::int32_t first = a.topology.into_begin[m], place = a.combine.place[m];
     P in[kChunk];
-    rows.sum(arrival.x, arrival.y, list.from, list.count, in);
+    rows.sum(a.topology.into_cell + first, a.topology.into_begin[m + 1] - first, in);
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j) chunk.m[j * a.combine.places + arrival.w] = in[j];
+    for (int j = 0; j < kChunk; ++j) chunk.m[j * a.combine.places + place] = in[j];
   }
 }
 
@@ -227,17 +184,19 @@ __device__ void gather_alpha(const CombineArgs<P>& a, const Chunk<P, kChunk, kOn
 template <class P, int kChunk, bool kOnChip>
 __device__ void gather_beta(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
   const std::int32_t X = a.combine.backward_cells;
-  PositionRows<P, kChunk> rows{a.trellis.beta + chunk.at * X, {}, X};
+  PositionRows<P, kChunk> rows{a.trellis.beta + chunk.at * X, {}};
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) rows.row[j] = j < chunk.bigrams ? (j + 1) * X : 0;
+#pragma unroll 1
+  for (std::int32_t o = threadIdx.x; o < kChunk * a.combine.outs; o += blockDim.x) chunk.y[a.combine.outs + o] = 0;
+  __syncthreads();
 #pragma unroll 2
-  for (std::int32_t o = threadIdx.x; o < a.combine.outs; o += blockDim.x) {
-    const CombineOut* out = a.combine.out + o;
-    const List list(a.combine.out_begin, a.combine.out_target, o);
+  for (std::int32_t n = threadIdx.x; n < a.topology.nodes; n += blockDim.x) {
+    const std::int32_t first = a.topology.from_begin[n], out = a.topology.node_out[n];
     P y[kChunk];
-    rows.sum(__ldg(&out->x), __ldg(&out->y), list.from, list.count, y);
+    rows.sum(a.topology.from_cell + first, a.topology.from_begin[n + 1] - first, y);
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j) chunk.y[(j + 1) * a.combine.outs + o] = y[j];
+    for (int j = 0; j < kChunk; ++j) chunk.y[(j + 1) * a.combine.outs + out] = y[j];
   }
 }
 
@@ -265,12 +224,13 @@ template <class P, int kChunk, bool kOnChip>
 __device__ void bring(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
   bring_small(a, chunk);
   wait_for_prior_kernel();  // until here, nothing of the pass
-  begin_copy(a, chunk);
+  copy_trellis(a, chunk);
   if (warp_of() == 0) set_units(chunk.head->units, a.trellis, chunk.at, chunk.b, chunk.bigrams);
   if (threadIdx.x == 0) chunk.head->task = 0;
   if (!a.copied) gather_alpha(a, chunk);
   if (!a.at_outs) gather_beta(a, chunk);
-  end_copy(a, chunk);
+  __pipeline_wait_prior(0);
+  __syncthreads();
 }
 
 // --- multiply
@@ -575,7 +535,6 @@ void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trel
                             pass.at_outs ? c.combine.nodes : c.combine.arrivals,
                             c.combine.copied && pass.whole,
                             pass.at_outs,
-                            c.programmatic,
                             wanted.gold != nullptr,
                             wanted.emissions};
   launch_kernel(kernel_of<P>(s), static_cast<unsigned>(blocks), static_cast<unsigned>(s.threads), bytes, stream, args,

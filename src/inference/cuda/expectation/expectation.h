@@ -6,8 +6,6 @@
 
 namespace regccrf::cuda {
 
-inline int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); }
-
 // What the pass leaves for those behind it.
 template <class P>
 struct Trellis {

@@ -5,62 +5,24 @@
 // Behind a scan (scan.h) a block has one piece of a sequence.
 #include "inference/cuda/bounds.h"
 #include "inference/cuda/expectation/expectation.h"
-#include "inference/cuda/step/cluster_step.h"
 #include "inference/cuda/step/register_step.h"
 #include "inference/cuda/step/scan.h"
-#include "inference/cuda/step/step.h"
+#include "inference/cuda/step/walk.h"
 
 namespace regccrf::cuda {
 
 namespace {
 
-struct ForwardBackwardShape {
-  int bytes, threads;
-  std::int32_t rows, blocks;  // rows of emissions on chip; blocks that do a step together
-  bool in_registers, on_chip, cells_on_chip;
-};
-
 template <class P>
-std::int64_t cells_bytes(const DeviceStep& s) {
-  return 2 * room_for(s.all_cells) * static_cast<int>(sizeof(P));
-}
-template <class P>
-std::int64_t matrix_bytes(const DeviceStep& s) {
-  return aligned((s.entries + 8) * std::int64_t{sizeof(P)}) +
-         aligned(std::int64_t{s.sparse} * s.sparse_slots * static_cast<int>(sizeof(P)));
-}
-
-template <class P>
-ForwardBackwardShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces) {
-  ForwardBackwardShape s{};
-  s.rows = rows_in_shared<P>(c.topology.K, batch.length);
-  const std::int64_t rows = aligned(s.rows * (std::int64_t{c.topology.K} + 1) * static_cast<int>(sizeof(P))),
-                     alone = rows + SingleBlock<P, unsigned>::kBytes,
-                     together = rows + aligned(BlockCluster<P, unsigned>::kBytes);
-  check_rows(c, alone);
-  const std::int64_t cells = std::max(cells_bytes<P>(c.forward), cells_bytes<P>(c.backward));
-  const std::int64_t all = std::max(c.forward.table_bytes + matrix_bytes<P>(c.forward) + cells_bytes<P>(c.forward),
-                                    c.backward.table_bytes + matrix_bytes<P>(c.backward) + cells_bytes<P>(c.backward));
-  const auto most = [](std::int32_t forward, std::int32_t backward) {
+WalkShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces) {
+  const auto both = [](std::int32_t forward, std::int32_t backward) {
     return forward > 0 && backward > 0 ? std::max(forward, backward) : 0;
   };
-  const std::int32_t warps = sizeof(P) == 4 ? most(c.forward.warps[1], c.backward.warps[1])
-                                            : most(c.forward.tensor_warps, c.backward.tensor_warps);
-  s.in_registers = c.forward.narrow && warps > 0 && alone + cells <= c.shared_bytes;
-  s.on_chip = !s.in_registers && c.forward.narrow && alone + all <= c.shared_bytes;
-  s.blocks = s.in_registers || pieces.count > 1
-                 ? 1
-                 : blocks_together<P>(c, 2 * batch.size, c.shared_bytes - together, s.on_chip);
-  if (s.blocks > 1) {
-    s.bytes = static_cast<int>(together + partition_bytes<P>(c, s.blocks));
-    s.threads = 32 * warps_together(c, s.blocks);
-    s.cells_on_chip = true;
-    return s;
-  }
-  s.cells_on_chip = s.on_chip || alone + cells <= c.shared_bytes;
-  s.bytes = static_cast<int>(alone + (s.on_chip ? all : s.cells_on_chip ? cells : 0));
-  s.threads = 32 * (s.in_registers ? warps : std::max(c.forward.warps[0], c.backward.warps[0]));
-  return s;
+  return walk_shape<P, unsigned>(
+      c, {.rows = rows_in_shared<P>(c.topology.K, batch.length),
+          .together = pieces.count == 1 ? 2 * batch.size : 0,
+          .register_warps = sizeof(P) == 4 ? both(c.forward.warps[1], c.backward.warps[1])
+                                           : both(c.forward.tensor_warps, c.backward.tensor_warps)});
 }
 
 template <class P>
@@ -70,7 +32,7 @@ struct ForwardBackwardArgs {
   DeviceTopology topology;
   Trellis<P> trellis;
   ForwardBackwardMemory<P> work;
-  ForwardBackwardShape shape;
+  WalkShape shape;
   std::int64_t T;
   Batch batch;
   Pieces pieces;
@@ -109,8 +71,8 @@ struct Emit {
 constexpr std::int32_t kSparseAtOuts = 2;
 
 bool can_be_at_outs(const DeviceCombine& combine, std::int32_t threads) {
-  return combine.copied && (combine.quad || combine.dense_outs == 0) && combine.dense_outs <= 4 * threads &&
-         combine.outs - combine.dense_outs <= kSparseAtOuts * threads;
+  return combine.copied && combine.all_out && (combine.quad || combine.dense_outs == 0) &&
+         combine.dense_outs <= 4 * threads && combine.outs - combine.dense_outs <= kSparseAtOuts * threads;
 }
 
 template <class P>
@@ -413,36 +375,27 @@ template <class P, class Index, Storage kStorage, std::int32_t kKind>
 __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
     forward_backward_kernel(const __grid_constant__ ForwardBackwardArgs<P> a) {
   launch_dependents();
-  char* shared = shared_memory();
   const std::int32_t blocks = kStorage == Storage::cluster ? a.shape.blocks : 1;
   const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;
   const int back = blockIdx.y;
   const DeviceStep& layout = a.layout[back];
   if (threadIdx.x == 0 && back == 0 && a.pieces.count == 1) a.trellis.flag[b] = 0;
-  char* at = shared;
-  const auto take = [&](std::int64_t bytes) {
-    char* here = at;
-    at += (bytes + 15) / 16 * 16;
-    return here;
-  };
-  char* meeting =
-      take(kStorage == Storage::cluster ? BlockCluster<P, unsigned>::kBytes : SingleBlock<P, unsigned>::kBytes);
-  P* rows = reinterpret_cast<P*>(take(a.shape.rows * (std::int64_t{layout.K} + 1) * std::int64_t{sizeof(P)}));
+  const WalkRoom<P, unsigned, kStorage> room(a.shape.rows, layout.K);
   const P *matrix = a.trellis.scores.matrix[back], *sparse = a.trellis.scores.sparse[back];
   if constexpr (kStorage == Storage::registers) {
     const StepView<Index> view(layout, layout.tables, 1);
     constexpr RegisterTile kind = kRegisterTiles[kKind];
     using Steps = std::conditional_t<sizeof(P) == 4, RegisterSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
                                      TensorSteps<P, Index>>;
-    run_direction(a, view, Steps(view, matrix, sparse), reinterpret_cast<P*>(at), rows, meeting);
+    run_direction(a, view, Steps(view, matrix, sparse), reinterpret_cast<P*>(room.rest), room.rows, room.meeting);
   } else {
-    const std::int64_t most = room_for(max(a.layout[0].all_cells, a.layout[1].all_cells));
-    P* cells = a.shape.cells_on_chip
-                   ? reinterpret_cast<P*>(at)
-                   : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) * 2 * most;
-    with_general_steps<SumProduct<P>, Index, kStorage>(
-        layout, blocks, matrix, sparse, at, cells,
-        [&](const auto& view, const auto& steps, P* there) { run_direction(a, view, steps, there, rows, meeting); });
+    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(room.rest)
+                                     : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) *
+                                                          cells_in_memory(a.layout[0], a.layout[1]);
+    with_general_steps<SumProduct<P>, Index, kStorage>(layout, blocks, matrix, sparse, room.rest, cells,
+                                                       [&](const auto& view, const auto& steps, P* there) {
+                                                         run_direction(a, view, steps, there, room.rows, room.meeting);
+                                                       });
   }
 }
 
@@ -461,13 +414,13 @@ template <class P>
 ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
                                                    const Pieces& pieces, bool gold) {
   const auto blocks = 2 * static_cast<std::size_t>(batch.size) * static_cast<std::size_t>(pieces.count);
-  const auto most = static_cast<std::size_t>(room_for(std::max(c.forward.all_cells, c.backward.all_cells)));
-  const ForwardBackwardShape shape = shape_of<P>(c, batch, pieces);
+  const WalkShape shape = shape_of<P>(c, batch, pieces);
   ForwardBackwardMemory<P> work{};
   work.pieces = pieces;
-  work.cells = arena.allocate<P>(shape.cells_on_chip ? 0 : blocks * 2 * most);
-  work.whole = shape.in_registers;
-  work.at_outs = shape.in_registers && can_be_at_outs(c.combine, shape.threads);
+  work.cells = arena.allocate<P>(
+      shape.cells_on_chip ? 0 : blocks * static_cast<std::size_t>(cells_in_memory(c.forward, c.backward)));
+  work.whole = shape.storage == Storage::registers;
+  work.at_outs = work.whole && can_be_at_outs(c.combine, shape.threads);
   if constexpr (sizeof(P) == 8) work.scan = allocate_scan(arena, c, batch, pieces, gold);
   return work;
 }
@@ -489,23 +442,15 @@ void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, c
                                     batch,
                                     work.pieces,
                                     work.scan.boundaries};
-  const auto go = [&](auto* launcher) { launcher(args, stream); };
-  if (args.shape.in_registers) {
-    if (sizeof(P) == 8 || c.forward.kind == 0) go(launch<P, std::uint16_t, Storage::registers, 0>);
-    if constexpr (sizeof(P) == 4) {
-      if (c.forward.kind == 1) go(launch<P, std::uint16_t, Storage::registers, 1>);
-      if (c.forward.kind == 2) go(launch<P, std::uint16_t, Storage::registers, 2>);
-    }
-  } else if (args.shape.blocks > 1 && c.forward.narrow) {
-    go(launch<P, std::uint16_t, Storage::cluster>);
-  } else if (args.shape.blocks > 1) {
-    go(launch<P, std::int32_t, Storage::cluster>);
-  } else if (args.shape.on_chip) {
-    go(launch<P, std::uint16_t, Storage::shared>);
-  } else if (c.forward.narrow) {
-    go(launch<P, std::uint16_t, Storage::memory>);
-  } else {
-    go(launch<P, std::int32_t, Storage::memory>);
+  if (args.shape.storage != Storage::registers) {
+    return with_storage(args.shape, c.forward.narrow, [&](auto storage, auto index) {
+      launch<P, decltype(index), decltype(storage)::value>(args, stream);
+    });
+  }
+  if (sizeof(P) == 8 || c.forward.kind == 0) launch<P, std::uint16_t, Storage::registers, 0>(args, stream);
+  if constexpr (sizeof(P) == 4) {
+    if (c.forward.kind == 1) launch<P, std::uint16_t, Storage::registers, 1>(args, stream);
+    if (c.forward.kind == 2) launch<P, std::uint16_t, Storage::registers, 2>(args, stream);
   }
 }
 

@@ -16,15 +16,6 @@ namespace regccrf {
 
 constexpr std::int32_t kWarpTileRows = 16, kWarpTileColumns = 24;
 
-struct CombineArrival {
-  std::int32_t x, y;   // the first two forward cells that flow into it, or the zero …
-  std::int32_t cell;   // backward cell; the zero for padding …
-  std::int32_t place;  // where its alpha is put: one of a group's slots, or behind those
-};
-struct CombineOut {
-  std::int32_t x, y;   // the first two backward cells that a node flows into, or the zero
-  std::int32_t label;  // K for padding
-};
 struct CombineGroup {
   std::int32_t states, slots, width;  // slots and width: multiples of 4
   std::int32_t first_place;           // place = first_place + state · slots + i
@@ -49,12 +40,10 @@ struct PairRounds {
   std::int32_t rounds() const { return static_cast<std::int32_t>(key.size()); }
 };
 struct CombineLayout {
-  std::vector<CombineArrival> arrival;    // [rounds, 32] 32 arrivals of one label
-  std::vector<std::int32_t> round_begin;  // [K + 1] the rounds of each label
-  std::int32_t rounds() const { return round_begin.back(); }
-
-  std::vector<CombineOut> out;  // [forward outs, and some where nothing is]
-  std::int32_t no_out = 0;      // the first of those
+  std::vector<std::int32_t> place;  // [arrivals] where alpha at each is put: one of a group's slots, or behind those
+  std::vector<Source> out;          // [outs of the forward layout, and some where nothing is] backward cells, or zeros
+  std::int32_t no_out = 0;          // the first of those
+  bool all_out = true;              // those two are all that a node flows into
   // The groups' outs by fours, as the backward cells from x and from y on, or the zero: where backward rows lie as the
   // forward groups want them, and cells that hold nothing are zero. Empty where they do not.
   std::vector<Source> quad;
@@ -63,10 +52,6 @@ struct CombineLayout {
   std::vector<WarpTile> warp_tiles;
   std::int32_t places = 0;  // a multiple of 4
   bool copied = false;      // a place is a forward cell: every arrival has one source, and alpha itself is m
-
-  // What does not fit into the first two: lists by arrival and by out, empty if there are none.
-  std::vector<std::int32_t> arrival_begin, arrival_source;  // [rounds · 32 + 1]
-  std::vector<std::int32_t> out_begin, out_target;          // [outs + 1]
 
   PairRounds nodes;     // by label, x: forward cell, y: out; none if not copied
   PairRounds arrivals;  // by label, x: place, y: backward cell

@@ -130,46 +130,47 @@ struct Partitions {
   Schedule schedule[4];  // for clusters of 2, 4, 8, 16: `warps` for each block, one block after the other
 };
 
-struct StepLayout {
+// What is counted in a layout, here and on the device.
+struct StepSizes {
   std::int32_t K = 0;
   std::int32_t outs = 0, cells = 0, fan_ins = 0;
+  std::int32_t sparse = 0, first_sparse = 0, sparse_slots = 0;  // sparse outs, the first of them, slots of each
+  std::int32_t kind = -1;                                       // of kRegisterTiles; -1: not in registers
+  std::int32_t scratch = -1;  // if in registers: a cell that nobody reads, behind the others; padding is stored there
+  std::int32_t tensor_warps = 0;  // 0: not with tensor cores
+  std::int64_t cost = 0;          // of all units of the general schedule, about one for an instruction of a warp
+  bool two = false;               // some slot has two sources
+};
+
+struct StepLayout : StepSizes {
   std::int32_t zero() const { return cells; }  // the cell that stays at the semiring's zero
-  std::int32_t all_cells() const {
-    return cells + 1 + fan_ins + (kind >= 0);
-  }                  // fan-ins and scratch cell lie behind the zero
-  bool two = false;  // some slot has two sources
+  // Fan-ins and the scratch cell lie behind the zero.
+  std::int32_t all_cells() const { return cells + 1 + fan_ins + (kind >= 0); }
 
   std::vector<std::int32_t> label;   // [outs] K for padding
   std::vector<std::uint8_t> begins;  // [outs] where the direction's first step puts weight
   std::vector<std::int32_t> stored;  // [outs] → cell
   std::vector<std::int32_t> out_of;  // [cells] → the out that is stored there; -1: none
   std::vector<std::int32_t> out;     // [nodes or arrivals] → out
-  std::int32_t cell(std::int32_t place) const {
-    return stored[static_cast<std::size_t>(out[static_cast<std::size_t>(place)])];
-  }
+  std::int32_t cell(std::int32_t place) const { return stored[out[place]]; }
 
   std::vector<DenseGroup> groups;
   std::vector<Source> source;       // of the groups' slots
   std::vector<std::int32_t> entry;  // [entries] index into g [K, K], or -1
 
-  std::int32_t sparse = 0, first_sparse = 0, sparse_slots = 0;
-  std::vector<Source> sparse_source;       // [thin_slots, sparse]
-  std::vector<std::int32_t> sparse_entry;  // [thin_slots, sparse] index into g, or -1
+  std::vector<Source> sparse_source;       // [sparse_slots, sparse]
+  std::vector<std::int32_t> sparse_entry;  // [sparse_slots, sparse] index into g, or -1
 
   std::vector<std::int32_t> fan_in_begin{0};  // [fan-ins + 1]
   std::vector<std::int32_t> fan_in_source;
 
   Schedule general;
-  std::int64_t cost = 0;      // of all units of the general schedule, about one for an instruction of a warp
-  std::int32_t kind = -1;     // of kResidentKinds; -1: not in registers
-  std::int32_t scratch = -1;  // if in registers: a cell that nobody reads, behind the others; padding is stored there
   Schedule in_registers;      // a group's unit for each of the first warps
   std::vector<RowOf> row_of;  // [cells] if in registers
   // If in registers: a group's entries as its threads take them, four outs at a time, so that those of neighbours lie
   // side by side: [slots of a thread, halves of a tile, tiles, lanes, 4], -1 for padding, and some behind each slot so
   // that those of a column lie apart.
   std::vector<std::int32_t> gain_entry;
-  std::int32_t tensor_warps = 0;   // 0: not with tensor cores
   std::vector<TensorUnit> tensor;  // for each of the first warps
   Partitions partitions;           // none if in registers, or small
 };

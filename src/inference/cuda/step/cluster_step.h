@@ -26,6 +26,12 @@ class Peak {
   }
   __device__ Bits of_a_warp(std::int32_t n) const { return all_[(n & 1) * 32]; }
   static __device__ Bits of_all(Bits of_a_warp) { return reduce_max(of_a_warp); }
+  // The block's own, behind the last step, n - 1. Meets.
+  __device__ Bits of_block(std::int32_t n, Bits mine) {
+    leave(n, mine);
+    __syncthreads();
+    return of_all(of_a_warp(n));
+  }
 
  private:
   Bits *mine_, *all_;
@@ -61,12 +67,7 @@ class SingleBlock {
   // What peak() then needs, asked for beforehand.
   __device__ Bits look(std::int32_t n) const { return peak_.of_a_warp(n); }
   __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
-  // The largest of the block's own, behind the last step, n - 1.
-  __device__ Bits of_block(std::int32_t n, Bits mine) {
-    peak_.leave(n, mine);
-    __syncthreads();
-    return peak_.of_all(peak_.of_a_warp(n));
-  }
+  __device__ Bits of_block(std::int32_t n, Bits mine) { return peak_.of_block(n, mine); }
 
  private:
   Peak<Bits> peak_;
@@ -130,12 +131,7 @@ class BlockCluster {
   }
   __device__ Bits look(std::int32_t n) const { return peaks_[n % 2 * kPartitions + (thread_ & (blocks_ - 1))]; }
   __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
-  // The largest of the block's own, behind the last step, n - 1.
-  __device__ Bits of_block(std::int32_t n, Bits mine) {
-    peak_.leave(n, mine);
-    __syncthreads();
-    return peak_.of_all(peak_.of_a_warp(n));
-  }
+  __device__ Bits of_block(std::int32_t n, Bits mine) { return peak_.of_block(n, mine); }
 
  private:
   __device__ void deliver(P* next, std::uint32_t to, P value) const {

@@ -55,7 +55,7 @@ class BlockCluster;
 
 // The shared part of a DeviceStep, on chip or not.
 template <class Index>
-struct StepView {
+struct StepView : StepSizes {
   template <class P, class Bits>
   using Team = SingleBlock<P, Bits>;
   const DenseGroup* group;
@@ -67,12 +67,11 @@ struct StepView {
   const Pair<Index>* sparse_source;
   const std::int32_t* fan_in_begin;
   const Index* fan_in_source;
-  std::int32_t K, outs, cells, fan_ins, sparse, first_sparse, sparse_slots, warps, scratch, register_units,
-      tensor_units;
-  bool two;
+  std::int32_t warps, register_units, tensor_units;
 
   __device__ StepView(const DeviceStep& layout, const char* tables, int in_registers)
-      : group(reinterpret_cast<const DenseGroup*>(tables + layout.group_at)),
+      : StepSizes(layout),
+        group(reinterpret_cast<const DenseGroup*>(tables + layout.group_at)),
         unit(reinterpret_cast<const Unit*>(tables + layout.unit_at[in_registers])),
         tensor(reinterpret_cast<const TensorUnit*>(tables + layout.tensor_at)),
         warp_begin(reinterpret_cast<const std::int32_t*>(tables + layout.warp_at[in_registers])),
@@ -83,18 +82,9 @@ struct StepView {
         sparse_source(reinterpret_cast<const Pair<Index>*>(tables + layout.sparse_source_at)),
         fan_in_begin(reinterpret_cast<const std::int32_t*>(tables + layout.fan_in_begin_at)),
         fan_in_source(reinterpret_cast<const Index*>(tables + layout.fan_in_source_at)),
-        K(layout.K),
-        outs(layout.outs),
-        cells(layout.cells),
-        fan_ins(layout.fan_ins),
-        sparse(layout.sparse),
-        first_sparse(layout.first_sparse),
-        sparse_slots(layout.sparse_slots),
         warps(layout.warps[in_registers]),
-        scratch(layout.scratch),
         register_units(layout.register_units),
-        tensor_units(layout.tensor_units),
-        two(layout.two != 0) {}
+        tensor_units(layout.tensor_units) {}
 
   __device__ std::int32_t room() const { return cells + 1 + fan_ins; }  // a step's numbers
   __device__ std::int32_t first_cell(const Unit&) const { return 0; }   // from here on a unit's sources count
@@ -124,9 +114,9 @@ struct StepView {
   }
 };
 
-// The same for a block of a cluster: its partitions, whose cells lie one partition's behind the other's.
-template <class Index>
-struct ClusterView : StepView<Index> {
+// The same for a block of a cluster: its partitions, whose cells lie one partition's behind the other's. Numbers of
+// those have 16 bits, whatever the layout's have.
+struct ClusterView : StepView<std::uint16_t> {
   template <class P, class Bits>
   using Team = BlockCluster<P, Bits>;
   const DevicePartitions& partitions;
@@ -139,7 +129,7 @@ struct ClusterView : StepView<Index> {
   std::int32_t own_bits;
 
   __device__ ClusterView(const DeviceStep& layout, std::int32_t blocks)
-      : StepView<Index>(layout, layout.tables, 0),
+      : StepView(layout, layout.tables, 0),
         partitions(layout.partitions),
         group(layout.partitions.group),
         source(reinterpret_cast<const Pair<std::uint16_t>*>(layout.partitions.source)),
@@ -522,8 +512,8 @@ __device__ void with_general_steps(const DeviceStep& layout, std::int32_t blocks
                                    const Gain* sparse, char* at, typename S::Value* cells, const Act& act) {
   using P = typename S::Value;
   if constexpr (kStorage == Storage::cluster) {
-    const ClusterView<Index> view(layout, blocks);
-    act(view, GeneralSteps<S, ClusterView<Index>, Gain>{view, matrix, sparse}, reinterpret_cast<P*>(at));
+    const ClusterView view(layout, blocks);
+    act(view, GeneralSteps<S, ClusterView, Gain>{view, matrix, sparse}, reinterpret_cast<P*>(at));
   } else if constexpr (kStorage == Storage::shared) {
     cells = reinterpret_cast<P*>(at);
     const OnChip<P> here =
