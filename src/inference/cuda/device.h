@@ -182,9 +182,9 @@ class Arena {
  public:
   explicit Arena(Memory memory) : memory_(memory) {}
   template <class T>
-  T* allocate(std::size_t count) {
+  T* allocate(std::int64_t count) {
     const std::size_t at = used_;
-    used_ += (count * sizeof(T) + 255) / 256 * 256;
+    used_ += (static_cast<std::size_t>(count) * sizeof(T) + 255) / 256 * 256;
     if (!memory_.bytes) return nullptr;
     if (used_ > memory_.size) {
       throw Error("[cuda] the workspace has " + std::to_string(memory_.size) + " bytes, and more than " +

@@ -23,7 +23,7 @@ __device__ double as_double(double x) {
 }
 
 __device__ double warp_max(double x) {
-  for (int bit = 16; bit > 0; bit /= 2) x = fmax(x, __shfl_xor_sync(0xffffffffu, x, bit));
+  for (int bit = 16; bit > 0; bit /= 2) x = fmax(x, __shfl_xor_sync(kAllLanes, x, bit));
   return x;
 }
 
@@ -84,7 +84,7 @@ __device__ void row_of_emissions(const PrepareArgs<P>& a, std::int64_t b, std::i
     largest = fmax(largest, x);
   }
   largest = warp_max(largest);
-  bad = __any_sync(0xffffffffu, bad);
+  bad = __any_sync(kAllLanes, bad);
   const double shift = bad && !a.status ? NAN : isfinite(largest) ? largest : 0;
   if (lane == 0) {
     a.out.shift[b * a.batch.length + rank] = shift;
@@ -122,8 +122,8 @@ __device__ Extent extent_of(const Score* scores, std::int64_t count, bool& bad) 
     }
   }
   for (int bit = 16; bit > 0; bit /= 2) {
-    most = max(most, __shfl_xor_sync(0xffffffffu, most, bit));
-    least = min(least, __shfl_xor_sync(0xffffffffu, least, bit));
+    most = max(most, __shfl_xor_sync(kAllLanes, most, bit));
+    least = min(least, __shfl_xor_sync(kAllLanes, least, bit));
   }
   const Extent mine{bounded_score(static_cast<double>(most)), bounded_score(static_cast<double>(least))};
   __syncthreads();
@@ -232,21 +232,19 @@ void launch(const PrepareArgs<P>& args, cudaStream_t stream) {
 
 template <class P>
 Prepared<P> allocate_prepared(Arena& arena, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both) {
-  const auto BT = static_cast<std::size_t>(batch.size * batch.length),
-             K = static_cast<std::size_t>(constraint.topology.K);
+  const std::int64_t BT = batch.size * batch.length, K = constraint.topology.K;
   Prepared<P> out{};
   out.bad = arena.allocate<std::int32_t>(1);
-  out.blocks_done = arena.allocate<std::uint32_t>(static_cast<std::size_t>(batch.size));
-  out.length = arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size));
+  out.blocks_done = arena.allocate<std::uint32_t>(batch.size);
+  out.length = arena.allocate<std::int32_t>(batch.size);
   out.row = arena.allocate<std::int64_t>(BT);
   out.gold = arena.allocate<std::int32_t>(BT);
   out.emissions = arena.allocate<P>(BT * (K + 1));
   out.shift = arena.allocate<double>(BT);
   for (int s = 0; s < (both ? 2 : 1); ++s) {
     const DeviceStep& layout = s ? constraint.backward : constraint.forward;
-    out.matrix[s] = arena.allocate<P>(static_cast<std::size_t>(layout.entries) + 8);
-    out.sparse[s] =
-        arena.allocate<P>(static_cast<std::size_t>(layout.sparse) * static_cast<std::size_t>(layout.sparse_slots));
+    out.matrix[s] = arena.allocate<P>(std::int64_t{layout.entries} + 8);
+    out.sparse[s] = arena.allocate<P>(std::int64_t{layout.sparse} * std::int64_t{layout.sparse_slots});
   }
   out.start = arena.allocate<P>(K);
   out.end = arena.allocate<P>(K);
@@ -258,9 +256,7 @@ Prepared<P> allocate_prepared(Arena& arena, const DeviceConstraint::Impl& constr
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
              bool both, Status* status, const std::int64_t* gold, cudaStream_t stream) {
-  if (status)
-    check(cudaMemsetAsync(status, 0, sizeof(Status) * static_cast<std::size_t>(batch.size), stream),
-          "clearing the status");
+  if (status) check(cudaMemsetAsync(status, 0, sizeof(Status) * batch.size, stream), "clearing the status");
   const PrepareArgs<P> args{batch,
                             constraint.topology.K,
                             {constraint.forward, constraint.backward},

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "inference/cuda/warp.h"
 #include "inference/numerics/limits.h"
 #include "inference/numerics/path_score.h"
 #include "inference/numerics/sum.h"
@@ -59,7 +60,7 @@ __device__ void block_sums(Sum (&mine)[kCount], std::int32_t threads = kThreads)
   for (int bit = 16; bit > 0; bit /= 2) {
 #pragma unroll
     for (Sum& x : mine) {
-      const double sum = __shfl_xor_sync(0xffffffffu, x.sum, bit), rest = __shfl_xor_sync(0xffffffffu, x.rest, bit);
+      const double sum = __shfl_xor_sync(kAllLanes, x.sum, bit), rest = __shfl_xor_sync(kAllLanes, x.rest, bit);
       x.add(Sum{sum, rest});
     }
   }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "inference/cuda/decode/candidate.h"
 #include "inference/cuda/decode/viterbi.h"
 #include "inference/cuda/step/scan.h"
 #include "inference/cuda/step/walk.h"
@@ -134,41 +135,13 @@ __device__ void walk(const ViterbiArgs<P, Score>& a, const View& view, const Ste
 
 // --- and outwards again
 
-// The block's largest, and of equals the one with the lowest number.
-struct Candidate {
-  double value;
-  std::int32_t number;
-  __device__ void take(Candidate other) {
-    if (other.value > value || (other.value == value && other.number < number)) *this = other;
-  }
-};
-__device__ Candidate block_best(Candidate mine) {
-  __shared__ Candidate best[kMostThreads / 32];
-  const auto warp_best = [&] {
-    for (int bit = 16; bit > 0; bit /= 2) {
-      mine.take({__shfl_xor_sync(0xffffffffu, mine.value, bit), __shfl_xor_sync(0xffffffffu, mine.number, bit)});
-    }
-  };
-  warp_best();
-  if (threadIdx.x % 32 == 0) best[threadIdx.x / 32] = mine;
-  __syncthreads();
-  mine = best[threadIdx.x % 32 < blockDim.x / 32 ? threadIdx.x % 32 : 0];
-  warp_best();
-  return mine;
-}
-
 // The best of a warp's candidates, and of equals the lowest cell.
 __device__ inline std::int32_t warp_best(float value, std::int32_t cell) {
   const bool top = reduce_max(ordered(value)) == ordered(value);
   return reduce_min(top ? cell : 0x7fffffff);
 }
 __device__ inline std::int32_t warp_best(double value, std::int32_t cell) {
-  for (int bit = 16; bit > 0; bit /= 2) {
-    const double v = __shfl_xor_sync(0xffffffffu, value, bit);
-    const std::int32_t c = __shfl_xor_sync(0xffffffffu, cell, bit);
-    if (v > value || (v == value && c < cell)) value = v, cell = c;
-  }
-  return cell;
+  return warp_best(Candidate{value, cell}).number;
 }
 
 // The best cell of the step before, `now`, for an out; a number past all cells where there is none. One warp looks at
@@ -242,7 +215,7 @@ __device__ MiddleCells meet(const ViterbiArgs<P, Score>& a, std::int64_t b, std:
     for (std::int32_t i = top.into_begin[m]; i < top.into_begin[m + 1]; ++i) in = max(in, delta[top.into_cell[i]]);
     best.take({static_cast<double>(in) + static_cast<double>(x[top.arrival_cell[m]]), m});
   }
-  best = block_best(best);
+  best = block_best<kMostThreads>(best);
   if (!(best.value > -INFINITY)) return {{-1, -1}};
   std::int32_t from = -1;
   for (std::int32_t i = top.into_begin[best.number]; i < top.into_begin[best.number + 1]; ++i) {
@@ -312,13 +285,12 @@ __global__ void __launch_bounds__(kThreads<kStorage>, 1) walk_kernel(const __gri
 template <class P>
 ViterbiMemory<P> allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch) {
   const WalkShape s = shape_of<P>(c, batch);
-  const auto B = static_cast<std::size_t>(batch.size), steps = static_cast<std::size_t>(steps_of_half(batch));
+  const std::int64_t B = batch.size, steps = steps_of_half(batch);
   ViterbiMemory<P> w{};
   for (int back = 0; back < 2; ++back)
-    w.saved[back] = arena.allocate<P>(B * steps * static_cast<std::size_t>((back ? c.backward : c.forward).cells));
-  w.largest = arena.allocate<double>(2 * B * static_cast<std::size_t>(s.blocks));
-  w.cells =
-      arena.allocate<P>(s.cells_on_chip ? 0 : 2 * B * static_cast<std::size_t>(cells_in_memory(c.forward, c.backward)));
+    w.saved[back] = arena.allocate<P>(B * steps * std::int64_t{(back ? c.backward : c.forward).cells});
+  w.largest = arena.allocate<double>(2 * B * std::int64_t{s.blocks});
+  w.cells = arena.allocate<P>(s.cells_on_chip ? 0 : 2 * B * cells_in_memory(c.forward, c.backward));
   return w;
 }
 
@@ -357,7 +329,7 @@ ViterbiPlan plan_of(Memory memory, const DeviceConstraint::Impl& c, const Batch&
     plan.scores_double = allocate_prepared<double>(arena, c, batch, true);
   } else {
     plan.scores = allocate_prepared<float>(arena, c, batch, true);
-    plan.redo = arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size));
+    plan.redo = arena.allocate<std::int32_t>(batch.size);
   }
   Arena again = arena;
   plan.work_double = allocate_memory<double>(again, c, batch);

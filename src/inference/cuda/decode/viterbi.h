@@ -1,5 +1,5 @@
 // What the two ways to find best paths on a device share (viterbi.cu, viterbi_integer.cu): two blocks walk
-// towards each other from the ends of a sequence, and where they meet the halves are joined.
+// towards each other from the ends of a sequence, and the best path crosses where they meet.
 #pragma once
 
 #include "inference/cuda/expectation/expectation.h"
@@ -52,7 +52,7 @@ struct Answer {
     bool bad = false;
 #pragma unroll 4
     for (std::int32_t t = threadIdx.x % 32; t < T; t += 32) bad |= isnan(shift[t]);
-    bad = __any_sync(0xffffffffu, bad);
+    bad = __any_sync(kAllLanes, bad);
     if (threadIdx.x % 32 == 0) best.status[b] = status_of(batch, scores, b, T, K, bad);
   }
   // `empty`: whether a sequence of no positions is legal.
@@ -74,7 +74,7 @@ struct Answer {
   }
 };
 
-// viterbi_integer.cu: in registers layouts, in whole numbers. Sets `redo`, [B], to 1 for what needs double.
+// viterbi_integer.cu: layouts in registers, in whole numbers. Sets `redo`, [B], to 1 for what needs double.
 struct IntegerMemory {
   std::uint32_t* saved[2];  // [B, steps, cells] forward and backward: the first steps, if not all have room on chip
 };

@@ -646,12 +646,12 @@ bool integer_fits(const DeviceConstraint::Impl& c, const Batch& batch) {
 }
 
 IntegerMemory allocate_integer(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch) {
-  const auto B = static_cast<std::size_t>(batch.size);
+  const std::int64_t B = batch.size;
   IntegerMemory w{};
   for (int back = 0; back < 2; ++back) {
     const SharedLayout at = layout_of(c, batch, back);
-    const auto cells = static_cast<std::size_t>((back ? c.backward : c.forward).cells);
-    w.saved[back] = arena.allocate<std::uint32_t>(B * static_cast<std::size_t>(at.saved_steps()) * cells);
+    const std::int64_t cells = (back ? c.backward : c.forward).cells;
+    w.saved[back] = arena.allocate<std::uint32_t>(B * std::int64_t{at.saved_steps()} * cells);
   }
   return w;
 }

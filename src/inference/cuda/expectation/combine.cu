@@ -1,17 +1,17 @@
-// The combine: alpha and beta of each position become marginals and sums for the bigrams (see combine.h).
+// The combine: from alpha and beta of each position, marginals and sums for the bigrams (see combine.h).
 //
 // What a label weighs at a position is the sum of alpha · beta over its nodes, or over its arrivals, less the emission
 // that is in both. The weight of a bigram (a, b) that begins at a position t is g[a, b] times Σ m[a] · y[b] over the
-// states where a arrives and b leaves, with m alpha at arrivals, and y beta of the next position at outs; nobody wants
-// those for one position, so that they are added up over all of them as they are multiplied.
+// states where a arrives and b leaves, with m alpha at arrivals, and y beta of the next position at outs; only their
+// sums over all positions are needed, so they are accumulated as they are multiplied.
 //
 // A block has a chunk of neighbouring positions of one sequence:
 //   bring     m and y on chip
-//   multiply  tasks, whichever is next to the warp that is free: a warp tile of a group's matrix on the tensor cores in
-//             double, some rounds of sparse states' pairs, some labels; those of the last position from its ends
+//   multiply  tasks, which warps take from a queue: a warp tile of a group's matrix on the tensor cores in double, some
+//             rounds of sparse states' pairs, some labels; those of the last position from its ends
 //   total     z, the weight of a position, and marginals
-// Positions behind the end have whatever is there, and nobody looks at what becomes of it. Where a block has no room on
-// chip, it does one position at a time from memory.
+// Positions behind the end hold garbage, and their results are not used. A block without room on chip does one position
+// at a time from memory.
 //
 // Where the pass leaves alpha and beta as they are wanted here (expectation.h), they are copied; else they are
 // gathered, cell by cell.
@@ -502,13 +502,13 @@ CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c,
   CombineMemory<P> work{};
   work.chunk = s.chunk;
   work.chunks = static_cast<std::int32_t>((batch.length + work.chunk - 1) / work.chunk);
-  const auto chunks = static_cast<std::size_t>(batch.size * work.chunks);
+  const std::int64_t chunks = batch.size * work.chunks;
   work.entries = wanted.transitions ? (c.combine.dense + c.combine.sparse.rounds + 3) / 4 * 4 : 0;
-  work.sums = arena.allocate<P>(chunks * static_cast<std::size_t>(work.entries));
+  work.sums = arena.allocate<P>(chunks * std::int64_t{work.entries});
   work.inverse = arena.allocate<double>(chunks);
-  work.room = arena.allocate<P>(s.on_chip ? 0 : static_cast<std::size_t>(s.blocks * s.layout.bytes) / sizeof(P));
+  work.room = arena.allocate<P>(s.on_chip ? 0 : std::int64_t{s.blocks * s.layout.bytes} / sizeof(P));
   if (wanted.gold && gold_bytes(c) == 0)
-    work.stamps = arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size * 2 * c.topology.Q));
+    work.stamps = arena.allocate<std::int32_t>(std::int64_t{batch.size * 2 * c.topology.Q});
   return work;
 }
 
@@ -538,7 +538,7 @@ void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trel
                             wanted.gold != nullptr,
                             wanted.emissions};
   launch_kernel(kernel_of<P>(s), static_cast<unsigned>(blocks), static_cast<unsigned>(s.threads), bytes, stream, args,
-                "joining forward and backward", c.programmatic);
+                "combining forward and backward", c.programmatic);
 }
 
 template CombineMemory<float> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&, const Expectation&);

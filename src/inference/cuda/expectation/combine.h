@@ -91,7 +91,7 @@ __device__ void set_units(Units& to, const Trellis<P>& trellis, std::int64_t at,
   if (!fits) trellis.flag[b] = 1;
 }
 
-// Numbers of a warp tile as mma.m8n8k4 leaves them: a lane has row lane / 4, columns 2 · (lane % 4) and the next, of
+// Numbers of a warp tile in the layout of mma.m8n8k4: a lane has row lane / 4, columns 2 · (lane % 4) and the next, of
 // each tile.
 template <class P>
 struct Tiles {

@@ -108,8 +108,8 @@ CovarianceMemory allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, 
   w.scores = allocate_prepared<double>(arena, c, batch, false);
   w.scaled_bytes = bytes <= c.shared_bytes + kDeclared - kDeclaredHere ? 0 : (bytes + 15) / 16 * 16;
   w.wide = allocate_wide<Averaged>(arena, c, batch, args.both_ways(), 8 * T + w.scaled_bytes);
-  w.exponents = arena.allocate<std::int64_t>(static_cast<std::size_t>(w.wide.slots * T));
-  w.scaled = arena.allocate<char>(static_cast<std::size_t>(w.wide.slots * w.scaled_bytes));
+  w.exponents = arena.allocate<std::int64_t>(std::int64_t{w.wide.slots * T});
+  w.scaled = arena.allocate<char>(std::int64_t{w.wide.slots * w.scaled_bytes});
   return w;
 }
 

@@ -1,11 +1,10 @@
 // log_z and expected counts on a device. Four kernels:
 //   prepare   scores to weights (prepare.cu)
-//   pass      one block a sequence and direction walks the steps and leaves alpha and beta (forward_backward.cu); where
-//   few
-//             sequences are long and the automaton is small, two kernels before it share out the steps (scan.cu)
-//   combine      blocks of some positions each: marginals, and sums for the bigrams (combine.cu)
+//   pass      one block a sequence and direction walks the steps and stores alpha and beta (forward_backward.cu); for
+//             few long sequences under a small automaton, kernels before it cut those into pieces (scan.cu)
+//   combine   blocks of some positions each: marginals, and sums for the bigrams (combine.cu)
 //   finish    one value per sequence; bigrams from the blocks' sums
-// and wide (wide.cu), which does again the sequences that could not be trusted, and reduces a loss where asked to.
+// and wide (wide.cu), which recomputes the sequences that could not be trusted, and reduces the values to a loss.
 //
 // A sequence is trusted where alpha and beta find the same sum over all paths, each from its own end (bounds.h).
 #include "inference/cuda/bounds.h"
@@ -195,11 +194,11 @@ void finish(const FinishArgs<P>& args, bool programmatic, cudaStream_t stream) {
 template <class P>
 Trellis<P> allocate_trellis(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
                             const ForwardBackwardMemory<P>& pass) {
-  const auto B = static_cast<std::size_t>(batch.size), BT = static_cast<std::size_t>(batch.size * batch.length);
+  const std::int64_t B = batch.size, BT = batch.size * batch.length;
   Trellis<P> trellis{};
   trellis.scores = allocate_prepared<P>(arena, c, batch, true);
-  trellis.alpha = arena.allocate<P>(BT * static_cast<std::size_t>(c.forward.cells));
-  trellis.beta = arena.allocate<P>(BT * static_cast<std::size_t>(pass.at_outs ? c.combine.outs : c.backward.cells));
+  trellis.alpha = arena.allocate<P>(BT * std::int64_t{c.forward.cells});
+  trellis.beta = arena.allocate<P>(BT * std::int64_t{pass.at_outs ? c.combine.outs : c.backward.cells});
   for (auto*& e : trellis.exponent) e = arena.allocate<std::int32_t>(BT);
   for (auto*& e : trellis.total_exponent) e = arena.allocate<std::int64_t>(B);
   trellis.z = arena.allocate<double>(BT);

@@ -49,7 +49,7 @@ struct Emit {
   unsigned& largest;
 
   __device__ P weight(std::uint32_t label) const { return value_of(row, label); }
-  // Of a in registers step.
+  // Of a step in registers.
   __device__ void store(std::uint32_t cell, P weight, P sum) const { put(next, cell, scaled(weight, sum)); }
   // By the general schedule.
   template <class Place>
@@ -78,7 +78,7 @@ bool can_be_at_outs(const DeviceCombine& combine, std::int32_t threads) {
 template <class P>
 class AtOuts {
  public:
-  __device__ AtOuts(const DeviceCombine& combine, std::int32_t thread) : join_(combine), thread_(thread) {
+  __device__ AtOuts(const DeviceCombine& combine, std::int32_t thread) : combine_(combine), thread_(thread) {
     if (combine.quad && 4 * thread < combine.dense_outs)
       quad_ = Two<P>::of(combine.quad[thread].x, combine.quad[thread].y);
 #pragma unroll
@@ -88,7 +88,7 @@ class AtOuts {
   }
 
   __device__ void copy(P* trellis, const P* now) const {
-    if (4 * thread_ < join_.dense_outs) {
+    if (4 * thread_ < combine_.dense_outs) {
       P x[4]{}, y[4]{};
       add4(now, quad_.x(), x);
       add4(now, quad_.y(), y);
@@ -98,21 +98,22 @@ class AtOuts {
     }
 #pragma unroll
     for (std::int32_t k = 0; k < kSparseAtOuts; ++k) {
-      if (sparse(k) < join_.outs) leave(trellis + sparse(k), value_of(now, from_[k].x()) + value_of(now, from_[k].y()));
+      if (sparse(k) < combine_.outs)
+        stream_store(trellis + sparse(k), value_of(now, from_[k].x()) + value_of(now, from_[k].y()));
     }
   }
 
  private:
   __device__ std::int32_t sparse(std::int32_t k) const {
-    return join_.dense_outs + thread_ + k * static_cast<std::int32_t>(blockDim.x);
+    return combine_.dense_outs + thread_ + k * static_cast<std::int32_t>(blockDim.x);
   }
   // Behind the zero lies what is none.
   __device__ void add4(const P* now, std::uint32_t place, P (&to)[4]) const {
-    if (place < bytes_of<P>(join_.backward_cells))
+    if (place < bytes_of<P>(combine_.backward_cells))
       load4(reinterpret_cast<const P*>(reinterpret_cast<const char*>(now) + place), to);
   }
 
-  const DeviceCombine& join_;
+  const DeviceCombine& combine_;
   std::int32_t thread_;
   Two<P> quad_{}, from_[kSparseAtOuts]{};
 };
@@ -201,7 +202,7 @@ __device__ void note_growth(const ForwardBackwardArgs<P>& a, std::int32_t number
         scalbn(static_cast<double>(now[a.topology.node_cell[i]]), static_cast<int>(min(max(shift, -most), most)));
     more = fmax(more, mine - alpha[i] * Bounds<double>::alpha_top * (1 + rounding));
   }
-  for (int bit = 16; bit > 0; bit /= 2) more = fmax(more, __shfl_xor_sync(0xffffffffu, more, bit));
+  for (int bit = 16; bit > 0; bit /= 2) more = fmax(more, __shfl_xor_sync(kAllLanes, more, bit));
   if (threadIdx.x > 0 || !(more > 0)) return;
   const double bits = lacks > 0 && isfinite(more) ? fmax(log2(more / lacks), 0.0) : Bounds<double>::most_growth + 1;
   const bool may_be_all = a.boundaries.lost[boundary - 1] == Lost::in_the_middle;
@@ -259,7 +260,7 @@ class DirectionPass {
     if (!piece_.there()) return;
     begin();
     for (std::int32_t n = 1; n < T_; ++n) step(n);
-    if constexpr (Steps::kInRegisters) leave();
+    if constexpr (Steps::kInRegisters) store_step();
     end();
   }
 
@@ -270,7 +271,7 @@ class DirectionPass {
 
   __device__ std::int32_t boundary() const { return piece_.number + (kBack ? 1 : 0); }
   // The cells of this step go to memory.
-  __device__ void leave() const {
+  __device__ void store_step() const {
     if (at_outs_) {
       outs_.copy(trellis_, now_);
     } else {
@@ -298,7 +299,7 @@ class DirectionPass {
     const auto loaded = steps_.load(now_);
     const unsigned seen = team_.look(n - 1);
     if constexpr (Steps::kInRegisters) {
-      if (n > given_) leave();
+      if (n > given_) store_step();
     }
     trellis_ += kStep * row_;
     exponent_ += kStep;
@@ -413,12 +414,11 @@ void launch(const ForwardBackwardArgs<P>& args, cudaStream_t stream) {
 template <class P>
 ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
                                                    const Pieces& pieces, bool gold) {
-  const auto blocks = 2 * static_cast<std::size_t>(batch.size) * static_cast<std::size_t>(pieces.count);
+  const auto blocks = 2 * batch.size * pieces.count;
   const WalkShape shape = shape_of<P>(c, batch, pieces);
   ForwardBackwardMemory<P> work{};
   work.pieces = pieces;
-  work.cells = arena.allocate<P>(
-      shape.cells_on_chip ? 0 : blocks * static_cast<std::size_t>(cells_in_memory(c.forward, c.backward)));
+  work.cells = arena.allocate<P>(shape.cells_on_chip ? 0 : blocks * cells_in_memory(c.forward, c.backward));
   work.whole = shape.storage == Storage::registers;
   work.at_outs = work.whole && can_be_at_outs(c.combine, shape.threads);
   if constexpr (sizeof(P) == 8) work.scan = allocate_scan(arena, c, batch, pieces, gold);

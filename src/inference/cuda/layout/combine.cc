@@ -1,4 +1,4 @@
-// How two layouts are joined (see combine.h).
+// How two layouts are combined (see combine.h).
 #include "inference/cuda/layout/combine.h"
 
 #include <algorithm>

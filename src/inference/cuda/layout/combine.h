@@ -1,5 +1,5 @@
-// CombineLayout: what joins two layouts (step.h), laid out for a GPU. A bigram's weight at a position is alpha at an
-// arrival (m, a sum over forward cells), g, and y at an out, a sum over the backward cells that a node flows into. A
+// CombineLayout: how alpha and beta of two layouts (step.h) are combined. A bigram's weight at a position is alpha at
+// an arrival (m, a sum over forward cells), g, and y at an out, a sum over the backward cells that a node flows into. A
 // label's is the sum of alpha · y over its nodes, both at its own position, or of m · beta over its arrivals; in the
 // last position it is alpha at the nodes where a sequence may end.
 //
@@ -25,7 +25,7 @@ struct CombineGroup {
 // Some rows and columns of a group's matrix.
 struct WarpTile {
   std::int32_t states, slots, width;  // as in CombineGroup
-  std::int32_t rows, columns;         // up to kPatchRows, kPatchColumns
+  std::int32_t rows, columns;         // up to kWarpTileRows, kWarpTileColumns
   std::int32_t place, out, entry;     // of its first row and column, in the first state
 };
 // Pairs whose products add up, in rounds of one label, or of one bigram. A warp does kRoundsTogether of them at a time,

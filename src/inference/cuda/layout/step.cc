@@ -79,7 +79,7 @@ class Builder {
            sparse_terms() <= kSparseTerms && wanted_once();
   }
 
-  // `kind`: of kResidentKinds, or -1.
+  // `kind`: of kRegisterTiles, or -1.
   StepLayout build(std::int32_t kind, std::int32_t most_warps) {
     layout_.kind = kind;
     if (kind >= 0) {
@@ -155,7 +155,7 @@ class Builder {
     if (layout_.sparse > 0) layout_.sparse_slots = std::max(layout_.sparse_slots, 1);
   }
 
-  // The cells that flow into a slot: at most two by name, more as an fan-in.
+  // The cells that flow into a slot: two at most, or a fan-in of more.
   Source source(std::int32_t slot) {
     const std::int32_t first = side_.from_begin[slot], last = side_.from_begin[slot + 1];
     const auto cell = [&](std::int32_t i) { return layout_.cell(side_.from_place[i]); };
@@ -480,7 +480,7 @@ class Builder {
     }
   }
 
-  // Numbers for what the slots of a partition want; where each out goes.
+  // Numbers the cells that the slots of a partition read; `to`: where each out is sent.
   void number_copies(const Cut& cut, std::int32_t partition, std::vector<std::vector<std::uint32_t>>& to) {
     Partitions& partitions = layout_.partitions;
     std::vector<std::int32_t> cells, fan_ins;

@@ -6,27 +6,26 @@
 // So an out is a weight times a dot product over the slots of its state; a slot is a sum over a few outs of the step
 // before, and an entry of g stands between a slot and an out. Where an out is stored is its cell.
 //
-// A slot names up to two cells, its sources; where it has more, their sum gets a cell of its own (an fan-in), made in a
-// round of its own before the step. States with few slots (sparse) are done out by out. The others are put into groups
+// A slot names up to two cells, its sources; where it has more, their sum gets a cell of its own (a fan-in), computed
+// before the step. States with few slots (sparse) are done out by out. The others are put into groups
 // of alike states, padded to the union of their slots' labels and their outs' labels, so that a group is one dense
 // product with a matrix [slots, labels] that its states partition.
 //
 // A unit is what a warp does at a time: 32 sparse outs, or some tiles (one state, kTile neighbouring outs) of a group,
 // each by `lanes` threads that split the slots among them.
 //
-// A small enough layout is in registers: what its threads need of g is in registers from the first step to the last,
-// and each has up to kSparsePerThread sparse outs. For that the cells are put where they are wanted: the sources of a
-// state's slots lie side by side, in one row for the first and one for the second. That needs an out to be wanted by
-// one slot of a group at most. There are two ways to partition out a step:
-//   in registers  a thread has one tile and `slots` of its rows, for `repeats` states, and reads its slots as a vector;
-//             for floats
-//   tensor    a warp has 8 or 16 columns of a group's matrix, for 8 or 16 states, as the tensor cores multiply them;
-//             for sums of products in double
+// A small layout is kept in registers: a thread loads what it needs of g once, before the first step, and has up to
+// kSparsePerThread sparse outs. Cells are then stored where they are read: the sources of a state's slots lie side by
+// side, in one row for the first and one for the second, so that a thread reads them as vectors. This requires that an
+// out is read by one slot of a group at most. There are two ways to divide a step among threads:
+//   registers  a thread has one tile and `slots` of its rows, for `repeats` states; for floats
+//   tensor     a warp has 8 or 16 columns of a group's matrix, for 8 or 16 states, as the tensor cores multiply them;
+//              for sums of products in double
 //
-// A large one is cut into kPartitions partitions, each some states of the groups and some sparse outs, so that a
-// cluster of blocks can do a step together: a block does some of the partitions. A partition has copies of the cells
-// that its slots want, with numbers of its own, and an out is sent to each partition that wants it. The cut is the same
-// for every size of cluster.
+// A large layout is cut into kPartitions partitions, each with some states of the groups and some sparse outs, for
+// clusters of blocks: a block computes some of the partitions. A partition has its own copies of the cells that its
+// slots read, numbered on their own, and an out is sent to each partition that reads it. The cut is the same for every
+// size of cluster.
 #pragma once
 
 #include <cstdint>
@@ -90,7 +89,7 @@ struct Schedule {
 };
 
 // Where the sources of a cell's out are, if in registers: in row `row` with the column of g from gain `entry` on, or,
-// of a sparse out (group kThinGroup), where its number `entry` says.
+// of a sparse out (group kSparseGroup), where its number `entry` says.
 constexpr std::uint16_t kSparseGroup = 0xffff;
 struct RowOf {
   std::uint16_t row, entry, label : 15, begins : 1, group;  // `begins`: as in StepLayout

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "inference/cuda/device.h"
+#include "inference/cuda/warp.h"
 
 namespace regccrf::cuda {
 
@@ -37,7 +38,7 @@ struct Warp {
   static __device__ std::int32_t threads() { return 32; }
   static __device__ bool any(bool x) {
     __syncwarp();
-    return __any_sync(0xffffffffu, x);
+    return __any_sync(kAllLanes, x);
   }
 };
 

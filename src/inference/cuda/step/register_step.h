@@ -1,8 +1,7 @@
 // Steps of small automata, with everything but the cells in registers.
 //
-// Such a step is short, and a block's steps follow one another, so what counts is how many instructions stand one
-// behind the other. ResidentSteps is one straight line of them: nobody is left out, threads with nothing to do read a
-// zero and write to a cell that nobody reads.
+// Such a step is short and depends on the one before, so what counts is the number of dependent instructions.
+// RegisterSteps has no branches that diverge: threads without an out read a zero and write to the scratch cell.
 #pragma once
 
 #include "inference/cuda/step/step.h"

@@ -14,8 +14,8 @@
 
 namespace regccrf::cuda {
 
-// Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers; or the cells
-// that it wants on chip and the rest in memory, as one of a cluster.
+// Where a block keeps what a step reads: in global memory, in shared memory, or there with the matrices in registers;
+// or, as one of a cluster, the cells that it reads in shared memory and the rest in global memory.
 enum class Storage { memory, shared, registers, cluster };
 
 // The larger word of a number ≥ 0: ordered as the numbers are, and holds the exponent.
@@ -239,30 +239,29 @@ __device__ inline void store4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
   *reinterpret_cast<uint4*>(to) = uint4{x[0], x[1], x[2], x[3]};
 }
 
-// To memory, where it is read once, by another kernel: such lines are the first to leave the cache, and those stay that
-// every call wants, instructions among them.
+// A streaming store, of what another kernel reads once: it does not displace from the cache what every call needs.
 template <class T>
-__device__ void leave(T* to, T x) {
+__device__ void stream_store(T* to, T x) {
   __stcs(to, x);
 }
 __device__ inline void stream_store4(float* to, const float (&x)[4]) {
-  leave(reinterpret_cast<float4*>(to), float4{x[0], x[1], x[2], x[3]});
+  stream_store(reinterpret_cast<float4*>(to), float4{x[0], x[1], x[2], x[3]});
 }
 __device__ inline void stream_store4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
-  leave(reinterpret_cast<uint4*>(to), uint4{x[0], x[1], x[2], x[3]});
+  stream_store(reinterpret_cast<uint4*>(to), uint4{x[0], x[1], x[2], x[3]});
 }
 __device__ inline void stream_store4(double* to, const double (&x)[4]) {
-  leave(reinterpret_cast<double2*>(to), double2{x[0], x[1]});
-  leave(reinterpret_cast<double2*>(to) + 1, double2{x[2], x[3]});
+  stream_store(reinterpret_cast<double2*>(to), double2{x[0], x[1]});
+  stream_store(reinterpret_cast<double2*>(to) + 1, double2{x[2], x[3]});
 }
 
-// The thread's number as a value that stays in a register: a compiler would ask for it anew each time, which takes
-// long. It does not know that a lane asks itself.
+// The thread's number, kept in a register: the compiler would read the special register again at every use, which is
+// slow. The shuffle hides where the number is from.
 __device__ inline std::int32_t thread_number() {
-  return __shfl_xor_sync(0xffffffffu, static_cast<std::int32_t>(threadIdx.x), 0);
+  return __shfl_xor_sync(kAllLanes, static_cast<std::int32_t>(threadIdx.x), 0);
 }
 
-// A number that all threads of a warp have, in a way that the compiler knows it: branches on it cost little.
+// A number that is the same for all threads of a warp, so that the compiler knows it: branches on it are uniform.
 __device__ inline std::int32_t common_to_warp(std::int32_t x) { return reduce_max(x); }
 
 // Which tile a thread works on, and which part of its slots. The threads of a tile are neighbours; neighbouring tiles
@@ -277,19 +276,19 @@ struct TileOf {
     tile = real ? item / states : 0;
     state = real ? item - tile * states : 0;
   }
-  // The first of the outs that this thread has after sharing out, and how many: 8 / lanes, at least 1.
+  // The first of the outs that this thread has after reduce_scatter(); there are 8 / lanes, at least 1.
   __device__ std::int32_t first_own() const { return (part & 1) * 4 + (part & 2) + ((part & 4) >> 2); }
 };
 
-// The threads of a tile partition out its sums: each round a thread keeps half of them and gives the other half to its
-// partner. What it has in the end stands at the front of `sum`.
+// Reduces the sums of a tile over its threads and scatters them: in each round a thread keeps half of its sums and
+// sends the other half to its partner. Results are compacted to the front of `sum`.
 template <class S, std::int32_t kWidth>
 __device__ void reduce_scatter_round(std::int32_t part, std::int32_t bit, typename S::Value (&sum)[kTile]) {
   const bool upper = (part & bit) != 0;
 #pragma unroll
   for (std::int32_t k = 0; k < kWidth; ++k) {
     const auto given = upper ? sum[k] : sum[k + kWidth], kept = upper ? sum[k + kWidth] : sum[k];
-    sum[k] = S::plus(kept, __shfl_xor_sync(0xffffffffu, given, bit));
+    sum[k] = S::plus(kept, __shfl_xor_sync(kAllLanes, given, bit));
   }
 }
 template <class S>
@@ -297,7 +296,7 @@ __device__ void reduce_scatter(std::int32_t lanes, std::int32_t part, typename S
   if (lanes >= 2) reduce_scatter_round<S, 4>(part, 1, sum);
   if (lanes >= 4) reduce_scatter_round<S, 2>(part, 2, sum);
   if (lanes >= 8) reduce_scatter_round<S, 1>(part, 4, sum);
-  if (lanes >= 16) sum[0] = S::plus(sum[0], __shfl_xor_sync(0xffffffffu, sum[0], 8));
+  if (lanes >= 16) sum[0] = S::plus(sum[0], __shfl_xor_sync(kAllLanes, sum[0], 8));
 }
 
 // act(N) where N = 8 / lanes, at least 1 and at most kMost, is the number of outs that a thread has; the same for a
@@ -369,15 +368,16 @@ __device__ void sparse_unit(const View& view, std::int32_t first, const Gain* __
   if (place.label != view.K) emit.send(place, emit.weight(bytes_of<P>(place.label)), sum);  // else padding
 }
 
-// Steps come in three parts, so that their user can do other things where they would wait:
-//   load      asks for the cells that the products need
-//   multiply  the products
-//   finish    all that is left, with emit
-// These do all in the last.
+// A step has three parts, so that other work can hide their latency:
+//   load      reads the cells
+//   multiply  computes products
+//   finish    the rest, with emit
+// Steps by a general schedule do everything in the last.
 struct Empty {};
 
-// Steps by a general schedule, which reads everything anew. emit.send(view.place(out), emit.weight(label), sum) takes
-// each out's sum over its slots; the label is a place in an array of P, in bytes. Gain: as the matrices are stored.
+// Steps by a general schedule, which reads its tables in every step. emit.send(view.place(out), emit.weight(label),
+// sum) takes each out's sum over its slots; the label is an offset into an array of P, in bytes. Gain: the type in
+// which matrices are stored.
 template <class S, class View, class Gain = typename S::Value>
 struct GeneralSteps {
   using P = typename S::Value;
@@ -447,7 +447,7 @@ class EmissionRows {
   std::int32_t count_, width_, T_, first_ = 0, end_ = 0;
 };
 
-// How many rows a block keeps: some, and not so many that blocks could not partition a processor.
+// How many rows a block keeps on chip: few enough for several blocks on a multiprocessor.
 template <class P>
 std::int32_t rows_in_shared(std::int64_t K, std::int64_t T) {
   constexpr std::int64_t bytes = 16384;
@@ -505,8 +505,8 @@ __device__ OnChip<P> bring(char* at, const DeviceStep& layout, const Gain* matri
   return {matrix_here, sparse_here, tables};
 }
 
-// Calls act(view, steps, cells) for a block that goes by the general schedule: with everything on chip from `at` on,
-// with its cells in `cells` and the rest where it is, or with cells at `at` as one of `blocks` in a cluster.
+// Calls act(view, steps, cells) for a block that uses the general schedule: with everything in shared memory from `at`
+// on, with its cells in `cells` and the rest in global memory, or with cells at `at` as one of `blocks` in a cluster.
 template <class S, class Index, Storage kStorage, class Gain, class Act>
 __device__ void with_general_steps(const DeviceStep& layout, std::int32_t blocks, const Gain* matrix,
                                    const Gain* sparse, char* at, typename S::Value* cells, const Act& act) {

@@ -54,7 +54,7 @@ WideMemory<Value> allocate_wide(Arena& arena, const DeviceConstraint::Impl& c, c
   memory.slots = static_cast<std::int32_t>(
       std::min<std::int64_t>({std::max<std::int64_t>(most_bytes / bytes, 1), batch.size, c.processors}));
   const auto take = [&]<class Number>(Number*& to, std::int64_t count) {
-    to = arena.allocate<Number>(static_cast<std::size_t>(memory.slots * count));
+    to = arena.allocate<Number>(std::int64_t{memory.slots * count});
   };
   take(memory.model, model);
   take(memory.saved, even(memory.segment * N));
