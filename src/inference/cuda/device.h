@@ -1,4 +1,5 @@
-// What the CUDA rooms partition: a constraint in device memory, and memory for a call cut from one piece.
+// What all operations share: a constraint in device memory, the launch of a kernel, and memory for a call, cut from one
+// piece.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -84,7 +85,7 @@ __device__ inline bool is_last_block(std::uint32_t* blocks_done, std::uint32_t c
 
 void check_batch(const char* operation, const Batch& batch);  // Error where it is more than a launch takes
 
-// Its Partitions as kernels take them. `room` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
+// Partitions as kernels take them. `room` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
 struct DevicePartitions {
   std::int32_t room, fan_ins, warps[4];
   const std::int32_t* copies;

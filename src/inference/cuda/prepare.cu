@@ -1,5 +1,5 @@
-// Scores as the passes want them (see prepare.h). One warp a row; a few blocks more for the transitions, which
-// take longest and so come first.
+// Scores in the form that passes read (see prepare.h). One warp a row, and a few blocks for the transitions; these take
+// longest and so come first.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -100,7 +100,7 @@ __device__ void row_of_emissions(const PrepareArgs<P>& a, std::int64_t b, std::i
 }
 
 // The largest and the smallest of some scores but for -inf, to the whole block, and whether one of them is NaN or +inf.
-// Loads go out eight at a time.
+// Eight loads are in flight at a time.
 struct Extent {
   double largest, smallest;
 };

@@ -69,7 +69,7 @@ struct OtherHalf {
   double sum, rest, removed;
 };
 
-// Some warps at least, since there is enough to do before the first step; more where blocks do not share a processor.
+// Some warps at least, for the work before the first step; more where every block has a multiprocessor to itself.
 int threads_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   return 32 * std::max({c.forward.warps[1], c.backward.warps[1], 2 * batch.size <= c.processors ? 8 : 4});
 }
@@ -403,8 +403,8 @@ struct Half {
   }
 };
 
-// How a lane looks at the sources of a cell (step.h): those of a row, two at a distance of 32 and two in the other
-// plane, or one of the two that a sparse out has.
+// Which sources of a cell (step.h) a lane looks at: of a row, two at a distance of 32 and two in the other plane, or
+// one of the two of a sparse out.
 template <std::int32_t kSlots>
 struct Look {
   std::int32_t lane, group = -1, slots = 0, plane = 0, row = 0, near = 0, far = 0;

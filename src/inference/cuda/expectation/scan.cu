@@ -84,7 +84,7 @@ struct CrossingRoom {
 
 // Thread i + width · part has every kParts-th product of sum i. Leaves sums as they are: forwards alpha, backwards beta
 // without the emissions, which in entry i has the scale of row i of the product that it came through. Products are
-// asked for two pieces ahead.
+// loaded two pieces ahead.
 template <std::int32_t kTiles, bool kBack>
 class Crossing {
  public:
@@ -195,8 +195,8 @@ class Crossing {
   std::int64_t total_exponent_ = 0;
 };
 
-// Gold, piece by piece, by one warp: a lane has two states of the automaton. What pieces say is asked for some pieces
-// at a time.
+// Gold, piece by piece, by one warp: a lane has two states of the automaton. Results of some pieces are loaded at a
+// time.
 __device__ void follow_pieces(const ScanArgs& a, std::int32_t T) {
   constexpr std::int32_t together = 8;
   const std::int64_t b = blockIdx.x, at = b * a.pieces.count * a.topology.Q;

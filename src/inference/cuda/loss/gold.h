@@ -1,6 +1,6 @@
-// Whether gold is in the language: which states it may be in, step by step. A state's stamp is the step in which it was
-// last reached. A block follows a sequence; where the arcs lie on chip and there are few of each label, each of its
-// warps follows one.
+// Whether gold is in the language: the set of states that it may be in, step by step. A state's stamp is the step in
+// which it was last reached. A block follows one sequence; where the arcs fit on chip and there are few of each label,
+// each of its warps does.
 #pragma once
 
 #include <algorithm>

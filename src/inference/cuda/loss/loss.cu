@@ -1,4 +1,4 @@
-// A loss and its gradients from what each sequence has on its own: one kernel for the one, one for the others.
+// A loss and its gradients from what each sequence has on its own: a kernel for each.
 //
 // A gradient is a sum over sequences of weight · counts. The blocks of the second kernel have four kinds of work, side
 // by side: pieces of 32 numbers of the transitions' gradient, the start's and the end's, where a warp takes every
@@ -36,8 +36,8 @@ struct GradientArgs {
   std::int64_t K, row_blocks, transition_blocks, label_blocks;  // label_blocks: of start, and of end
 };
 
-// What sequence i adds of a number: nothing if it is not fine, whatever the number is then. What is read does not
-// depend on what else is, so that all of it is on its way at once.
+// What sequence i adds of a number: 0 if it is not fine, whatever the number is then. No load depends on another, so
+// that all are in flight at once.
 __device__ double scaled(const LossGradients& to, std::int64_t i, double number) {
   const double weight = *to.saved.scale * number_at(to.weights, i * to.weights_stride);
   return fine(to.saved.status[i]) ? weight * number : 0;
@@ -60,7 +60,7 @@ __device__ void scale_rows(const GradientArgs& a, std::int64_t block) {
   write_number(a.to.emissions, place, here ? x : 0);
 }
 
-constexpr int kTogether = 8;  // sequences that a warp asks for at once
+constexpr int kTogether = 8;  // sequences that a warp has in flight
 
 // Sums of this lane's number over the sequences, by the whole block. places(i, to): where each of those sequences has
 // it among `numbers`, or -1; asked by whole warps.

@@ -1,6 +1,6 @@
-// One step of a layout. Written once: the semiring says what sums and products are, and `emit` what becomes of an out.
-// Here are the steps by a general schedule, which serves every automaton; register_step.h has those of small ones, and
-// cluster_step.h who does them.
+// One step of a layout, written once: the semiring says what sums and products are, and `emit` what is done with an
+// out. Here are the steps by a general schedule, for every automaton; register_step.h has those of small ones, and
+// cluster_step.h the blocks that do them.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -47,13 +47,13 @@ struct alignas(2 * sizeof(Index)) Pair {
   Index x, y;
 };
 
-// How blocks do the steps of a walk: alone, or with others in a cluster.
+// The blocks that do the steps of a walk together: one, or a cluster.
 template <class P, class Bits>
 class SingleBlock;
 template <class P, class Bits>
 class BlockCluster;
 
-// The shared part of a DeviceStep, on chip or not.
+// The tables of a DeviceStep, in shared memory or not.
 template <class Index>
 struct StepView : StepSizes {
   template <class P, class Bits>
@@ -415,7 +415,7 @@ struct GeneralSteps {
   }
 };
 
-// The emissions of some steps, on chip. Read: what becomes of a weight on the way.
+// The emissions of some steps, staged in shared memory. Read: what is done to a weight on the way.
 struct AsItIs {
   template <class P>
   static __device__ P weight(P w) {
@@ -428,7 +428,7 @@ class EmissionRows {
   // `room`: for `count` rows of K + 1 numbers.
   __device__ EmissionRows(P* room, std::int32_t count, const Score* emissions, std::int32_t K, std::int32_t T)
       : room_(room), emissions_(emissions), count_(count), width_(K + 1), T_(T) {}
-  // Copies the rows of step n and those behind it; the block must not be reading rows. Meets.
+  // Copies the rows of step n and those behind it; the block must not be reading rows. Ends with a barrier.
   __device__ void stage(std::int32_t n) {
     const std::int32_t rows = min(count_, T_ - n);
     end_ = n + rows;
@@ -463,7 +463,7 @@ inline void check_rows(const DeviceConstraint::Impl& c, std::int64_t bytes) {
               std::to_string(c.shared_bytes) + ": use the CPU");
 }
 
-// A step's cells go to memory, four at a time; `count` is a multiple of four. Two at once, for that is mostly all.
+// Copies a step's cells to global memory in vectors of four, two in flight; `count` is a multiple of four.
 template <class P>
 __device__ void copy_out(P* __restrict__ to, const P* from, std::int32_t count, std::int32_t thread) {
   const std::int32_t further = 4 * static_cast<std::int32_t>(blockDim.x);
@@ -486,7 +486,7 @@ __device__ inline void copy_in(char* to, const char* from, std::int32_t bytes) {
   }
 }
 
-// A layout's shared part and its matrices, on chip from `at` on; the whole block takes part, and meets.
+// Copies a layout's tables and its matrices to shared memory, from `at` on. By the whole block; ends with a barrier.
 template <class P>
 struct OnChip {
   const P *matrix, *sparse;

@@ -1,4 +1,4 @@
-// Forward and backward in wide arithmetic, on the plain topology: slow, and always right. A block does a sequence.
+// Forward and backward in wide arithmetic, on the plain topology: slow, and always right. One block a sequence.
 //
 // Written once over what paths have: weights alone, for expected counts and samples, or weights and the mean of a
 // quantity, for covariances (inference/cpu/covariance.h explains those).
