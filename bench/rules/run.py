@@ -2,18 +2,17 @@
 """Decoding and losses under rules that are kept beside a base: python3 bench/rules/run.py [--record]
 
 Four tables, and a figure of the losses, docs/rules.svg. Each compares, in one run of build/bench/bench_rules
-(measure.cc) and on the same scores, the base alone, which is
-the floor; the rules kept beside it; and all of it multiplied out, where that takes at most a million products a step. Times are
+(measure.cc) and on the same scores, the base alone, which is the floor; the rules kept beside it; and all of it multiplied out, where that takes at most a million products a step. Times are
 CPU time of one thread.
 
     number     2 to 64 rules (at_most, once_contiguous) over 64 labels, sentences of 30 words; scores of a model that was trained
                without the rules on sentences that obey them, and random scores
     addresses  usaddress's addresses, every label in one piece (languages/address-parts.lang); a model trained on its training part
-    losses     a loss with its gradients at gaps of 1e-2 to 1e-6: at_most as above, addresses, roles; scores of models that are sure
-               (peaked) and of models that are not (flat), by their penalty
+    losses     a loss with its gradients at gaps of 1e-2 to 1e-6: at_most as above, addresses, roles, and the paper's roles, which could
+               be multiplied out; scores of models that are sure (peaked) and of models that are not (flat), by their penalty
     roles      EWT's test part, all roles (languages/srl-full.lang); a model trained on a quarter of the training part
 
-The last two need the corpora beside the repository (experiments/corpora.py) and are left out where they are absent.
+What needs a corpus that is not beside the repository (experiments/corpora.py) is left out.
 """
 import argparse
 import datetime
@@ -132,16 +131,21 @@ def addresses():
             for scores in ("model", "flat")]
 
 
-def roles():
+def trained_roles(name, roles):
+    """A model of a quarter of EWT's training part, and the sentences of its test part."""
     corpora.read("srl_ewt/ewt_srl.test.conll")  # Absent is raised before any work
     for part in ("train", "test"):
-        path = FOLDER / f"roles-{part}.txt"
+        path = FOLDER / f"{name}-{part}.txt"
         if path.exists():
             continue
-        text = program(sys.executable, ROOT / "experiments" / "srl" / "features.py", part, "--roles", "full", "--output", "/dev/stdout")
+        text = program(sys.executable, ROOT / "experiments" / "srl" / "features.py", part, "--roles", roles, "--output", "/dev/stdout")
         blocks = text.strip("\n").split("\n\n")
         path.write_text("\n\n".join(blocks[3::4] if part == "train" else blocks) + "\n")
-    train(FOLDER / "roles-train.txt", FOLDER / "roles.model", "--max-iterations", 40)
+    train(FOLDER / f"{name}-train.txt", FOLDER / f"{name}.model", "--max-iterations", 40)
+
+
+def roles():
+    trained_roles("roles", "full")
     return [measure("roles", FOLDER / "roles.model", FOLDER / "roles-test.txt", ROOT / "languages" / "srl-full.lang", "model", 1000)]
 
 
@@ -165,10 +169,12 @@ def loss_subjects():
         subjects += [(f"at_most {count}", scores, f"at_most-{scores}.model", "at_most.txt",
                       ".* & " + " & ".join(RULES["at_most"].format(label) for label in LABELS[:count])) for count in COUNTS]
         subjects.append(("addresses", scores, f"addresses-{scores}.model", "addresses.txt", ROOT / "languages" / "address-parts.lang"))
-    if (FOLDER / "roles.model").exists():
-        subjects.append(("roles", "peaked", "roles.model", "roles-test.txt", ROOT / "languages" / "srl-full.lang"))
-    else:
-        print("losses, roles: no roles.model yet: run the table of roles first")
+    try:
+        for name, which, language in (("roles", "full", "srl-full.lang"), ("srl", "reduced", "srl.lang")):
+            trained_roles(name, which)
+            subjects.append((name, "peaked", f"{name}.model", f"{name}-test.txt", ROOT / "languages" / language))
+    except corpora.Absent as absent:
+        print(f"losses of roles: {absent}")
     return subjects
 
 
