@@ -5,10 +5,10 @@ function(regccrf_needs what)
   list(JOIN ARGN "\n  " names)
   message(FATAL_ERROR "regccrf needs ${what}:\n  ${names}\n"
     "Install them and build again (all that the build needs is named; what is there already is left alone):\n"
-    "  Debian 12, Ubuntu:  apt-get install g++ python3-dev libfst-dev libgmp-dev libhwy-dev liblbfgs-dev nlohmann-json3-dev zlib1g-dev\n"
-    "  Fedora:             dnf install gcc-c++ python3-devel openfst-devel gmp-devel highway-devel liblbfgs-devel json-devel zlib-devel\n"
-    "  Homebrew:           brew install openfst gmp highway liblbfgs nlohmann-json zlib\n"
-    "  conda:              conda install -c conda-forge cxx-compiler openfst gmp libhwy liblbfgs nlohmann_json zlib\n"
+    "  Debian 12, Ubuntu 24.04:  apt-get install g++ python3-dev libfst-dev libgmp-dev libhwy-dev liblbfgs-dev nlohmann-json3-dev zlib1g-dev\n"
+    "  Fedora:                   dnf install gcc-c++ python3-devel openfst-devel gmp-devel highway-devel liblbfgs-devel json-devel zlib-devel\n"
+    "  Homebrew:                 brew install openfst gmp highway liblbfgs nlohmann-json zlib\n"
+    "  conda:                    conda install -c conda-forge cxx-compiler openfst gmp libhwy liblbfgs nlohmann_json zlib\n"
     "Where they are in a folder of their own, name it: CMAKE_PREFIX_PATH=/that/folder\n")
 endfunction()
 
