@@ -1,5 +1,5 @@
-// Which labels a constraint's sequences have. A label that is named in a pattern and that no sequence has is most likely
-// misspelt: in bio({PER}) & at_most(1, B-PRE) the second part forbids nothing.
+// Which labels a constraint's sequences have. A label that is named in a pattern and that no sequence has is most
+// likely misspelt: in bio({PER}) & at_most(1, B-PRE) the second part forbids nothing.
 #pragma once
 
 #include <vector>
