@@ -37,7 +37,7 @@ std::string_view pick(const std::vector<std::string_view>& cells, int column, co
 void check_width(std::size_t count, std::size_t first, const std::string& where) {
   if (count == first) return;
   throw Error(where + ": " + std::to_string(count) + (count == 1 ? " column" : " columns") +
-              ", and the file's first row has " + std::to_string(first) + "; all rows must have as many");
+              ", and the file's first row has " + std::to_string(first) + "; all rows must have the same number");
 }
 
 bool has_all(const std::vector<std::string_view>& cells, const std::vector<int>& wanted) {

@@ -37,11 +37,11 @@ void check_alignment(const Columns& gold, const std::string& gold_path, const Co
              ")";
     };
     throw Error("sequence " + std::to_string(i + 1) + " has " + at(gold_path, gold) + " and " +
-                at(predicted_path, predicted) + "; both files must hold the same sequences");
+                at(predicted_path, predicted) + "; both files must have the same sequences");
   }
   if (golds.size() == predictions.size()) return;
   throw Error("'" + gold_path + "' has " + std::to_string(golds.size()) + " sequences and '" + predicted_path +
-              "' has " + std::to_string(predictions.size()) + "; both files must hold the same sequences");
+              "' has " + std::to_string(predictions.size()) + "; both files must have the same sequences");
 }
 
 int or_else(int column, int usual) { return column == 0 ? usual : column; }
@@ -60,7 +60,7 @@ void check_not_words(const Report& report) {
   if (!disjoint || gold.empty()) return;
   throw Error(
       "'" + report.systems[0].name +
-      "' has two columns, which have no label in common. One file must hold gold and predicted labels as its last "
+      "' has two columns, which have no label in common. One file must have correct and predicted labels as its last "
       "two columns; labels of two files are compared with regccrf eval GOLD PRED");
 }
 
@@ -125,12 +125,12 @@ void say_what_has_no_place(const Report& report, const Constraint& constraint, c
     const auto label = constraint.labels().find(name);
     if (name != unknown && (!label || !used[*label])) names += (names.empty() ? "" : ", ") + name;
   }
-  if (!names.empty()) std::cerr << "regccrf: gold labels that no sequence of the language has: " << names << "\n";
+  if (!names.empty()) std::cerr << "regccrf: correct labels that no sequence of the language has: " << names << "\n";
 }
 
 int eval_command(const Options& options) {
   Report report = read(options);
-  if (report.gold.empty() && !options.conlleval) throw Error("'" + options.files[0] + "' holds no sequence");
+  if (report.gold.empty() && !options.conlleval) throw Error("'" + options.files[0] + "' contains no sequence");
   if (report.options.constraint) say_what_has_no_place(report, *report.options.constraint, options.unknown);
   report.resampling = options.resampling;
   report.options.scheme =

@@ -284,7 +284,7 @@ void say_what(const Input& input, const Training& training) {
 // How much of training began where the given model ended.
 std::string taken_over(std::int64_t taken, std::int64_t all, const std::string& model) {
   const std::string others =
-      taken == all ? "" : "; it has none for the other " + std::to_string(all - taken) + ", which began at 0";
+      taken == all ? "" : "; it has none for the other " + std::to_string(all - taken) + ", which start at 0";
   return std::to_string(taken) + " of " + plural(all, "weight") + " began with those of " + model + others;
 }
 
@@ -332,13 +332,13 @@ void say_where_it_goes_on(const TrainOptions& options, bool interrupted) {
   const bool there = std::filesystem::exists(options.checkpoint, code);
   const int every = options.every > 0 ? options.every : options.optimizer == Optimizer::lbfgs ? 50 : 1;
   if (!interrupted) {
-    std::cerr << (there ? "goes on from " + options.checkpoint
+    std::cerr << (there ? "continues from " + options.checkpoint
                         : "there is no " + options.checkpoint + " yet: training begins at the start")
               << "\n";
     return;
   }
   std::cerr << (there ? options.checkpoint + " has the last multiple of " + plural(every, "iteration") +
-                            ": --resume goes on from there"
+                            ": --resume continues from there"
                       : "no checkpoint was written, as the first one comes after " + plural(every, "iteration") +
                             ": --every N for others")
             << "\n";
@@ -355,7 +355,7 @@ void check_options(const Options& options) {
   if (options.model.empty() && options.folds == 0)
     throw Error("-m FILE says where the model goes (with --cv none is needed)");
   if (several && options.folds == 0 && options.development.empty())
-    throw Error("several values for --l2 need something to judge them by: --dev FILE or --cv N");
+    throw Error("several values for --l2 need a score to choose by: --dev FILE or --cv N");
   if (options.folds > 0 && !options.development.empty())
     throw Error("--cv and --dev judge by different data; leave one of them out");
   if ((several || options.folds > 0) && !options.train.checkpoint.empty())
@@ -395,7 +395,7 @@ void say_strange_gold(const Dataset& development, const Labels& labels, const La
   if (strange.empty()) return;
   const auto positions =
       std::count_if(development.gold.begin(), development.gold.end(), [&](Label a) { return a >= known.size(); });
-  std::cerr << "development gold has " << (strange.size() == 1 ? "a label" : "labels")
+  std::cerr << "the development set has " << (strange.size() == 1 ? "a label" : "labels")
             << " that training does not have, and counts as wrong there (" << plural(positions, "position")
             << "): " << join(strange) << "\n";
 }
@@ -617,7 +617,7 @@ void add_objective_options(CLI::App& command, Options& options) {
       ->capture_default_str();
   command
       .add_option("--l2", options.penalties,
-                  "penalty on squared weights; of several (--l2 0.1,1,10) the best by --dev or --cv is taken")
+                  "penalty on squared weights; of several (--l2 0.1,1,10) the best by --dev or --cv is used")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::NonNegativeNumber)
@@ -634,7 +634,7 @@ void add_objective_options(CLI::App& command, Options& options) {
 
 void add_stopping_options(CLI::App& command, Options& options) {
   TrainOptions& t = options.train;
-  command.add_option("--max-iterations", t.max_iterations, "stop after so many; 0: when converged")
+  command.add_option("--max-iterations", t.max_iterations, "stop after this many; 0: when converged")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
@@ -646,7 +646,7 @@ void add_stopping_options(CLI::App& command, Options& options) {
       .add_option("--max-gap", t.max_gap, "under many rules: bound on the error of a sequence's loss (docs/rules.md)")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--period", t.period, "iterations over which --tolerance looks")
+  command.add_option("--period", t.period, "number of iterations for --tolerance")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
@@ -680,8 +680,8 @@ void add_checkpoint_options(CLI::App& command, Options& options) {
 }
 
 void add_report_options(CLI::App& command, Options& options) {
-  command.add_flag("-q,--quiet", options.quiet, "say nothing but errors");
-  command.add_flag("--json", options.json, "print what came out as one JSON object");
+  command.add_flag("-q,--quiet", options.quiet, "print only errors");
+  command.add_flag("--json", options.json, "print the result as one JSON object");
 }
 
 }  // namespace

@@ -34,11 +34,12 @@ class SpanDecoder:
 
     Args:
         labels: names in the order of their ids, or {id: name}, a model's `config.id2label`.
-        language: "auto" for the one that the labels' scheme spells, or a pattern, a path to a .lang file, a `Language`, a `Constraint`.
-        scheme: how labels spell spans: `bio`, `iob1`, `bioes`, `io` or `plain`; found from the labels without it.
+        language: "auto" for everything that is legal in the scheme of the labels; or a pattern, a path to a .lang file, a `Language`, a
+            `Constraint`.
+        scheme: how labels make spans: `bio`, `iob1`, `bioes`, `io` or `plain`. The default follows from the labels.
         biases: the transition biases of privacy-filter's decoding, by name: `background_stay`, `background_to_start`, `end_to_background`,
-            `end_to_start`, `inside_to_continue`, `inside_to_end`; those left out are 0.
-        probabilities: False leaves them out, which saves the sums over all legal sequences.
+            `end_to_start`, `inside_to_continue`, `inside_to_end`. Those that are not given are 0.
+        probabilities: False leaves out the probabilities of spans, which is faster.
 
     >>> decoder = SpanDecoder(["O", "B-PER", "I-PER"])
     >>> decoder.decode([[0., 0., 5.], [0., 0., 5.]])

@@ -46,7 +46,7 @@ class Attributes : public Extractor::Impl {
     if (value && std::isfinite(static_cast<float>(*value))) return static_cast<float>(*value);
     throw Error("[read] " + sentence.where(t) + ": '" + std::string(field) + "': '" +
                 std::string(field.substr(colon + 1)) +
-                "' is not a number; a value stands behind the attribute's only colon, and a colon within a name is "
+                "' is not a number; a value comes after the attribute's only colon, and a colon in a name is "
                 "written \\:");
   }
 };
@@ -65,7 +65,7 @@ std::string Extractor::text() const {
   try {
     return impl_->json().dump();
   } catch (const nlohmann::json::exception&) {
-    throw Error("[extract] " + summary() + ": a name or a path is not UTF-8, and a model holds UTF-8 only");
+    throw Error("[extract] " + summary() + ": a name or a path is not UTF-8, but a model needs UTF-8");
   }
 }
 

@@ -168,7 +168,7 @@ def test_bioes_is_noticed(files):
 
 def test_nothing_to_evaluate_is_an_error(files):
     (files / "empty").write_text("\n\n")
-    assert "'empty' holds no sequence" in refused(files, "empty", "empty")
+    assert "'empty' contains no sequence" in refused(files, "empty", "empty")
 
 
 def test_standard_input(files):
@@ -242,7 +242,7 @@ def test_sequences_that_are_too_short_are_decoded_freely_and_noted(models):
 
 def test_gold_that_the_model_does_not_know_is_a_wrong_column(models):
     (models / "other").write_text("a x\nb y\n")
-    assert "no gold label, such as 'x', is a label of the model" in refused(models, "-m", "plain", "other")
+    assert "no correct label, such as 'x', is a label of the model" in refused(models, "-m", "plain", "other")
     assert "there is no column 7" in refused(models, "-m", "plain", "other", "--gold-column", 7)
 
 

@@ -155,7 +155,7 @@ def test_continuing_from_a_model(folder):
     # Other data has other weights, and may have other labels.
     (folder / "new").write_text((folder / "dev").read_text() + "\nw5Q\tB-Q\n")
     far = run(folder, "new", "-m", "m", "--continue-from", "old", "--max-iterations", "2")
-    taken = re.search(r"(\d+) of (\d+) weights began with those of old; it has none for the other (\d+), which began at 0", far.stderr)
+    taken = re.search(r"(\d+) of (\d+) weights began with those of old; it has none for the other (\d+), which start at 0", far.stderr)
     assert far.returncode == 0 and 0 < int(taken[1]) < first["weights"] and int(taken[1]) + int(taken[3]) == int(taken[2]), far.stderr
     assert train(folder, "new", "-m", "m")["objective"] == pytest.approx(
         train(folder, "new", "-m", "m", "--continue-from", "old")["objective"], rel=1e-3)

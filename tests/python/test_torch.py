@@ -331,7 +331,7 @@ def test_gold_outside_the_language():
     crf = module()
     emissions, mask = ragged([3, 3])
     tags = torch.tensor([[0, 1], [2, 2], [0, 0]])  # O I O, B I O
-    with pytest.raises(regccrf.Error, match="sequence 0: gold leaves the language at position 1 with label I"):
+    with pytest.raises(regccrf.Error, match="sequence 0: the correct labels leave the language at position 1 with label I"):
         crf(emissions, tags)
     good = crf.log_prob(emissions[:, 1:], tags[:, 1:])[0]
     assert torch.equal(crf.log_prob(emissions, tags, outside="inf"), torch.stack([torch.tensor(-math.inf).double(), good]))
