@@ -173,7 +173,7 @@ Report tag_with_models(const ModelOptions& options, const std::vector<std::strin
     if (decoding.without_legal_sequence() > 0) {
       std::cerr << "regccrf: note: " << way.name << ": the language has no sequence of the length of "
                 << decoding.without_legal_sequence() << " of " << data->sentences.size()
-                << " sequences; they are decoded freely and count as violations\n";
+                << " sequences; they are decoded without it and count as violations\n";
     }
   }
   check_labels(models, data->gold);

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/file.h"
 #include "base/spelling.h"
@@ -219,6 +220,21 @@ std::string describe(const OutsideSequence& outside, const Dataset& data, const 
          (gold == kUnknownLabel ? " leads to the end" : " leaves the language") + "; possible there: " + there;
 }
 
+// A slip in the pattern shows as a label of the language that the data lacks and that looks like one of the data's.
+// Where the data lacks many, the language is more general than the data.
+std::string slip_in_language(const Labels& labels, const Dataset& data) {
+  constexpr std::size_t most = 3;
+  const std::set<Label> seen(data.gold.begin(), data.gold.end());
+  std::vector<std::string> in_data, lacking;
+  for (Label a = 0; a < labels.size(); ++a) (seen.contains(a) ? in_data : lacking).push_back(labels.name(a));
+  if (lacking.size() > most) return "";
+  for (const std::string& name : lacking) {
+    if (const auto near = nearest(name, in_data))
+      return "the language has the label " + name + ", which the data does not have: did you mean " + *near + "?\n";
+  }
+  return "";
+}
+
 // Sequences outside the language: told, then left out or repaired, or an error. What was done goes into `facts`.
 void settle_outside(const Options& options, const Constraint& constraint, bool speak, Dataset& data, Json& facts) {
   const std::vector<OutsideSequence> outside = find_outside(constraint, data);
@@ -231,9 +247,9 @@ void settle_outside(const Options& options, const Constraint& constraint, bool s
     report += describe(outside[i], data, constraint.labels()) + "\n";
   if (outside.size() > examples) report += "  … and " + std::to_string(outside.size() - examples) + " more\n";
   if (options.outside == "error") {
-    throw Error(report +
+    throw Error(report + slip_in_language(constraint.labels(), data) +
                 "--outside skip trains without them, --outside repair takes the nearest legal labels instead, and "
-                "--constrain decode\ntrains without the constraint and keeps to it when tagging");
+                "--constrain decode\ntrains without the constraint and obeys it in tagging");
   }
   std::vector<std::int64_t> which;
   for (const OutsideSequence& o : outside) which.push_back(o.sequence);

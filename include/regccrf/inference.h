@@ -68,7 +68,8 @@ enum class Impossible { error, allow };
 // says what was found.
 struct RuleLimits {
   std::int64_t products = 300'000;  // decoding: of a time step, of the base times the rules that are broken
-  std::int64_t cells = 4'000'000;   // of a best-first search; a sixteenth of it for the automaton of a sum
+  std::int64_t cells = 4'000'000;   // of a best-first search; a sixteenth of it for the automaton of a sum …
+  std::int64_t cells_a_position = 1'000'000;  // … which may also have at most this many for each position
 };
 
 // What to do if a sum under kept rules has a gap above max_gap within these limits. bound: take the sum over the

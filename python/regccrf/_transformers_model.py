@@ -34,8 +34,8 @@ class RegCCRFConfig(PretrainedConfig):
             `Constraint`. Patterns are saved as text, everything else compiled.
         scheme: how labels make spans, for "auto" and for `compute_metrics`. The default follows from the labels.
         start_end, outside: as for `RegCCRF`.
-        classifier_dropout: before the linear layer; the encoder's own without it, or 0.1.
-        kwargs: transformers' own, `id2label` among them.
+        classifier_dropout: dropout before the linear layer. The default is that of the encoder, or 0.1.
+        kwargs: those of a config of transformers, such as `id2label`.
     """
 
     model_type = "regccrf"

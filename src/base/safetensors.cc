@@ -89,7 +89,7 @@ SafetensorsView view_safetensors(std::string_view bytes, const std::string& path
     refuse(path, "the file is truncated: it has " + std::to_string(bytes.size()) + " bytes, its header alone needs 8");
   const std::uint64_t length = read_length(bytes);
   if (length > bytes.size() - 8) {
-    refuse(path, "not a safetensors file, as models and constraints are, or truncated");
+    refuse(path, "not a safetensors file, and so neither a model nor a constraint; or truncated");
   }
   const std::string_view data = bytes.substr(8 + length);
   SafetensorsView file;

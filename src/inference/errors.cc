@@ -59,7 +59,7 @@ Error outside_error(const char* operation, std::int64_t sequence, std::int64_t l
   const std::string what = position >= length ? "end too early, at position " + std::to_string(length)
                                               : "leave the language at position " + std::to_string(position) +
                                                     " with label " + constraint.labels().name(gold[position]);
-  const std::string rule = membership.rule.empty() ? "" : ", where it breaks the rule " + membership.rule;
+  const std::string rule = membership.rule.empty() ? "" : ", where they break the rule " + membership.rule;
   return Error(at(operation, sequence) + ": the correct labels " + what + rule +
                    "; possible there: " + names(constraint.labels(), membership.possible),
                ErrorKind::outside, {sequence, position});

@@ -274,7 +274,8 @@ class Expander {
     }
     std::string message = "there is no set called " + name;
     if (const auto near = nearest(name, known)) message += ": did you mean " + *near + "?";
-    fail_at(place, message, "a set is defined in a line of its own, " + name + " = {A B C}, or written in place");
+    fail_at(place, message,
+            "a set is written in place, {" + name + "}, or defined in a line of its own, " + name + " = {A B C}");
   }
 
   // An argument where a set is wanted: {A B}, the name of a set, or {A}, which reads like a substitution.

@@ -101,7 +101,7 @@ void Extractor::extract(const Sentence& sentence, AttributeSink& sink) const {
   for (std::int64_t t = 0; t < sentence.size(); ++t) {
     if (sentence.fields(t) >= columns()) continue;
     throw Error("[extract] " + sentence.where(t) + ": has " + std::to_string(sentence.fields(t)) +
-                (sentence.fields(t) == 1 ? " column" : " columns") + ", and the features look at column " +
+                (sentence.fields(t) == 1 ? " column" : " columns") + ", but the features use column " +
                 std::to_string(columns()));
   }
   impl_->extract(sentence, sink);

@@ -57,7 +57,7 @@ double weighted_total(const Loss& loss, std::span<const double> weights) {
 }
 
 // What a sequence may cost in training before it gets a larger gap.
-constexpr RuleLimits kTrainingLimits{.products = 100'000, .cells = 1'600'000};
+constexpr RuleLimits kTrainingLimits{.products = 100'000, .cells = 1'600'000, .cells_a_position = 100};
 
 // Which sequences are under all rules (0) and which under the base alone (1), with which gaps, and what came out.
 class Allowed {

@@ -88,23 +88,35 @@ void begin_at(double objective, TrainState& state) {
 
 // --- stages ---
 
-constexpr double kCoarse = 100, kTighten = 10, kLeastGap = 1e-6;
-constexpr double kBaseShare = 0.6, kCoarseShare = 0.75, kFinerShare = 0.9;  // of max_iterations, at the most
+constexpr double kCoarse = 100, kFirstGap = 0.1, kTighten = 10, kLeastGap = 1e-6;
+constexpr int kAnew = 10;  // iterations; the gaps that grew are then tried again, but for the last stage
+constexpr double kBaseShare = 0.3, kCoarseShare = 0.6, kFinerShare = 0.8;  // of max_iterations, at the most
 
 bool is_coarse(const TrainState& state, const TrainOptions& options) {
   return state.phase == Phase::rules && state.max_gap > options.max_gap;
 }
-
-double tighter(const TrainState& state, const TrainOptions& options) {
-  const double gap = state.max_gap / kTighten;
-  return is_coarse(state, options) ? std::max(gap, options.max_gap) : gap;
+// The last stage goes on as long as the optimiser does.
+bool is_last(const TrainState& state, const TrainOptions& options) {
+  return state.phase != Phase::base && !is_coarse(state, options);
 }
 
-// The iteration at which this gap ends at the latest; 0: none.
+// The next stage: the rules, or a smaller gap.
+void advance(TrainState& state, const TrainOptions& options) {
+  if (state.phase == Phase::base) {
+    state.phase = Phase::rules;
+    state.max_gap = std::max(options.max_gap, std::min(kCoarse * options.max_gap, kFirstGap));
+  } else {
+    const double gap = state.max_gap / kTighten;
+    state.max_gap = is_coarse(state, options) ? std::max(gap, options.max_gap) : gap;
+  }
+  state.objectives.clear();
+}
+
+// The iteration at which this stage ends at the latest; 0: none.
 int last_iteration(const TrainState& state, const TrainOptions& options) {
   double share = 1;
   if (state.phase == Phase::base) share = kBaseShare;
-  if (is_coarse(state, options)) share = tighter(state, options) > options.max_gap ? kCoarseShare : kFinerShare;
+  if (is_coarse(state, options)) share = state.max_gap > kTighten * options.max_gap ? kCoarseShare : kFinerShare;
   return options.max_iterations > 1 ? std::max(1, static_cast<int>(share * options.max_iterations))
                                     : options.max_iterations;
 }
@@ -117,43 +129,35 @@ bool at_last_iteration(const TrainState& state, const TrainOptions& options) {
 bool next_stage(LbfgsEnd end, Monitor& monitor) {
   TrainState& state = monitor.state;
   const TrainOptions& options = monitor.options();
-  if (state.phase == Phase::whole || (options.max_iterations > 0 && state.iteration >= options.max_iterations))
-    return false;
-  const bool over = end == LbfgsEnd::asked        ? monitor.stopped == "converged"
-                    : end == LbfgsEnd::iterations ? at_last_iteration(state, options)
-                                                  : true;
-  if (!over) return false;
-  if (state.phase == Phase::base) {
-    state.phase = Phase::rules;
-    state.max_gap = std::max(options.max_gap, std::min(kCoarse * options.max_gap, 0.1));
-  } else if (is_coarse(state, options) || (end == LbfgsEnd::stuck && state.max_gap / kTighten >= kLeastGap)) {
-    state.max_gap = tighter(state, options);
-  } else {
-    return false;
-  }
-  state.objectives.clear();
+  const bool over = end == LbfgsEnd::converged || end == LbfgsEnd::stuck;
+  if (state.phase == Phase::whole || !over) return false;
+  if (options.max_iterations > 0 && state.iteration >= options.max_iterations) return false;
+  // Where no step improves on the value at the last gap, the gap may be why.
+  const bool helps = end == LbfgsEnd::stuck && state.max_gap / kTighten >= kLeastGap;
+  if (is_last(state, options) && !helps) return false;
+  advance(state, options);
   monitor.stopped.clear();
   if (!options.checkpoint.empty()) monitor.save();
   return true;
 }
 
-// An objective whose gap may tighten while the optimiser runs. The optimiser sees values that go on from those before,
-// shifted by a constant; what is reported is the objective itself.
-class TighteningObjective {
+// An objective that goes from stage to stage while the optimiser runs, which keeps its memory of the curvature. The
+// optimiser sees values that go on from those before, shifted by a constant; what is reported is the objective itself.
+class StagedObjective {
  public:
-  TighteningObjective(Penalised& objective, Monitor& monitor) : objective_(objective), monitor_(monitor) {}
+  StagedObjective(Penalised& objective, Monitor& monitor) : objective_(objective), monitor_(monitor) {}
 
   void begin() {
     objective_.begin(monitor_.state);
     shift_ = 0;
-    uncertified_ = 0;
+    uncertified_ = since_begun_ = 0;
   }
-  // Whether sequences were found uncertain since the last iteration. They count with the bound from then on, which may
-  // be why no step improves on the value before.
-  bool lost_certificates() {
+  // Whether the optimiser was misled, and should begin afresh where no step improved: the last gradient that it knows
+  // is that of the stage before, or some gaps have grown since the last iteration.
+  bool misled() {
     if (monitor_.state.phase != Phase::rules) return false;
     const std::int64_t before = std::exchange(uncertified_, objective_.certainty().uncertified);
-    return uncertified_ > before;
+    return std::exchange(entered_, false) || uncertified_ > before;
   }
   double operator()(std::span<const double> w, std::span<double> gradient) {
     const double value = objective_(w, gradient);
@@ -162,6 +166,7 @@ class TighteningObjective {
   }
   // After an iteration; false: stop.
   bool after(const LbfgsIteration& i) {
+    entered_ = false;
     TrainState& state = monitor_.state;
     if (state.phase == Phase::rules) monitor_.certainty = objective_.certainty();
     uncertified_ = monitor_.certainty.uncertified;
@@ -169,8 +174,13 @@ class TighteningObjective {
     std::copy(i.w.begin(), i.w.end(), state.w.begin());  // what counts if the next iteration is cut off
     const bool settled = more ? at_last_iteration(state, monitor_.options()) : monitor_.stopped == "converged";
     const bool last = monitor_.options().max_iterations > 0 && state.iteration >= monitor_.options().max_iterations;
-    if (!settled || last || !is_coarse(state, monitor_.options())) return more;
-    tighten(i);
+    if (last || state.phase == Phase::whole || is_last(state, monitor_.options())) return more;
+    if (settled) {
+      advance(state, monitor_.options());
+    } else if (!more || state.phase == Phase::base || ++since_begun_ < kAnew) {
+      return more;
+    }
+    go_on(i);
     return true;
   }
 
@@ -179,9 +189,10 @@ class TighteningObjective {
     const double l1 = monitor_.options().l1;
     return l1 > 0 ? l1 * sum_of_sizes(w) : 0;
   }
-  void tighten(const LbfgsIteration& i) {
+  void go_on(const LbfgsIteration& i) {
     TrainState& state = monitor_.state;
-    state.max_gap = tighter(state, monitor_.options());
+    entered_ = true;
+    since_begun_ = 0;
     state.objectives.clear();
     monitor_.stopped.clear();
     objective_.begin(state);
@@ -194,6 +205,8 @@ class TighteningObjective {
   Penalised& objective_;
   Monitor& monitor_;
   double shift_ = 0;
+  bool entered_ = false;          // a stage, at the last iteration
+  int since_begun_ = 0;           // iterations
   std::int64_t uncertified_ = 0;  // after the last iteration
   std::vector<double> gradient_;
 };
@@ -201,10 +214,7 @@ class TighteningObjective {
 // Iterations until the optimiser has to begin afresh; 0: no limit.
 int iterations_left(const TrainState& state, const TrainOptions& options) {
   int limit = 0;
-  if (options.max_iterations > 0) {
-    const int last = state.phase == Phase::base ? last_iteration(state, options) : options.max_iterations;
-    limit = std::max(1, last - state.iteration);
-  }
+  if (options.max_iterations > 0) limit = std::max(1, options.max_iterations - state.iteration);
   if (options.checkpoint.empty()) return limit;
   const int round = options.every - state.iteration % options.every;
   return limit > 0 ? std::min(limit, round) : round;
@@ -214,14 +224,14 @@ int iterations_left(const TrainState& state, const TrainOptions& options) {
 
 void run_lbfgs(const Training& training, const Features& features, const Constraint& constraint, Monitor& monitor) {
   Penalised penalised(training, features, constraint, monitor.options(), monitor.processes());
-  TighteningObjective objective(penalised, monitor);
+  StagedObjective objective(penalised, monitor);
   for (bool again = false;;) {
     if (!again) objective.begin();
     const LbfgsEnd end = minimize_lbfgs(
         monitor.state.w, monitor.options(), iterations_left(monitor.state, monitor.options()),
         [&](std::span<const double> w, std::span<double> gradient) { return objective(w, gradient); },
         [&](const LbfgsIteration& i) { return objective.after(i); });
-    again = end == LbfgsEnd::stuck && objective.lost_certificates();
+    again = end == LbfgsEnd::stuck && objective.misled();
     if (again || next_stage(end, monitor)) continue;
     if (end == LbfgsEnd::asked) return;  // the monitor knows why
     if (end != LbfgsEnd::iterations) {

@@ -131,8 +131,12 @@ def test_what_cannot_be_compared_is_refused(files):
     (files / "fewer").write_text(GOLD.split("\n\n", maxsplit=1)[0] + "\n")
     assert "'gold' has 2 sequences and 'fewer' has 1" in refused(files, "gold", "fewer")
     assert "cannot open absent" in refused(files, "gold", "absent")
-    assert "have no label in common" in refused(files, "gold")
-    assert "'gold', line 1: 2 columns, and column 5 was asked for" in refused(files, "gold", "gold", "--gold-column", 5)
+    assert "look like words and labels" in refused(files, "gold")
+    (files / "untagged").write_text("volume volume\n" + "".join(f"word{i} title\n" for i in range(200)))  # a word is a label, too
+    assert "look like words and labels" in refused(files, "untagged")
+    (files / "wrong").write_text("A B\nB A\n")  # all wrong, but labels
+    assert f1(files, "wrong") == 0
+    assert "'gold', line 1: 2 columns, but column 5 was requested" in refused(files, "gold", "gold", "--gold-column", 5)
     (files / "broken").write_text("(((")
     assert "error" in refused(files, "gold", "gold", "-c", "broken")
     assert "there is no file 'bio(X)'" in refused(files, "gold", "gold", "-c", "bio(X)")

@@ -287,7 +287,7 @@ def test_refusals_say_what_to_do(folder):
         assert "is empty" in refused(folder, "train", "-m", "m", empty, "")
     assert "-e takes a pattern; give it with -c" in refused(folder, "train", "-m", "m", "-e", "no.lang")
     assert "Value -1 is negative" in refused(folder, "train", "-m", "m", "--l2", "-1")
-    assert "has 2 columns, and the features look at column 5" in refused(folder, "train", "-m", "m", "--columns", "5")
+    assert "has 2 columns, but the features use column 5" in refused(folder, "train", "-m", "m", "--columns", "5")
     assert "lbfgs does" in refused(folder, "train", "-m", "m", "--optimizer", "adagrad", "--l1", "1")
 
 
@@ -482,6 +482,13 @@ def test_rules_that_no_sequence_can_obey(folder):
     assert "ends too early, after" in refused(folder, "train", "-m", "m", *language)
     assert "no training sequence is left" in refused(folder, "train", "-m", "m", *language, "--outside", "skip")
     assert "the language has no sequence of that length" in refused(folder, "train", "-m", "m", *language, "--outside", "repair")
+
+
+def test_a_slip_in_the_pattern_is_named_when_data_are_illegal(folder):
+    (folder / "references").write_text("Gauss author\n1801 date\n\nArs title\n1825 date\n")
+    said = refused(folder, "references", "-m", "m", "-e", ".* & at_least(1, dates)")
+    assert "the language has the label dates, which the data does not have: did you mean date?" in said
+    assert "did you mean" not in refused(folder, "references", "-m", "m", "-e", ".* & at_least(1, publisher)")
 
 
 def test_under_mpirun_without_its_part(folder):

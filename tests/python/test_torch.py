@@ -400,6 +400,11 @@ def test_labels_as_a_tensor_are_those_in_lists(pattern, batch_first):
     assert crf.decode_tensor(emissions[:0]).shape == emissions[:0].shape[:2]
 
 
+def test_the_error_for_padding_among_labels_says_how_to_mask_it():
+    with pytest.raises(regccrf.Error, match=r"label -100 is not in 0 … 2; mask positions without a label, as with mask=tags >= 0"):
+        CRF(3).nll(torch.zeros(2, 1, 3), torch.tensor([[0], [-100]]))
+
+
 def test_labels_as_a_tensor_name_what_is_impossible():
     with pytest.raises(regccrf.Error, match="sequence 0 has length 1"):
         module("B I").decode_tensor(torch.zeros(1, 1, 3))

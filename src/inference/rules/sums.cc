@@ -159,8 +159,8 @@ typename Sums<Real>::Found Sums<Real>::try_part(double max_gap, const Constraint
       return Found::impossible;
     }
     const Allowance allowance{kUntracked * budget, (1 - kUntracked - kLive) * by_position};
-    const bool fits =
-        scratch.automaton.make(scratch.chain, constraint.rule_tables(), *pairs, part.which, allowance, most_cells());
+    const bool fits = scratch.automaton.make(scratch.chain, constraint.rule_tables(), *pairs, part.which, allowance,
+                                             most_cells(sequence));
     if (!fits && !scratch.automaton.small()) break;
     const double mass = scratch.automaton.mass(), error = scratch.automaton.error();
     scratch.gap = gap_of(mass, error);
@@ -177,7 +177,7 @@ bool Sums<Real>::exact(const Constraint& constraint, const Part& part, const Seq
                        Scratch& scratch) {
   if (!part.maker->make(sequence, 0, arena, scratch.chain)) return false;
   return scratch.automaton.make(scratch.chain, constraint.rule_tables(), *pairs_of(constraint), part.which, Allowance{},
-                                most_cells()) &&
+                                most_cells(sequence)) &&
          scratch.automaton.mass() > std::numeric_limits<double>::min();
 }
 
@@ -208,8 +208,9 @@ std::shared_ptr<const RulePairs> Sums<Real>::pairs_of(const Constraint& constrai
 
 // A cell of a sum costs more than one of a search: it is sorted, compared and walked twice.
 template <class Real>
-std::int64_t Sums<Real>::most_cells() const {
-  return batch_.options().rules.cells / 16;
+std::int64_t Sums<Real>::most_cells(const Sequence<Real>& sequence) const {
+  const RuleLimits& limits = batch_.options().rules;
+  return std::min(limits.cells / 16, limits.cells_a_position * sequence.T);
 }
 
 template <class Real>
@@ -224,7 +225,7 @@ void Sums<Real>::fail(const Sequence<Real>& sequence) const {
   throw Error(
       at(batch_.operation(), sequence.index) +
           ": the sum over all sequences that obey the rules is not certain to a gap of " +
-          std::to_string(max_gap(sequence)) + " within " + std::to_string(most_cells()) +
+          std::to_string(max_gap(sequence)) + " within " + std::to_string(most_cells(sequence)) +
           " cells; its scores leave too many sequences likely. Allow a larger max_gap or more cells (Options::rules), "
           "ask for an upper bound (Uncertified::bound), or state fewer rules",
       ErrorKind::limit, {sequence.index, {}});

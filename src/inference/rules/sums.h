@@ -82,7 +82,7 @@ class Sums {
              Scratch& scratch);
   Part part_of(const Constraint& constraint, const Constraint& base, std::vector<int> added);
   std::shared_ptr<const RulePairs> pairs_of(const Constraint& constraint);
-  std::int64_t most_cells() const;
+  std::int64_t most_cells(const Sequence<Real>& sequence) const;
   double max_gap(const Sequence<Real>& sequence) const;
   [[noreturn]] void fail(const Sequence<Real>& sequence) const;
   std::unique_ptr<Scratch> lend();
