@@ -29,15 +29,15 @@ std::string_view pick(const std::vector<std::string_view>& cells, int column, co
   const int count = static_cast<int>(cells.size()), index = column < 0 ? count + column : column - 1;
   if (index >= 0 && index < count) return cells[static_cast<std::size_t>(index)];
   const std::string asked = column < 0 ? std::to_string(-column) + " or more were expected"
-                                       : "column " + std::to_string(column) + " was asked for";
-  throw Error(where + ": " + std::to_string(count) + (count == 1 ? " column, and " : " columns, and ") + asked);
+                                       : "column " + std::to_string(column) + " was requested";
+  throw Error(where + ": " + std::to_string(count) + (count == 1 ? " column, but " : " columns, but ") + asked);
 }
 
 // Rows of different width: a file that was cut off, or a line that is no row.
 void check_width(std::size_t count, std::size_t first, const std::string& where) {
   if (count == first) return;
   throw Error(where + ": " + std::to_string(count) + (count == 1 ? " column" : " columns") +
-              ", and the file's first row has " + std::to_string(first) + "; all rows must have as many");
+              ", and the file's first row has " + std::to_string(first) + "; all rows must have the same number");
 }
 
 bool has_all(const std::vector<std::string_view>& cells, const std::vector<int>& wanted) {

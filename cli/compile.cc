@@ -120,8 +120,8 @@ Run add_compile(CLI::App& app) {
       "  regccrf compile languages/srl.lang\n"
       "  regccrf compile -e '(O | B I*)*' --svg spans.svg -o spans.constraint\n"
       "\n"
-      "A pattern that grows past --max-memory, --max-seconds, --max-states or --max-arcs is an error that names the\n"
-      "construction and the limit. What to do then: docs/language.md, \"How a pattern compiles, and what it costs\".");
+      "If a pattern exceeds --max-memory, --max-seconds, --max-states or --max-arcs, there is an error that names the\n"
+      "construction and the limit. docs/language.md says what to do (\"How a pattern compiles, and what it costs\").");
   auto options = std::make_shared<Options>();
   options->language.add_to(*command, false);
   command->add_flag("--json", options->json, "print the facts as one JSON object");
@@ -135,7 +135,8 @@ Run add_compile(CLI::App& app) {
       ->add_option("--bigram-fst", options->bigrams,
                    "write the transducer over label bigrams (the paper's Appendix C) for OpenFst")
       ->type_name("FILE");
-  command->add_option("-o,--output", options->out, "save the compiled constraint; every command takes it as a language")
+  command
+      ->add_option("-o,--output", options->out, "save the compiled constraint; every command accepts it as a language")
       ->type_name("FILE");
   return [options] { return compile_command(*options); };
 }

@@ -52,7 +52,7 @@ void note_time(double seconds, const Training& training) {
   if (seconds > kShort) std::cerr << "an iteration takes about " << duration(seconds) << "\n";
   if (seconds <= kLong) return;
   std::cerr << "regccrf: warning: iterations are slow, and there may be a hundred of them. " << fewer_products(training)
-            << "; --optimizer adagrad needs fewer iterations; --checkpoint FILE keeps what is done\n";
+            << "; --optimizer adagrad needs fewer iterations; --checkpoint FILE saves the state of training\n";
 }
 
 }  // namespace

@@ -36,11 +36,11 @@ void check_alignment(const Columns& gold, const std::string& gold_path, const Co
              ")";
     };
     throw Error("sequence " + std::to_string(i + 1) + " has " + at(gold_path, gold) + " and " +
-                at(predicted_path, predicted) + "; both files must hold the same sequences");
+                at(predicted_path, predicted) + "; both files must have the same sequences");
   }
   if (golds.size() == predictions.size()) return;
   throw Error("'" + gold_path + "' has " + std::to_string(golds.size()) + " sequences and '" + predicted_path +
-              "' has " + std::to_string(predictions.size()) + "; both files must hold the same sequences");
+              "' has " + std::to_string(predictions.size()) + "; both files must have the same sequences");
 }
 
 int or_else(int column, int usual) { return column == 0 ? usual : column; }
@@ -51,16 +51,28 @@ std::set<std::string> names_of(const std::vector<LabelNames>& sequences) {
   return names;
 }
 
-// Two columns may be gold and prediction, but more often they are words and labels.
+// Of tokens, from 0 to 1.
+double agreement(const std::vector<LabelNames>& some, const std::vector<LabelNames>& others) {
+  std::size_t tokens = 0, equal = 0;
+  for (std::size_t i = 0; i < some.size(); ++i) {
+    tokens += some[i].size();
+    for (std::size_t t = 0; t < some[i].size(); ++t) equal += some[i][t] == others[i][t];
+  }
+  return tokens == 0 ? 0.0 : static_cast<double>(equal) / static_cast<double>(tokens);
+}
+
+// Two columns may be correct and predicted labels, but more often they are words and labels: then they hardly ever
+// agree, and few of the words are labels.
 void check_not_words(const Report& report) {
+  if (report.gold.empty() || agreement(report.gold, report.systems[0].predicted) > 0.01) return;
   const std::set<std::string> gold = names_of(report.gold), predicted = names_of(report.systems[0].predicted);
-  const bool disjoint =
-      std::none_of(gold.begin(), gold.end(), [&](const std::string& name) { return predicted.contains(name); });
-  if (!disjoint || gold.empty()) return;
+  const auto shared =
+      std::count_if(gold.begin(), gold.end(), [&](const std::string& name) { return predicted.contains(name); });
+  if (2 * static_cast<std::size_t>(shared) >= gold.size()) return;
   throw Error(
       "'" + report.systems[0].name +
-      "' has two columns, which have no label in common. One file must hold gold and predicted labels as its last "
-      "two columns; labels of two files are compared with regccrf eval GOLD PRED");
+      "' has two columns, which look like words and labels. Tag it first (regccrf tag), or give a file with the "
+      "correct labels and one with the predicted labels: regccrf eval GOLD PRED");
 }
 
 // Gold and prediction as two columns of one file.
@@ -124,12 +136,12 @@ void say_what_has_no_place(const Report& report, const Constraint& constraint, c
     const auto label = constraint.labels().find(name);
     if (name != unknown && (!label || !used[*label])) names += (names.empty() ? "" : ", ") + name;
   }
-  if (!names.empty()) std::cerr << "regccrf: gold labels that no sequence of the language has: " << names << "\n";
+  if (!names.empty()) std::cerr << "regccrf: correct labels that no sequence of the language has: " << names << "\n";
 }
 
 int eval_command(const Options& options) {
   Report report = read(options);
-  if (report.gold.empty() && !options.conlleval) throw Error("'" + options.files[0] + "' holds no sequence");
+  if (report.gold.empty() && !options.conlleval) throw Error("'" + options.files[0] + "' contains no sequence");
   if (report.options.constraint) say_what_has_no_place(report, *report.options.constraint, options.unknown);
   report.resampling = options.resampling;
   report.options.scheme =

@@ -21,7 +21,7 @@ struct Data {
 std::string_view cell(const Sentence& sentence, std::int64_t t, int column) {
   const int count = sentence.fields(t), index = column < 0 ? count + column : column - 1;
   if (index >= 0 && index < count) return sentence.field(t, index);
-  throw Error(sentence.where(t) + ": there is no column " + std::to_string(column) + " of gold labels");
+  throw Error(sentence.where(t) + ": there is no column " + std::to_string(column) + " of correct labels");
 }
 
 // Gold is a column, or the first field in CRFsuite's format.
@@ -117,8 +117,8 @@ void check_labels(const std::vector<Model>& models, const std::vector<LabelNames
     }
   }
   if (gold.empty()) return;
-  throw Error("no gold label, such as '" + gold[0][0] +
-              "', is a label of the model; --gold-column names the column that holds them");
+  throw Error("no correct label, such as '" + gold[0][0] +
+              "', is a label of the model; --gold-column says in which column they are");
 }
 
 // A model with its way of decoding.
@@ -173,7 +173,7 @@ Report tag_with_models(const ModelOptions& options, const std::vector<std::strin
     if (decoding.without_legal_sequence() > 0) {
       std::cerr << "regccrf: note: " << way.name << ": the language has no sequence of the length of "
                 << decoding.without_legal_sequence() << " of " << data->sentences.size()
-                << " sequences; they are decoded freely and count as violations\n";
+                << " sequences; they are decoded without it and count as violations\n";
     }
   }
   check_labels(models, data->gold);

@@ -70,7 +70,7 @@ std::vector<Comparison> with_first(const Report& report, std::size_t i) {
 
 std::string methods(const Report& report, bool tests) {
   return format("[…]: 95%% intervals from %d resamples of the sequences (bootstrap)", report.resampling.samples) +
-         (tests ? "; p: approximate randomisation, as many\n" : "\n");
+         (tests ? format("; p: approximate randomisation, %d times\n", report.resampling.samples) : "\n");
 }
 
 std::string of(std::int64_t part, std::int64_t whole, const char* what) {

@@ -33,8 +33,7 @@ int import_command(const Options& options) {
 Run add_import(CLI::App& app) {
   CLI::App* command = app.add_subcommand("import", "Make a model from what `crfsuite dump` prints.");
   command->footer(
-      "The weights are CRFsuite's to the six digits that it prints. With a constraint, decoding obeys it from then "
-      "on.\n"
+      "The weights are CRFsuite's to the six digits that it prints. If a constraint is given, the new model obeys it.\n"
       "\n"
       "  crfsuite dump ner.crfsuite | regccrf import -m ner.model -e '(O | any t in {PER LOC}: B-{t} I-{t}*)*'\n"
       "  regccrf tag -m ner.model test.crfsuite.txt");

@@ -258,11 +258,11 @@ int inspect_command(const Options& options) {
 }  // namespace
 
 Run add_inspect(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("inspect", "Show what a model holds.");
+  CLI::App* command = app.add_subcommand("inspect", "Show what is in a model.");
   command->footer(
       "Labels, the constraint, how the model was trained, and the heaviest features of each label. Loading checks the "
       "whole file, so\n"
-      "this is also how to find out whether a model is undamaged.\n"
+      "this also shows whether a model is damaged.\n"
       "\n"
       "  regccrf inspect ner.model\n"
       "  regccrf inspect ner.model --top 0                      without features\n"

@@ -47,8 +47,8 @@ int run(int argc, char** argv) {
       "and train a tagger whose output obeys it:\n"
       "  regccrf train train.conll -m ner.model -e 'bio({PER LOC ORG})'\n"
       "  regccrf tag -m ner.model text.conll\n\n"
-      "The pattern language is described in docs/language.md; ready languages are in languages/; docs/tutorial.md "
-      "begins at the beginning.\n"
+      "The pattern language is described in docs/language.md. Ready languages are in languages/. Start with "
+      "docs/tutorial.md.\n"
       "regccrf COMMAND --help says more about a command.");
   app.name("regccrf");
   app.set_version_flag("--version", std::string("regccrf ") + REGCCRF_VERSION);

@@ -191,9 +191,9 @@ int table1(const Options& options) {
 Run add_reproduce(CLI::App& app) {
   CLI::App* command = app.add_subcommand("reproduce", "Reproduce the paper's synthetic experiments.");
   command->footer(
-      "Trains a model with the constraint and one without, on samples of a known distribution, and shows what "
+      "Trains a model with the constraint and one without it, on samples of a known distribution. Compares "
       "constrained\n"
-      "training and constrained decoding make of it, beside the paper's numbers.\n\n"
+      "training, constrained decoding and the paper's numbers.\n\n"
       "  regccrf reproduce figure2 --seeds 30 --svg figure2.svg\n"
       "  regccrf reproduce table1 --learning-rate 1.0      (the rate that the paper prints)");
   auto options = std::make_shared<Options>();

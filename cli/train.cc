@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/file.h"
 #include "base/spelling.h"
@@ -198,6 +199,21 @@ std::string describe(const OutsideSequence& outside, const Dataset& data, const 
          (gold == kUnknownLabel ? " leads to the end" : " leaves the language") + "; possible there: " + there;
 }
 
+// A slip in the pattern shows as a label of the language that the data lacks and that looks like one of the data's.
+// Where the data lacks many, the language is more general than the data.
+std::string slip_in_language(const Labels& labels, const Dataset& data) {
+  constexpr std::size_t most = 3;
+  const std::set<Label> seen(data.gold.begin(), data.gold.end());
+  std::vector<std::string> in_data, lacking;
+  for (Label a = 0; a < labels.size(); ++a) (seen.contains(a) ? in_data : lacking).push_back(labels.name(a));
+  if (lacking.size() > most) return "";
+  for (const std::string& name : lacking) {
+    if (const auto near = nearest(name, in_data))
+      return "the language has the label " + name + ", which the data does not have: did you mean " + *near + "?\n";
+  }
+  return "";
+}
+
 // Sequences outside the language: told, then left out or repaired, or an error. What was done goes into `facts`.
 void settle_outside(const Options& options, const Constraint& constraint, bool speak, Dataset& data, Json& facts) {
   const std::vector<OutsideSequence> outside = find_outside(constraint, data);
@@ -210,9 +226,9 @@ void settle_outside(const Options& options, const Constraint& constraint, bool s
     report += describe(outside[i], data, constraint.labels()) + "\n";
   if (outside.size() > examples) report += "  … and " + std::to_string(outside.size() - examples) + " more\n";
   if (options.outside == "error") {
-    throw Error(report +
+    throw Error(report + slip_in_language(constraint.labels(), data) +
                 "--outside skip trains without them, --outside repair takes the nearest legal labels instead, and "
-                "--constrain decode\ntrains without the constraint and keeps to it when tagging");
+                "--constrain decode\ntrains without the constraint and obeys it in tagging");
   }
   std::vector<std::int64_t> which;
   for (const OutsideSequence& o : outside) which.push_back(o.sequence);
@@ -263,7 +279,7 @@ void say_what(const Input& input, const Training& training) {
 // How much of training began where the given model ended.
 std::string taken_over(std::int64_t taken, std::int64_t all, const std::string& model) {
   const std::string others =
-      taken == all ? "" : "; it has none for the other " + std::to_string(all - taken) + ", which began at 0";
+      taken == all ? "" : "; it has none for the other " + std::to_string(all - taken) + ", which start at 0";
   return std::to_string(taken) + " of " + plural(all, "weight") + " began with those of " + model + others;
 }
 
@@ -311,13 +327,13 @@ void say_where_it_goes_on(const TrainOptions& options, bool interrupted) {
   const bool there = std::filesystem::exists(options.checkpoint, code);
   const int every = options.every > 0 ? options.every : options.optimizer == Optimizer::lbfgs ? 50 : 1;
   if (!interrupted) {
-    std::cerr << (there ? "goes on from " + options.checkpoint
+    std::cerr << (there ? "continues from " + options.checkpoint
                         : "there is no " + options.checkpoint + " yet: training begins at the start")
               << "\n";
     return;
   }
   std::cerr << (there ? options.checkpoint + " has the last multiple of " + plural(every, "iteration") +
-                            ": --resume goes on from there"
+                            ": --resume continues from there"
                       : "no checkpoint was written, as the first one comes after " + plural(every, "iteration") +
                             ": --every N for others")
             << "\n";
@@ -334,7 +350,7 @@ void check_options(const Options& options) {
   if (options.model.empty() && options.folds == 0)
     throw Error("-m FILE says where the model goes (with --cv none is needed)");
   if (several && options.folds == 0 && options.development.empty())
-    throw Error("several values for --l2 need something to judge them by: --dev FILE or --cv N");
+    throw Error("several values for --l2 need a score to choose by: --dev FILE or --cv N");
   if (options.folds > 0 && !options.development.empty())
     throw Error("--cv and --dev judge by different data; leave one of them out");
   if ((several || options.folds > 0) && !options.train.checkpoint.empty())
@@ -374,7 +390,7 @@ void say_strange_gold(const Dataset& development, const Labels& labels, const La
   if (strange.empty()) return;
   const auto positions =
       std::count_if(development.gold.begin(), development.gold.end(), [&](Label a) { return a >= known.size(); });
-  std::cerr << "development gold has " << (strange.size() == 1 ? "a label" : "labels")
+  std::cerr << "the development set has " << (strange.size() == 1 ? "a label" : "labels")
             << " that training does not have, and counts as wrong there (" << plural(positions, "position")
             << "): " << join(strange) << "\n";
 }
@@ -595,7 +611,7 @@ void add_objective_options(CLI::App& command, Options& options) {
       ->capture_default_str();
   command
       .add_option("--l2", options.penalties,
-                  "penalty on squared weights; of several (--l2 0.1,1,10) the best by --dev or --cv is taken")
+                  "penalty on squared weights; of several (--l2 0.1,1,10) the best by --dev or --cv is used")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::NonNegativeNumber)
@@ -612,7 +628,7 @@ void add_objective_options(CLI::App& command, Options& options) {
 
 void add_stopping_options(CLI::App& command, Options& options) {
   TrainOptions& t = options.train;
-  command.add_option("--max-iterations", t.max_iterations, "stop after so many; 0: when converged")
+  command.add_option("--max-iterations", t.max_iterations, "stop after this many; 0: when converged")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command
@@ -624,7 +640,7 @@ void add_stopping_options(CLI::App& command, Options& options) {
       .add_option("--max-gap", t.max_gap, "under many rules: bound on the error of a sequence's loss (docs/rules.md)")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  command.add_option("--period", t.period, "iterations over which --tolerance looks")
+  command.add_option("--period", t.period, "number of iterations for --tolerance")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
@@ -658,8 +674,8 @@ void add_checkpoint_options(CLI::App& command, Options& options) {
 }
 
 void add_report_options(CLI::App& command, Options& options) {
-  command.add_flag("-q,--quiet", options.quiet, "say nothing but errors");
-  command.add_flag("--json", options.json, "print what came out as one JSON object");
+  command.add_flag("-q,--quiet", options.quiet, "print only errors");
+  command.add_flag("--json", options.json, "print the result as one JSON object");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A BiLSTM with a RegCCRF on top, in C++: trains on sentences that it makes, and tags new ones. Names are one or two
-// words, and a sentence speaks of one place at most, which the words alone do not show.
+// A BiLSTM with a RegCCRF on top, in C++. It trains on synthetic sentences, and tags new ones. A name is one or more
+// words, and a sentence has at most one place, which the words alone do not show.
 #include <regccrf/language.h>
 #include <regccrf/torch.h>
 
@@ -34,8 +34,8 @@ struct Batch {
   torch::Tensor words, tags;  // [B, T]
 };
 
-// Sequences of the language, and for each label one of its words; now and then another label's, so that the words
-// mislead.
+// Sequences of the language, with a word for each label. One word in ten is that of a random label, so that the words
+// are misleading.
 Batch make_batch(const regccrf::Language& language, std::int64_t B, std::int64_t T, std::mt19937& random) {
   Batch batch{torch::empty({B, T}, torch::kLong), torch::empty({B, T}, torch::kLong)};
   const auto sequences = language.random(static_cast<std::size_t>(T), static_cast<std::size_t>(B), random());

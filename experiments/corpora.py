@@ -77,25 +77,25 @@ def ner(name):
 
 
 def citations(name):
-    """One label a token, the name of the field that it stands in. A field's tokens are its words between blanks."""
+    """The label of a token is the name of its field. A field's tokens are its words between blanks."""
     dataset = ElementTree.fromstring(read(f"citations/anystyle_{name}.xml"))
     return [[(word, field.tag) for field in entry for word in "".join(field.itertext()).split()] for entry in dataset]
 
 
 def addresses(name):
-    """One label a token."""
+    """One label for each token."""
     collection = ElementTree.fromstring(read(f"addresses/usaddress_{name}_labeled.xml"))
     return [[((token.text or "").strip(), token.tag) for token in address] for address in collection]
 
 
 def proteins(name):
-    """One label a residue. U, unknown, stays as it is."""
+    """One label for each residue. U, unknown, stays as it is."""
     lines = read(f"protein/tmbed_{name}.fasta").split()
     return [list(zip(residues, labels)) for residues, labels in zip(lines[1::3], lines[2::3])]
 
 
 def genes():
-    """One label a base."""
+    """One label for each base."""
     lines = read("genes/celegans_smallgenes.labels.txt").splitlines()
     return [list(zip(lines[i + 1], lines[i + 2])) for i in range(0, len(lines), 3) if lines[i].startswith(">")]
 

@@ -32,4 +32,11 @@ def test_every_public_header_is_in_the_reference_without_what_is_private():
     for path in reference.HEADERS.glob("*.h"):
         assert path.stem == "regccrf" or f"## {path.name}\n" in page
     assert "impl_" not in page and "torch_layer {" not in page and "#include <vector>" not in page
+    assert "struct Topology;" not in page and "[language.md](../language.md)" in page
     assert "class Tagger" in page and "Layout::padded(8, 64)" in page
+
+
+def test_what_a_module_takes_from_private_ones_is_in_its_reference():
+    found = {path.name: names for path, names in reference.imported(reference.PACKAGE / "transformers.py")}
+    assert found["_decoder.py"] == {"FoundSpan", "SpanDecoder"} and "RegCCRFForTokenClassification" in found["_transformers_model.py"]
+    assert list(reference.imported(reference.PACKAGE / "inference.py")) == []

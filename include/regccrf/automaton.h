@@ -1,5 +1,5 @@
-// Automaton: states, arcs (q, a, r), one start state, accepting states; no epsilon. Plain data: what languages are
-// built from, what files hold, and what a Constraint lays out for the kernels.
+// Automaton: states, arcs (q, a, r), one start state, accepting states; no epsilon. Plain data. Languages are built
+// from automata, files contain them, and a Constraint is made from one.
 #pragma once
 
 #include <cstddef>
@@ -51,12 +51,12 @@ void normalize(Automaton& automaton, int labels);
 bool is_deterministic(const Automaton& automaton);
 
 // How far a sequence gets. `accepted`, or the first position at which no continuation stays in the language (the
-// sequence's length, when it ends too early) and the labels that were possible there, in label order.
+// sequence's length, if it ends too early) and the labels that were possible there, in label order.
 struct Membership {
   bool accepted = false;
   std::size_t position = 0;
   std::vector<Label> possible;
-  std::string rule = {};  // the rule that is broken there, as it is written, where rules are kept (constraint.h)
+  std::string rule = {};  // the rule that is broken there, as it is written, if rules are kept (constraint.h)
   explicit operator bool() const { return accepted; }
 };
 

@@ -1,6 +1,6 @@
 // Automata as files, in the formats of OpenFst and its family (Pynini, Thrax, HFST, Foma, Kaldi): OpenFst's binary and
-// AT&T text. Binary files carry their symbol table; text files are written with one beside them (`path`.syms). Reading
-// takes unweighted acceptors only and says so otherwise. Language::load reads them too.
+// AT&T text. Binary files carry their symbol table; text files are written with one beside them (`path`.syms). Only
+// unweighted acceptors can be read; anything else is an Error. Language::load reads these files, too.
 #pragma once
 
 #include <string>

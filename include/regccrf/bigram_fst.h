@@ -1,4 +1,4 @@
-// The constrained CRF as a weighted transducer, for those who go on with OpenFst (the paper's Appendix C).
+// The constrained CRF as a weighted transducer, for use with OpenFst (the paper's Appendix C).
 //
 // A sequence y_1 … y_T becomes the bigrams (y_1, y_2) … (y_{T-1}, y_T) (y_T, $), so that transition scores are weights
 // of single arcs. Every legal sequence has exactly one path. Output symbols are the bigrams, written `B-PER|I-PER` and

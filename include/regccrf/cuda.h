@@ -1,15 +1,15 @@
-// Inference on a CUDA device: the same questions as inference.h and loss.h, asked of tensors that are there already.
+// Inference on a CUDA device: the functions of inference.h and loss.h for arrays that are in device memory.
 //
-// Nothing here waits for the device, allocates in steady state or copies to the host: a call enqueues its kernels on
-// the caller's stream, in memory that the caller gives (`Memory`: as many bytes as the matching *_bytes says), and
-// may be captured in a graph. What goes wrong on the device is left in a status record, which status_error() makes an
-// Error of once the caller has it on the host.
+// No function waits for the device, copies to the host, or allocates memory after its first calls. A call enqueues its
+// kernels on the caller's stream, in memory that the caller gives (`Memory`: as many bytes as the matching *_bytes
+// says). It may be captured in a graph. Errors on the device are left in status records. When the caller has copied one
+// to the host, status_error() makes an Error of it.
 //
-// Accuracy as in inference.h. A float32 or float64 pass with one scale per step serves nearly every sequence and knows
-// afterwards whether what it lost could matter; those sequences are done again with an exponent for every number, in
-// the same call. Results are the same from run to run.
+// Accuracy as in inference.h. For nearly every sequence a float32 or float64 pass with one scale for each step is
+// enough. The pass bounds what it lost to underflow; if that could matter, the sequence is computed again in the same
+// call, with an exponent for every number. Results are the same from run to run.
 //
-// Programs that use it link regccrf::cuda beside regccrf::regccrf or regccrf::inference.
+// Programs that use this header link regccrf::cuda as well as regccrf::regccrf or regccrf::inference.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@
 
 namespace regccrf::cuda {
 
-bool built();      // whether this library has CUDA in it
-bool available();  // … and a device is there
+bool built();      // whether this library was built with CUDA
+bool available();  // … and there is a device
 
 enum class Type { f16, bf16, f32, f64 };
 

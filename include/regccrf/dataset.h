@@ -1,6 +1,6 @@
-// Dataset: sequences as a linear model sees them. At each position some attributes hold (`word=Bank`, `shape=Xx`), each
-// with a value, mostly 1, and a gold label (the right one, from the annotation), where it is known. Attributes are
-// names outside and numbers inside.
+// Dataset: sequences as a linear model sees them. A position has attributes (`word=Bank`, `shape=Xx`), each with a
+// value, mostly 1. If the data is annotated it also has a gold label, which is the correct one. Attributes and labels
+// are numbers here; Names has their names.
 //
 //   Names attributes, labels;
 //   Dataset data = read_dataset({"train.conll"}, Format::columns, Extractor::words({}), attributes, labels);
@@ -20,17 +20,17 @@
 
 namespace regccrf {
 
-constexpr Label kUnknownLabel = -1;  // gold that is not known: every label may stand here
+constexpr Label kUnknownLabel = -1;  // the correct label is not known: every label is possible
 
 struct Dataset {
   std::vector<std::int64_t> position{0};  // [sequences + 1] where each sequence's positions begin
   std::vector<std::int64_t> item{0};      // [positions + 1] where each position's attributes begin
   std::vector<std::int32_t> attribute;    // [items]
   std::vector<float> value;               // [items], or empty: every value is 1
-  std::vector<Label> gold;                // [positions], or empty: nothing is known
+  std::vector<Label> gold;                // [positions], or empty: no label is known
   std::vector<double> weight;             // [sequences] how often each counts, or empty: once
 
-  // Where each sequence came from, for messages; empty where it came from no file.
+  // Where each sequence is from, for messages; empty if it is from no file.
   std::vector<std::string> files;
   std::vector<std::int32_t> file;  // [sequences] into files
   std::vector<std::int64_t> line;  // [sequences] of its first row, from 1
@@ -45,14 +45,14 @@ struct Dataset {
 };
 
 struct ReadOptions {
-  bool gold = true;          // there is gold: in CRFsuite's format the first field, in columns `label_column`
+  bool gold = true;          // there are labels: in CRFsuite's format the first field, in columns `label_column`
   int label_column = -1;     // from 0; -1: the last
-  std::string unknown = {};  // gold spelled so is unknown; empty: there is none
-  bool grow = true;          // attributes that are new get a number; else they are left out
+  std::string unknown = {};  // a label with this name is unknown; empty: there are none
+  bool grow = true;          // new attributes get a number; otherwise they are left out
 };
 
-// Collects sequences, from files or piece by piece. Both lists of names must outlive it. Labels always grow: one that
-// is not yet in `labels` gets the next number.
+// Collects sequences, from files or piece by piece. Both lists of names must outlive it. A label that is not yet in
+// `labels` always gets the next number.
 class DatasetBuilder : public AttributeSink {
  public:
   DatasetBuilder(Names& attributes, Names& labels, ReadOptions options = {});
@@ -60,10 +60,10 @@ class DatasetBuilder : public AttributeSink {
   DatasetBuilder(DatasetBuilder&&) noexcept;
   DatasetBuilder& operator=(DatasetBuilder&&) noexcept;
 
-  void read(SentenceReader& reader, const Extractor& extractor);  // everything that is left in the file
+  void read(SentenceReader& reader, const Extractor& extractor);  // the rest of the file
   void add(Sentence& sentence, const Extractor& extractor);
 
-  // Piece by piece: a position's attributes, then next(label), or next() if there is no gold at any position; end()
+  // Piece by piece: a position's attributes, then next(label), or next() if no position has a label; end()
   // after a sequence's last position.
   void attribute(std::string_view name, float value) override;
   void next() override;

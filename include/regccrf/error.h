@@ -11,12 +11,12 @@ namespace regccrf {
 
 enum class ErrorKind {
   invalid,     // what was given is wrong: a shape, a score, a pattern, a file
-  limit,       // a construction would have outgrown `Limits`
+  limit,       // a construction would exceed `Limits`
   impossible,  // the language has no sequence of that length, or none with a finite score
-  outside,     // gold is not in the language, or its score is −inf
+  outside,     // the correct labels are not in the language, or their score is −inf
 };
 
-// The sequence of a batch that an error speaks of, and the position in it (masked positions left out).
+// The sequence of a batch that an error is about, and the position in it (masked positions do not count).
 struct ErrorPlace {
   std::optional<std::int64_t> sequence, position;
 };

@@ -1,12 +1,12 @@
-// Evaluation: predicted label sequences against gold ones. What is counted is counted for each sequence, so that a
-// sum over any selection of sequences is an evaluation too; intervals and tests are built on that.
+// Evaluation: compares predicted labels with gold labels, which are the correct ones. Counts are made for each
+// sequence, so the sum over any selection of sequences is an evaluation, too. Intervals and tests use this.
 //
 //   std::vector<LabelNames> gold = {{"B-PER", "I-PER", "O"}, {"O", "B-PER"}};    // the correct labels of two sequences
-//   std::vector<LabelNames> ours = {{"B-PER", "I-PER", "O"}, {"O", "O"}};        // what one system says of them
+//   std::vector<LabelNames> ours = {{"B-PER", "I-PER", "O"}, {"O", "O"}};        // what one system predicts
 //   std::vector<LabelNames> theirs = {{"B-PER", "B-PER", "O"}, {"O", "B-PER"}};  // … and another
 //   Evaluation e = evaluate(gold, ours);
 //   double f1 = e.total.spans.f1();                                              // as conlleval prints it: in percent
-//   Interval likely = interval(bootstrap(e.sequences), Measure::f1);             // 95% of the resamples lie there
+//   Interval likely = interval(bootstrap(e.sequences), Measure::f1);             // with 95% of the resamples
 //   double p = compare(e, evaluate(gold, theirs), Measure::f1).p;                // could the difference be chance?
 #pragma once
 
@@ -25,19 +25,19 @@ using LabelNames = std::vector<std::string>;  // of one sequence
 
 // How labels make spans.
 //   prefixed  B-X, I-X, E-X, O …: by conlleval's rules, which read IOB1, IOB2, IOE, brackets and any mixture of them
-//   bioes     the same with S and E understood: conlleval takes S-X S-X, or E-X B-X, for one span
+//   bioes     the same with S and E understood: conlleval counts S-X S-X, or E-X B-X, as one span
 //   tokens    X, O: every token whose label is not O is a span of its own (conlleval -r)
 //   runs      X, O: neighbours with the same label are one span
 enum class SpanScheme { prefixed, bioes, tokens, runs };
 
-// What the labels look like: bioes where there is an S-X; prefixed where one has a single character before its first
-// hyphen, where B, I, E or a bracket stands beside O, or where all are O; runs otherwise.
+// The scheme by the look of the labels: bioes if there is an S-X; prefixed if a label has a single character before its
+// first hyphen, if there is B, I, E or a bracket beside O, or if all labels are O; runs otherwise.
 SpanScheme guess_scheme(std::span<const LabelNames> gold);
 
 struct SpanCounts {
   std::int64_t gold = 0, predicted = 0, correct = 0;
 
-  double precision() const;  // in percent; 0 where nothing was predicted
+  double precision() const;  // in percent; 0 if nothing was predicted
   double recall() const;
   double f1() const;
   SpanCounts& operator+=(const SpanCounts& other);
@@ -46,7 +46,7 @@ struct SpanCounts {
 
 // Of one sequence, or the sum over several.
 struct Counts {
-  std::int64_t sequences = 0, exact = 0;  // exact: every label is the gold one
+  std::int64_t sequences = 0, exact = 0;  // exact: every label is correct
   std::int64_t tokens = 0, correct_tokens = 0;
   std::int64_t violations = 0;  // sequences whose prediction is outside the language
   SpanCounts spans;
@@ -62,26 +62,27 @@ struct EvaluateOptions {
   SpanScheme scheme = SpanScheme::prefixed;
   // The language whose violations are counted; a label that it lacks violates it.
   std::optional<Constraint> constraint = {};
-  std::optional<std::string> unknown = {};  // gold of this name is not known: such positions count for violations alone
-  // conlleval sees the empty line behind a sequence. It makes a difference to labels that conlleval does not know
-  // (`S` without a type); a file may lack it behind its last sequence.
+  // A gold label of this name is not known: such positions count for violations only.
+  std::optional<std::string> unknown = {};
+  // conlleval reads the empty line after a sequence. This matters for labels that conlleval does not know (`S` without
+  // a type). A file may have no empty line after its last sequence.
   bool last_is_followed_by_empty_line = true;
 };
 
 struct Evaluation {
   std::vector<Counts> sequences;  // [sequences]
   Counts total;
-  std::map<std::string, SpanCounts> types;  // every type with a span in gold or prediction
+  std::map<std::string, SpanCounts> types;  // every type that has a gold or predicted span
 };
 
-// Error where the two differ in shape.
+// Error if the two have different shapes.
 Evaluation evaluate(std::span<const LabelNames> gold, std::span<const LabelNames> predicted,
                     const EvaluateOptions& options = {});
 
 // conlleval's report, letter for letter. (It prints the type without a name twice.)
 std::string conlleval_report(const Evaluation& evaluation);
 
-// --- how sure one can be ---------------------------------------------------------------------------------------------
+// --- uncertainty -----------------------------------------------------------------------------------------------------
 
 enum class Measure { accuracy, precision, recall, f1, exact_accuracy, violation_rate };
 double value(const Counts& counts, Measure measure);  // in percent
@@ -91,14 +92,14 @@ struct Resampling {
   std::uint64_t seed = 1;
 };
 
-// As many sequences as there are, drawn with replacement, summed: one sum a sample. [samples]
+// A sample draws as many sequences as there are, with replacement, and adds up their counts. [samples]
 std::vector<Counts> bootstrap(std::span<const Counts> sequences, const Resampling& resampling = {});
 
 struct Interval {
   double low = 0, high = 0;
 };
 
-// Where the measure lies for the middle `confidence` of the resamples (percentile interval).
+// The percentile interval: where the measure is for the middle `confidence` of the resamples.
 Interval interval(std::span<const Counts> resamples, Measure measure, double confidence = 0.95);
 
 // Two systems on the same sequences, second minus first.

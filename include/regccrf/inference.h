@@ -1,24 +1,24 @@
-// Inference: exact questions about the distribution P(y | x, L) ∝ exp score(y) over the sequences y of a language L.
+// Inference: exact answers about the distribution P(y | x, L) ∝ exp score(y) over the sequences y of a language L.
 //
 //   Constraint bio = compile(Language::parse("(O | B-PER I-PER*)*"));      // K = 3 labels: O, B-PER, I-PER
-//   std::vector<float> h(4 * 3), g(3 * 3);                                 // [T, K], [K, K]: what a model says
+//   std::vector<float> h(4 * 3), g(3 * 3);                                 // [T, K], [K, K]: a model's scores
 //   Scores scores(h, g);
 //   Path best = viterbi(bio, scores)[0];                                   // always in L
 //   double probability = std::exp(best.score - log_z(bio, scores)[0]);
 //
 // The unconstrained CRF is Constraint::unconstrained(labels). Every function takes a ragged batch, in float or double,
-// and gives one answer for each sequence, in order. Positions that are masked out are absent from inputs and answers.
+// and gives one answer for each sequence, in order. Masked positions are absent from inputs and answers.
 //
-// Edge cases. A sequence of length 0 is legal iff the language has the empty sequence, whose score is 0 (start and end
-// scores belong to labels, and there are none). Where L has no sequence of some length, or every one of them has a
-// score of −inf, log_z is −inf; everything that needs a legal sequence throws an Error, or leaves an empty answer with
-// score −inf (zeros, for marginals) when Options say Impossible::allow.
+// Edge cases. A sequence of length 0 is legal if the language has the empty sequence, whose score is 0 (start and end
+// scores belong to labels, and there are none). If L has no sequence of some length, or all of them have a score of
+// −inf, log_z is −inf. Everything that needs a legal sequence then throws an Error. With Impossible::allow it gives an
+// empty answer with score −inf (zeros, for marginals) instead.
 //
 // Accuracy: 1e-5 (float) or 1e-10 (double) times max(1, |value|) for log_z, scores and entropy, and the same, absolute,
 // for marginals, for scores in [−1e4, 1e4] and T up to 100,000.
 //
 // Threads: Constraint is immutable and may be shared; so may the memory behind Scores. A Workspace serves one call at a
-// time: give each calling thread its own. Functions keep no state of their own.
+// time: give each calling thread its own. There is no global state.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +34,14 @@
 
 namespace regccrf {
 
-// How often inference had to leave its fastest arithmetic. Counts since the workspace was made.
+// How often the fastest arithmetic was not enough. Counted since the workspace was made.
 struct Statistics {
   std::int64_t sequences = 0;     // passes over a sequence
   std::int64_t doubled = 0;       // of these, float scores that needed double's range or precision
-  std::int64_t wide = 0;          // … and those that needed an exponent of its own for every number, float or double
-  std::int64_t checkpointed = 0;  // kept only some of its steps in memory and computed the others twice
-  double largest_gap = 0;         // of sums under rules that are kept beside a base
-  std::int64_t uncertified = 0;   // … and how many of them are an upper bound alone
+  std::int64_t wide = 0;          // … and those in which every number needed its own 64-bit exponent
+  std::int64_t checkpointed = 0;  // of these, with only some steps in memory and the others computed twice
+  double largest_gap = 0;         // of sums under kept rules
+  std::int64_t uncertified = 0;   // … and how many of them are only an upper bound
 };
 
 // Scratch memory and threads that calls may reuse. One call at a time.
@@ -55,40 +55,40 @@ class Workspace {
   Statistics statistics() const;
 
   struct Impl;
-  Impl& impl() const { return *impl_; }  // for the library's own rooms
+  Impl& impl() const { return *impl_; }  // internal
 
  private:
   std::unique_ptr<Impl> impl_;
 };
 
-// What to do with a sequence of which L has none with a finite score.
+// What to do if L has no sequence of the length with a finite score.
 enum class Impossible { error, allow };
 
-// How much work rules that are kept beside a base may cause for a sequence (constraint.h). Past it there is an Error of
-// kind `limit` that says what was found.
+// Limits of the work for one sequence under kept rules (constraint.h). If one is exceeded, an Error of kind `limit`
+// says what was found.
 struct RuleLimits {
-  std::int64_t products = 300'000;  // of a time step, of the base times the rules that the sequence's paths break …
-  std::int64_t cells = 4'000'000;   // … and of a best-first search; a sum's automaton may have a sixteenth …
-  std::int64_t cells_a_position = 1'000'000;  // … and so many for each position
+  std::int64_t products = 300'000;  // decoding: of a time step, of the base times the rules that are broken
+  std::int64_t cells = 4'000'000;   // of a best-first search; a sixteenth of it for the automaton of a sum …
+  std::int64_t cells_a_position = 1'000'000;  // … which may also have at most this many for each position
 };
 
-// What to do with a sum under such rules that is not certain to max_gap within these limits. The bound is the sum over
-// the base's sequences, with its gradient. To relax is to allow a gap that is 10, 100 … times larger, and the bound
-// where a gap of 1 is not enough.
+// What to do if a sum under kept rules has a gap above max_gap within these limits. bound: take the sum over the
+// sequences of the base, an upper bound, with its gradient. relax: allow a gap that is 10, 100, … times larger, and
+// take the bound if a gap of 1 is not enough.
 enum class Uncertified { error, bound, relax };
 
 struct Options {
   int threads = 1;                 // 0: as many as the machine has
   Workspace* workspace = nullptr;  // none: one is made for the call
   Impossible impossible = Impossible::error;
-  std::size_t keep_bytes = std::size_t{1} << 28;  // per thread; past it a sequence is computed in O(√T) memory
+  std::size_t keep_bytes = std::size_t{1} << 28;  // per thread; longer sequences are computed in O(√T) memory
   RuleLimits rules = {};
-  // Sums under rules that are kept: log_z is within log(1 + gap) of the truth, and the distribution that marginals and
-  // gradients are of within gap of it in total variation. None: 1e-3 for losses, 1e-4 for what is asked for directly.
+  // The largest gap of a sum under kept rules. log_z is off by at most log(1 + gap), and the distribution of marginals
+  // and gradients by at most gap in total variation. Default: 1e-3 for losses, 1e-4 for everything else.
   std::optional<double> max_gap = {};
-  std::span<const double> max_gaps = {};  // [B], of each sequence, in the place of max_gap; or empty
+  std::span<const double> max_gaps = {};  // [B], one for each sequence, instead of max_gap; or empty
   Uncertified uncertified = Uncertified::error;
-  std::span<double> gaps = {};  // [B], or empty; gets each sequence's gap: 0 where a sum is exact, inf for a bound
+  std::span<double> gaps = {};  // [B], or empty; receives the gaps: 0 if a sum is exact, inf if it is a bound
 };
 
 struct Path {
@@ -96,8 +96,8 @@ struct Path {
   double score = 0;  // summed in double
 };
 
-// log Σ_{y in L} exp score(y). [B]. O(nodes) memory, unless scores are so far apart that a pass backward has to tell
-// what may be neglected. −inf is an answer here, never an error.
+// log Σ_{y in L} exp score(y). [B]. Takes O(nodes) memory, unless the range of the scores is so large that a backward
+// pass is needed. If L has no sequence of a length, the answer is −inf, and not an error.
 template <class Real>
 std::vector<double> log_z(const Constraints& constraints, const Scores<Real>& scores, const Options& options = {});
 
@@ -105,12 +105,12 @@ std::vector<double> log_z(const Constraints& constraints, const Scores<Real>& sc
 template <class Real>
 std::vector<Path> viterbi(const Constraints& constraints, const Scores<Real>& scores, const Options& options = {});
 
-// Its score alone, in O(nodes) memory; −inf where there is none. [B]
+// Only its score, in O(nodes) memory; −inf if there is none. [B]
 template <class Real>
 std::vector<double> viterbi_score(const Constraints& constraints, const Scores<Real>& scores,
                                   const Options& options = {});
 
-// The k best sequences of L, distinct, best first; fewer where L has fewer of finite score. [B][≤ k]
+// The k best sequences of L, distinct, best first; fewer if L has fewer with a finite score. [B][≤ k]
 template <class Real>
 std::vector<std::vector<Path>> k_best(const Constraints& constraints, const Scores<Real>& scores, int k,
                                       const Options& options = {});
@@ -128,7 +128,7 @@ template <class Real>
 std::vector<std::vector<Path>> sample(const Constraints& constraints, const Scores<Real>& scores,
                                       const Sampling& sampling = {}, const Options& options = {});
 
-// P(y_t = a). `out`: [rows, K] in the layout of the emissions; rows that belong to no present position are untouched.
+// P(y_t = a). `out`: [rows, K] in the layout of the emissions; rows of masked positions are not changed.
 template <class Real>
 void label_marginals(const Constraints& constraints, const Scores<Real>& scores,
                      std::span<std::type_identity_t<Real>> out, const Options& options = {});
@@ -144,16 +144,17 @@ template <class Real>
 void state_marginals(const Constraints& constraints, const Scores<Real>& scores,
                      std::span<std::type_identity_t<Real>> out, const Options& options = {});
 
-// A run of labels of one sequence, and what may not stand beside it: `B I` that no `I` follows is a span of BIO.
+// Labels at consecutive positions of a sequence, and labels that may not be next to them: in BIO a span is `B I`
+// without an `I` after it.
 struct Span {
   std::int64_t sequence = 0;                           // in the batch
-  std::int64_t begin = 0;                              // its first position, among those that are present
+  std::int64_t begin = 0;                              // its first position; masked positions do not count
   std::vector<Label> labels;                           // at begin, begin + 1, …
   std::vector<Label> not_before = {}, not_after = {};  // satisfied at the ends of the sequence
 };
 
-// P(y_begin … = labels, y_{begin-1} is not in not_before, the label after is not in not_after) for each span, which may
-// overlap. One pass for a sequence, and as much again for each position that spans cover. [spans]
+// P(y_begin … = labels, y_{begin-1} is not in not_before, the label after is not in not_after) for each span. Spans may
+// overlap. The cost is one pass over the sequence, and as much again for each position that spans cover. [spans]
 template <class Real>
 std::vector<double> span_marginals(const Constraints& constraints, const Scores<Real>& scores,
                                    std::span<const Span> spans, const Options& options = {});
@@ -167,7 +168,7 @@ template <class Real>
 std::vector<Path> posterior_decode(const Constraints& constraints, const Scores<Real>& scores,
                                    const Options& options = {});
 
-// log P(L | x): how much of the unconstrained model's mass is legal. ≤ 0, −inf where L has no sequence. [B]
+// log P(L | x): the probability of all legal sequences without the constraint. ≤ 0; −inf if L has no sequence. [B]
 template <class Real>
 std::vector<double> language_mass(const Constraints& constraints, const Scores<Real>& scores,
                                   const Options& options = {});

@@ -1,6 +1,5 @@
 // Language: a set of label sequences, described by a pattern, a .lang file, an automaton, or other languages. A value:
-// operations give new languages, and nothing is built until a question needs an automaton. Safe to share between
-// threads.
+// operations give new languages, and an automaton is built only when one is needed. Safe to share between threads.
 //
 //   Language spans = Language::parse("(O | B-PER I-PER*)*");
 //   Language two = spans & Language::parse("exactly(2, B-PER)", spans.labels());
@@ -25,21 +24,21 @@
 
 namespace regccrf {
 
-// Bounds on every construction. Past one of them a LimitError names the operation, the limit and how to raise it.
+// Limits of every construction. If one is exceeded, a LimitError names the operation, the limit and how to raise it.
 struct Limits {
   std::int64_t states = 200'000;   // of any automaton under construction
   std::int64_t arcs = 10'000'000;  // likewise
-  double seconds = 60;             // for all that one call does, with the reading of the text that it is about
-  std::int64_t memory = 1'000;     // megabytes (10^6 bytes) that one call holds at a time
-  // Of a time step. A conjunction with more is not multiplied out: its rules are kept beside a base (Rules).
+  double seconds = 60;             // of one call, including reading the text
+  std::int64_t memory = 1'000;     // megabytes (10^6 bytes) of one call at a time
+  // Multiplications of a time step. If a conjunction takes more, its rules are kept beside a base (Rules).
   std::int64_t products = 1'000'000;
 };
 
-// What becomes of the rules of a conjunction, its operands with a memory (constraint.h).
+// What compile() does with the rules of a conjunction (constraint.h).
 enum class Rules {
-  automatic,  // multiplied out where that stays within Limits::products, else kept
-  all,        // kept: all that would make the automaton larger
-  none,       // multiplied out: LimitError where that outgrows the other limits
+  automatic,  // one automaton if it stays within Limits::products; otherwise rules are kept
+  all,        // every rule that would make the automaton larger is kept
+  none,       // one automaton; LimitError if it exceeds the other limits
 };
 
 class Language {
@@ -52,12 +51,12 @@ class Language {
   // to it.
   static Language parse(std::string_view text, const std::optional<Labels>& labels = {},
                         const std::string& origin = "pattern", const Limits& limits = {});
-  // A .lang file, an OpenFst binary acceptor or a compiled constraint, told apart by content, or AT&T text, told by its
-  // name (*.att). `symbols` is an OpenFst symbol table for automata that carry none.
+  // A .lang file, an OpenFst binary acceptor or a compiled constraint, which are recognised by their content, or AT&T
+  // text, which is recognised by its name (*.att). `symbols` is an OpenFst symbol table for automata that have none.
   static Language load(const std::string& path, const std::optional<Labels>& labels = {},
                        const std::string& symbols = "", const Limits& limits = {});
   static Language from_automaton(Automaton automaton, const Labels& labels, const std::string& text = "");
-  static Language from_constraint(const Constraint& constraint);  // what it accepts; rules that it keeps are operands
+  static Language from_constraint(const Constraint& constraint);  // what it accepts; kept rules are operands
   static Language everything(const Labels& labels);               // all sequences
   static Language nothing(const Labels& labels);                  // none
   static Language sequence(std::span<const std::string> names, const Labels& labels);
@@ -66,8 +65,8 @@ class Language {
   const std::string& text() const;                   // what it was parsed from, empty otherwise
   Language with_labels(const Labels& labels) const;  // the same sequences over more labels, matched by name
 
-  // Labels of both sides are joined by name where they differ. `&` is an Error then: what only one side knows is in no
-  // sequence of the other, so hardly anything would be left.
+  // If the sides have different labels, the result has the labels of both, matched by name. Only `&` is an Error then:
+  // a label that one side lacks is in none of its sequences.
   friend Language operator|(const Language& x, const Language& y);
   friend Language operator&(const Language& x, const Language& y);
   friend Language operator-(const Language& x, const Language& y);
@@ -86,7 +85,7 @@ class Language {
   std::optional<std::vector<Label>> shortest(const Limits& limits = {}) const;
 
   std::string count(std::size_t length, const Limits& limits = {}) const;  // exact, in decimal
-  // `many` sequences of this length, each equally likely. Error where there is none.
+  // `many` sequences of this length, each equally likely. Error if there is none.
   std::vector<std::vector<Label>> random(std::size_t length, std::size_t many, std::uint64_t seed,
                                          const Limits& limits = {}) const;
   // The first `most` sequences, shorter before longer, then by label ids.
@@ -99,7 +98,7 @@ class Language {
   const Automaton& automaton(const Limits& limits = {}) const;
 
   struct Impl;
-  const Impl& impl() const { return *impl_; }  // for the library's own rooms
+  const Impl& impl() const { return *impl_; }  // internal
 
  private:
   explicit Language(std::shared_ptr<const Impl> impl);
@@ -109,8 +108,8 @@ class Language {
 // Every accepted sequence has exactly one accepting path.
 bool is_unambiguous(const Automaton& automaton, const Limits& limits = {});
 
-// The cheapest unambiguous automaton that the known constructions find within `limits`; or a base and rules, as `rules`
-// says. Error for an empty language.
+// The cheapest of several unambiguous automata, within `limits`; or a base and rules, as `rules` says. Error for an
+// empty language.
 Constraint compile(const Language& language, const Limits& limits = {}, Rules rules = Rules::automatic);
 
 }  // namespace regccrf

@@ -1,15 +1,15 @@
 // Losses with gradients in closed form: expected counts minus observed ones, from one forward–backward pass.
 //
 //   Constraint bio = compile(Language::parse("(O | B-PER I-PER*)*"));      // K = 3 labels: O, B-PER, I-PER
-//   std::vector<float> h(4 * 3), g(3 * 3);                                 // [T, K], [K, K]: what a model says
+//   std::vector<float> h(4 * 3), g(3 * 3);                                 // [T, K], [K, K]: a model's scores
 //   Scores scores(h, g);
-//   std::vector<Label> gold = {1, 2, 0, 0};                                // [T]: B-PER I-PER O O
+//   std::vector<Label> correct = {1, 2, 0, 0};                             // [T]: B-PER I-PER O O
 //   std::vector<float> dh(4 * 3), dg(3 * 3);                               // for the gradients
-//   Loss loss = nll(bio, scores, gold, {.emissions = dh, .transitions = dg});
-//   double value = loss.values[0];                                         // −log P(gold | x, L)
+//   Loss loss = nll(bio, scores, correct, {.emissions = dh, .transitions = dg});
+//   double value = loss.values[0];                                         // −log P(correct | x, L)
 //
-// Behind the losses stands log_z with its gradients, and its second derivative in a direction. Threads and accuracy as
-// in inference.h.
+// log_z with its gradients, and its second derivative in a direction, are here, too. Threads and accuracy as in
+// inference.h.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +22,9 @@
 
 namespace regccrf {
 
-// Where to put the gradients of Σ_i weights[i] · value_i. What is empty is not wanted, and not computed. Everything is
-// overwritten: emission rows of absent positions and of skipped sequences become zero; rows that belong to no sequence
-// are untouched.
+// Where to put the gradients of Σ_i weights[i] · value_i. Empty ones are not computed. The others are overwritten:
+// emission rows of masked positions and of skipped sequences become zero. Rows that belong to no sequence are not
+// changed.
 template <class Real>
 struct Gradients {
   std::span<Real> emissions = {};      // [rows, K] in the layout of the emissions
@@ -36,7 +36,7 @@ struct Gradients {
   bool wanted() const { return !emissions.empty() || !transitions.empty() || !start.empty() || !end.empty(); }
 };
 
-// What to do with a sequence whose gold is not in L (or has a score of −inf, or has no legal completion).
+// What to do with a sequence whose correct labels (gold) are not in L, have a score of −inf, or cannot be completed.
 enum class OutsideGold { error, skip };
 
 struct LossOptions : Options {
@@ -48,7 +48,7 @@ struct Loss {
       : values(static_cast<std::size_t>(size)), skipped(static_cast<std::size_t>(size)) {}
 
   std::vector<double> values;         // [B]; 0 for skipped sequences
-  std::vector<std::uint8_t> skipped;  // [B]; 1 where gold was outside and OutsideGold::skip was asked for
+  std::vector<std::uint8_t> skipped;  // [B]; 1 for a sequence that OutsideGold::skip left out
   std::int64_t skipped_count() const { return std::count(skipped.begin(), skipped.end(), 1); }
   double total() const {
     double sum = 0;
@@ -58,9 +58,9 @@ struct Loss {
 };
 
 // How the losses of a batch become one number: their sum over a divisor, which is 1 for `sum`, the number of sequences
-// for `mean`, and that of their present positions for `token_mean`. What is skipped counts for nothing, in the sum and
-// in the divisor. The divisor is at least 1, so that a batch of which nothing is left has the loss 0. An infinite loss
-// counts as any other.
+// for `mean`, and that of their present positions for `token_mean`. Skipped sequences do not count, neither in the
+// sum nor in the divisor. The divisor is at least 1, so if all sequences are skipped the loss is 0. An infinite loss
+// counts like any other.
 enum class Reduction : std::int32_t { none, sum, mean, token_mean };
 
 // What a sequence adds to the divisor …
@@ -79,9 +79,9 @@ inline double divisor(Reduction reduction, std::span<const std::uint8_t> skipped
   return divisor_of(static_cast<double>(parts));
 }
 
-// −log P(gold | x, L). `gold`: the correct labels, [rows]; entries of absent positions may be anything.
-// Gold outside L is an Error that names the first position at which it leaves L and the labels that were possible
-// there. An impossible sequence (inference.h) is gold outside L.
+// −log P(gold | x, L). `gold`: the correct labels, [rows]; entries of masked positions may be anything. If they are not
+// in L, there is an Error that names the first position at which they leave L and the labels that were possible there.
+// This includes impossible sequences (inference.h).
 template <class Real>
 Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<const Label> gold,
          const Gradients<Real>& gradients = {}, const LossOptions& options = {});
@@ -108,7 +108,7 @@ template <class Real>
 Loss log_z(const Constraints& constraints, const Scores<Real>& scores, const Gradients<Real>& gradients,
            const Options& options = {});
 
-// A direction in the space of scores. What is empty does not move.
+// A direction in the space of scores. Empty parts are 0.
 template <class Real>
 struct Direction {
   std::span<const Real> emissions = {};    // [rows, K] in the layout of the emissions
@@ -117,9 +117,9 @@ struct Direction {
   std::span<const Real> end = {};          // [K]
 };
 
-// The second derivative in a direction v, which automatic differentiation needs to differentiate gradients once more.
-// ∇²log_z · v is the covariance of the counts with v · counts. It comes from one forward–backward pass in which every
-// number carries the mean of v · counts over its paths; nothing is approximated, and no matrix is built.
+// The second derivative in a direction v, for differentiating gradients again. ∇²log_z · v is the covariance of the
+// counts with v · counts. It is computed exactly by one forward–backward pass, without a matrix: every number has the
+// mean of v · counts over its paths beside it.
 //
 // How log_z changes along `direction` (values, [B]), and how the gradients of Σ_i weights[i] · log_z_i change along it
 // (gradients). Right for scores of any size. Impossible sequences as above, with the value 0.

@@ -1,5 +1,5 @@
-// Model: a trained tagger. Labels, which attributes have weights for which labels, transitions, and the constraint that
-// its output obeys. Immutable, cheap to copy, safe to share between threads; a file is read by memory map.
+// Model: a trained tagger. It has labels, the weights of attributes and of transitions, and the constraint that its
+// output obeys. Immutable, cheap to copy, safe to share between threads. Loading a file maps it into memory.
 //
 //   score(y) = Σ_t Σ_{attributes i at t} value_i · weight[i, y_t] + Σ_t transitions[y_t, y_{t+1}]
 //            + Σ_{t > 0} Σ_{attributes i at t} value_i · pair_weight[i, y_{t-1}, y_t]
@@ -20,12 +20,12 @@
 
 namespace regccrf {
 
-struct ModelView;  // src/tagger/model_file.h
+struct ModelView;  // internal: src/tagger/model_file.h
 
-// When the constraint counts: in training and decoding, in decoding alone, or never.
+// When the constraint is used: in training and decoding, only in decoding, or never.
 enum class Constrain { train, decode, none };
 
-// What a model is made of, as the trainer or an import hands it over.
+// The parts of a model, as the trainer or an import makes them.
 struct ModelParts {
   Labels labels;
   std::string extractor;  // how input becomes attributes: see extract.h
@@ -34,7 +34,7 @@ struct ModelParts {
   std::vector<Label> label;         // [features]
   std::vector<double> weight;       // [features]
   std::vector<double> transitions;  // [K, K] from, to
-  // Weights of attributes for a label together with the one before it. All three are empty where there are none.
+  // Weights of attributes for a label together with the one before it. All three may be empty.
   std::vector<std::int64_t> pair_begin = {};  // [attributes + 1] into pair and pair_weight; a run's pairs ascend
   std::vector<std::int32_t> pair = {};        // [pairs] from · K + to
   std::vector<double> pair_weight = {};       // [pairs]
@@ -45,7 +45,7 @@ struct ModelParts {
 
 class Model {
  public:
-  explicit Model(ModelParts parts);  // Error where shapes disagree or a weight is not finite
+  explicit Model(ModelParts parts);  // Error if shapes disagree or a weight is not finite
 
   const Labels& labels() const;
   const std::string& extractor() const;
@@ -64,17 +64,17 @@ class Model {
   Constrain constrain() const;
   const std::string& facts() const;
 
-  // What output obeys: the constraint, or any sequence where there is none or `constrain` is none.
+  // The constraint of the output. It allows every sequence if there is none, or if `constrain` is none.
   const Constraint& decoding() const;
   // The same weights under another constraint over the same labels (see fit_constraint), or none.
   Model with_constraint(std::optional<Constraint> constraint, Constrain constrain) const;
 
-  void save(const std::string& path) const;    // whole or not at all
-  static Model load(const std::string& path);  // Error for a file that is damaged, not ours or of a newer version
+  void save(const std::string& path) const;    // an incomplete file is never left
+  static Model load(const std::string& path);  // Error if the file is damaged, is not a model, or is of a newer version
   std::string to_bytes() const;                // what save() writes
   static Model from_bytes(std::string_view bytes);
 
-  const ModelView& view() const;  // for the library's own rooms
+  const ModelView& view() const;  // internal
 
  private:
   struct Impl;
@@ -82,14 +82,13 @@ class Model {
   std::shared_ptr<const Impl> impl_;
 };
 
-// The constraint's sequences over another alphabet, matched by name. Those with labels that `labels` lacks are left out
-// (their names in `missing`, if given); Error where none is left.
+// The constraint's sequences over another alphabet, matched by name. Sequences with labels that are not in `labels` are
+// left out (`missing` receives the names of these labels). Error if no sequence is left.
 Constraint fit_constraint(const Constraint& constraint, const Labels& labels,
                           std::vector<std::string>* missing = nullptr);
 
-// h[t, a] of the positions `first` … `last` - 1 of `data`, whose attributes are numbered as the model's. Error where
-// the model has weights for pairs, whose scores are more than emissions and transitions.
-// `out`: [last - first, K]
+// h[t, a] of the positions `first` … `last` - 1 of `data`, whose attributes are numbered as the model's. Error if
+// the model has weights for pairs of labels: their scores are not emissions. `out`: [last - first, K]
 template <class Real>
 void emissions(const Model& model, const Dataset& data, std::int64_t first, std::int64_t last, std::span<Real> out);
 

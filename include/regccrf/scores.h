@@ -1,17 +1,17 @@
-// Scores: views of what a model says about a batch of sequences. Logs, larger is better. A view owns nothing and
-// allocates nothing; the memory behind it must outlive the call that it is given to, and is only read.
+// Scores: views of a model's scores for a batch of sequences. Scores are logarithms; larger is better. A view owns
+// nothing and allocates nothing. Its memory is only read, and must exist until the call that gets the view returns.
 //
 //   std::vector<float> h(8 * 64 * 3), g(3 * 3), start(3), end(3);       // [B, T, K], [K, K], [K], [K]
 //   std::vector<std::uint8_t> mask(8 * 64, 1);                          // [B, T]: 0 where there is no position
 //   Scores one(h, g);                                                   // one sequence, of 512 positions
 //   Scores batch(h, g, Layout::padded(8, 64).with_mask(mask));          // eight sequences of up to 64
 //   Scores full = batch.with_start_end(start, end);
-//   Scores none = Scores<float>(h, {}).with_labels(3);                  // without transitions, which would tell K
+//   Scores none = Scores<float>(h, {}).with_labels(3);                  // without transitions: K is given instead
 //
 //   score(y) = start[y_0] + Σ_t emissions[t, y_t] + Σ_t transitions[y_t, y_{t+1}] + end[y_{T-1}]
 //
-// −inf forbids and is legal everywhere. NaN and +inf are errors that name the sequence, the position and the label.
-// Finite scores beyond ±1e10 count as ±1e10.
+// A score may be −inf, which forbids the label or the transition. NaN and +inf are errors that name the sequence, the
+// position and the label. Finite scores beyond ±1e10 count as ±1e10.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@
 namespace regccrf {
 
 // Where the positions of a batch lie among the rows of its arrays: position t of sequence i is row
-// first(i) + t · stride(). A position whose row is masked out is as if it were absent: its neighbours become adjacent.
+// first(i) + t · stride(). A masked position is treated as absent: its neighbours become adjacent.
 class Layout {
  public:
   using Integers = std::span<const std::int64_t>;
@@ -63,13 +63,13 @@ class Layout {
 
   std::int64_t size() const { return size_; }  // B
   std::int64_t first(std::int64_t i) const { return first_.empty() ? i * between_ : first_[std::size_t(i)]; }
-  // Positions of sequence i, the masked ones included, in arrays of so many rows.
+  // Positions of sequence i, including masked ones. `rows`: the number of rows of the arrays.
   std::int64_t length(std::int64_t i, std::int64_t rows) const {
     return !length_.empty() ? length_[std::size_t(i)] : steps_.value_or(rows);
   }
   std::int64_t stride() const { return stride_; }
   std::span<const std::uint8_t> mask() const { return mask_; }
-  std::optional<std::int64_t> steps() const { return steps_; }  // T, where sequences are padded
+  std::optional<std::int64_t> steps() const { return steps_; }  // T, if sequences are padded
 
  private:
   Layout(std::int64_t size, std::int64_t steps, std::int64_t between, std::int64_t stride)
@@ -88,18 +88,18 @@ struct Scores {
   using Numbers = std::span<const Real>;
 
   Scores() = default;
-  // h: emissions, g: transitions, from which K is taken. Error where g is not square.
+  // h: emissions, g: transitions, whose size gives K. Error if g is not square.
   Scores(Numbers h, Numbers g, const Layout& where = Layout::single())
       : labels(side_of(g.size())), emissions(h), transitions(g), layout(where) {}
 
-  // The same with scores of the first label and of the last. Either may be empty: none.
+  // The same with scores of the first label and of the last. Each may be empty: none.
   Scores with_start_end(Numbers first, Numbers last) const {
     Scores scores = *this;
     scores.start = first;
     scores.end = last;
     return scores;
   }
-  // The same with K given: for empty transitions, which do not tell it.
+  // The same with K given: needed if the transitions are empty.
   Scores with_labels(int K) const {
     Scores scores = *this;
     scores.labels = K;
@@ -121,7 +121,7 @@ struct Scores {
                 " entries, which is no square (expected [K, K])");
   }
 };
-// Scores(h, g) of whatever holds floats or doubles side by side.
+// Scores(h, g) for any contiguous ranges of float or double.
 template <std::ranges::contiguous_range Numbers, class... Others>
 Scores(const Numbers&, const Others&...) -> Scores<std::ranges::range_value_t<Numbers>>;
 
@@ -133,7 +133,7 @@ class Constraints {
       : all_(all), which_(which) {}
 
   std::span<const Constraint> all() const { return all_; }
-  std::span<const std::int32_t> which() const { return which_; }  // empty: the first for everyone
+  std::span<const std::int32_t> which() const { return which_; }  // empty: the first for every sequence
 
  private:
   std::span<const Constraint> all_;

@@ -1,10 +1,10 @@
-// Sentences as they stand in files, one at a time and in constant memory: columns as in CoNLL's tasks, or CRFsuite's
-// attributes. Plain or gzip (told by the first bytes), UTF-8 with or without its mark, \n or \r\n, last line ended or
-// not; the path "-" is standard input.
+// Sentences of a file, one at a time and in constant memory: columns as in CoNLL's tasks, or CRFsuite's attributes. A
+// file is plain or gzipped, and UTF-8 with or without a byte order mark. Lines end in \n or \r\n. The path "-" is
+// standard input.
 //
-// Columns: each row is a token. A row that has a tab is split at every tab, any other at its blanks; all rows have the
+// Columns: each row is a token. A row with a tab is split at every tab, any other row at its blanks. All rows have the
 // same number of columns. A blank line ends a sentence; so does a line that begins with -DOCSTART-, which belongs
-// to none.
+// to no sentence.
 //
 // CRFsuite: `label TAB attribute[:value] TAB …`; \: and \\ stand for a colon and a backslash; other backslashes stand
 // for themselves. A blank line ends a sequence; a line `@weight:2` in front of one counts it twice.
@@ -19,27 +19,27 @@
 
 namespace regccrf {
 
-// automatic: CRFsuite's if, in the first sentence, more than half of the tab-separated fields behind the first one of
-// their line hold a `=`; columns otherwise.
+// automatic: CRFsuite's if, in the first sentence, more than half of the tab-separated fields contain a `=` (the first
+// field of each line does not count); columns otherwise.
 enum class Format { automatic, columns, crfsuite };
 
 struct Sentence {
   std::string path;  // of the file
   Format format = Format::columns;
   int columns = 0;     // that every row must have; 0: any number
-  std::string before;  // lines in front of it that are no rows: blank, -DOCSTART-; as they are in the file
+  std::string before;  // lines before it that are not rows (blank, -DOCSTART-), as they are in the file
   std::string bytes;   // its rows, with their line ends
   std::string after;   // the line that ended it; empty at the end of the file
   std::vector<std::uint32_t> begin{0};  // [T + 1] of each row in `bytes`
-  std::int64_t line = 1;                // of its first row
+  std::int64_t line = 1;                // of its first row, from 1
   double weight = 1;                    // CRFsuite's `@weight`
 
   std::int64_t size() const { return static_cast<std::int64_t>(begin.size()) - 1; }  // T
   std::string_view row(std::int64_t t) const;                                        // without its line end
   std::string where(std::int64_t t) const;                                           // "train.conll, line 12"
 
-  // Finds the fields of every row; Error where the rows are not alike. Reading leaves this to the caller, who may do it
-  // on another thread.
+  // Finds the fields of every row. Error if the rows have different numbers of columns. A reader does not call it, so
+  // that it can be done on another thread.
   void split();
   int fields(std::int64_t t) const { return static_cast<int>(first_[at(t) + 1] - first_[at(t)]); }
   std::string_view field(std::int64_t t, int column) const {
@@ -47,7 +47,7 @@ struct Sentence {
     return std::string_view(bytes).substr(from, length);
   }
 
-  // The same, from memory: what the Python layer and tests hand over.
+  // A sentence from rows in memory.
   static Sentence of_rows(const std::vector<std::vector<std::string>>& rows);
 
  private:
@@ -63,16 +63,16 @@ class SentenceReader {
   SentenceReader(SentenceReader&&) noexcept;
   SentenceReader& operator=(SentenceReader&&) noexcept;
 
-  // The next sentence, whose memory is reused; false at the end. What follows the last sentence comes as a sentence
-  // without rows.
+  // The next sentence, whose memory is reused; false at the end. Lines after the last sentence are returned as a
+  // sentence without rows.
   bool next(Sentence& sentence);
 
   const std::string& path() const;
-  Format format();  // what was asked for, or what the first sentence looks like
-  Format looks();   // what the first sentence looks like, whatever was asked for
+  Format format();  // as given, or detected from the first sentence
+  Format looks();   // detected from the first sentence, even if another one was given
   int columns();    // of the first row; 0 in an empty file
 
-  // The next sentence has not come as a whole: next() would wait for whoever writes.
+  // Whether the next sentence is not complete yet, so that next() would wait for input.
   bool would_wait();
 
  private:

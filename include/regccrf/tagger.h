@@ -1,5 +1,5 @@
-// Tagger: labels for sentences. Collects sentences, by their rows or attribute by attribute, and decodes them in one
-// go: the best legal sequences, their probabilities, marginals, and how much of the model's mass is legal.
+// Tagger: labels for sentences. It collects sentences, as rows or attribute by attribute, and decodes them together:
+// the best legal sequences, their probabilities, marginals, and the probability of all legal sequences.
 //
 //   Model model = Model::load("ner.model");
 //   Tagger tagger(model, Extractor::from_text(model.extractor()));
@@ -8,7 +8,7 @@
 //   Path best = tagger.decode()[0].paths[0];
 //   std::vector<std::string> labels = model.labels().names(best.labels);
 //
-// A tagger is scratch memory and serves one thread; models and extractors are shared.
+// A tagger is for one thread. Models and extractors can be shared.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@
 
 namespace regccrf {
 
-// What to do with a sentence for which no sequence is legal: no sequence of that length is in the language, or none
-// agrees with the forced labels.
+// What to do if no label sequence is legal for a sentence: none of its length is in the language, or none agrees with
+// the forced labels.
 enum class NoSequence {
   error,  // an Error names the sentence
   free,   // decode it without the constraint
@@ -35,9 +35,9 @@ enum class NoSequence {
 struct TagOptions {
   int k_best = 1;
   bool scores = false;         // probabilities of sequences, and marginals
-  bool all_marginals = false;  // marginals of every label, not only of the best sequence's
+  bool all_marginals = false;  // marginals of every label, not only of those of the best sequence
   bool language_mass = false;
-  int forced_column = -1;  // from 0; the labels in it stay, unless it is empty or _
+  int forced_column = -1;  // from 0; labels in it are kept, except empty ones and _
   NoSequence no_sequence = NoSequence::error;
   int threads = 1;  // of one decode(); 0: as many as the machine has
 };
@@ -45,8 +45,8 @@ struct TagOptions {
 struct Tagged {
   std::vector<Path> paths;        // best first; with scores, Path::score is log P(sequence); empty: nothing is legal
   std::vector<double> marginals;  // [T] of the best sequence's labels, with scores
-  std::vector<double> all_marginals;  // [T, K], where asked for; zeros where nothing is legal
-  double language_mass = 0;           // P(L | x), where asked for
+  std::vector<double> all_marginals;  // [T, K], on request; zeros if nothing is legal
+  double language_mass = 0;           // P(L | x), on request
   bool free = false;                  // decoded without the constraint
 };
 
@@ -63,15 +63,15 @@ class Tagger : public AttributeSink {
 
   // Piece by piece: attributes, then next(); end() after a sentence's last position.
   void attribute(std::string_view name, float value) override;
-  void force(Label label);  // no other one at the present position
+  void force(Label label);  // only this label at the current position
   void next() override;
   void end();
 
-  void forget();  // what was collected
+  void forget();  // drops what was collected
 
   std::int64_t positions() const;  // collected so far
-  std::int64_t known() const;      // attributes that the model has, of all sentences decoded
-  // Every sentence collected, in order. Begins afresh. Holds until the next call.
+  std::int64_t known() const;      // how many attributes of all decoded sentences the model has
+  // Decodes all collected sentences, in order; the next add() starts a new collection. Valid until the next call.
   const std::vector<Tagged>& decode();
   // Why sentence i of the last decode() has no legal sequence.
   std::string reason(std::int64_t i) const;

@@ -2,7 +2,7 @@
 // torch.
 //
 //   regccrf::RegCCRF crf(regccrf::compile(regccrf::Language::parse("(O | B-PER I-PER*)*")));
-//   torch::Tensor emissions = torch::randn({4, 2, 3}, torch::requires_grad());  // [T, B, K]: what a network says
+//   torch::Tensor emissions = torch::randn({4, 2, 3}, torch::requires_grad());  // [T, B, K]: a network's scores
 //   torch::Tensor tags = torch::zeros({4, 2}, torch::kLong);                    // [T, B]: label ids
 //   torch::Tensor mask = torch::ones({4, 2}, torch::kBool);                     // [T, B]: which positions there are
 //   torch::Tensor loss = -crf(emissions, tags, mask);
@@ -11,8 +11,8 @@
 //
 // Constraint::unconstrained(labels) makes it an ordinary CRF. Parameters are named as in regccrf.torch and pytorch-crf.
 // Tensors of half precision are computed in float32, tensors on another device on the CPU. Gradients are closed form. A
-// masked position is as if it were absent. Gold outside the language is an Error that names the place, unless the
-// options say skip.
+// masked position is treated as absent. Tags that are not in the language are an Error that names the place, unless
+// RegCCRFOptions::outside is skip.
 #pragma once
 
 #include <torch/torch.h>
@@ -30,7 +30,7 @@ struct RegCCRFOptions {
   bool batch_first = false;                  // emissions are [B, T, K] and not [T, B, K]
   bool start_end = true;                     // false: no start and end scores, the form of the paper
   int threads = 0;                           // 0: as many as LibTorch uses
-  OutsideGold outside = OutsideGold::error;  // skip: gold that is not in the language counts for nothing
+  OutsideGold outside = OutsideGold::error;  // skip: sequences whose tags are not in the language do not count
 };
 
 namespace torch_layer {
@@ -192,15 +192,13 @@ class RegCCRFImpl : public ::torch::nn::Module {
     return -forward(emissions, tags, mask, reduction);
   }
 
-  // tags: label ids, or sets of allowed labels as a bool tensor shaped as the emissions, for gold that is known in
-  // part. [B]
+  // tags: label ids; or, for partly known labels, sets of allowed labels as a bool tensor shaped as the emissions. [B]
   ::torch::Tensor log_prob(const ::torch::Tensor& emissions, const ::torch::Tensor& tags,
                            const ::torch::Tensor& mask = {}) {
     return -gold_loss(emissions, tags, mask)[0];
   }
 
-  // For each sequence, whether it is in the language, and where it leaves it (positions as if masked ones were absent).
-  // [B]
+  // For each sequence, whether it is in the language, and where it leaves it (masked positions do not count). [B]
   std::vector<Membership> check(const ::torch::Tensor& tags, const ::torch::Tensor& mask = {}) const {
     const auto rows = [&](const ::torch::Tensor& x) {
       return (options_.batch_first ? x : x.t()).to(::torch::kInt).cpu().contiguous();
@@ -227,12 +225,12 @@ class RegCCRFImpl : public ::torch::nn::Module {
     return differentiable(torch_layer::Kind::entropy, emissions, mask, {})[0];
   }
 
-  // log P(L | emissions), how much of the unconstrained model's mass is legal: [B]; −inf for none.
+  // log P(L | emissions), the probability of all legal sequences without the constraint: [B]; −inf for none.
   ::torch::Tensor language_mass(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
     return differentiable(torch_layer::Kind::language_mass, emissions, mask, {})[0];
   }
 
-  // The most likely label ids of each sequence, absent positions left out. Always in the language.
+  // The most likely label ids of each sequence, without masked positions. Always in the language.
   std::vector<std::vector<Label>> decode(const ::torch::Tensor& emissions, const ::torch::Tensor& mask = {}) {
     return labels_of(on_scores(emissions, mask,
                                [&](const auto& scores, const Options& o) { return viterbi(constraint_, scores, o); }));
@@ -245,7 +243,7 @@ class RegCCRFImpl : public ::torch::nn::Module {
     }));
   }
 
-  // The k best sequences with their scores, distinct, best first; fewer where there are fewer. [B][≤ k]
+  // The k best sequences with their scores, distinct, best first; fewer if there are fewer. [B][≤ k]
   std::vector<std::vector<Path>> k_best(const ::torch::Tensor& emissions, int k, const ::torch::Tensor& mask = {}) {
     return on_scores(emissions, mask,
                      [&](const auto& scores, const Options& o) { return regccrf::k_best(constraint_, scores, k, o); });

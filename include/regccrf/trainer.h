@@ -1,20 +1,20 @@
 // Trainer: fits a Model to a Dataset by penalised maximum likelihood, under a constraint or without.
 //
-//   objective(w) = Σ_i −log P(gold_i | x_i, L) + l2 · ‖w‖² + l1 · ‖w‖₁
+//   objective(w) = Σ_i −log P(y_i | x_i, L) + l2 · ‖w‖² + l1 · ‖w‖₁          (y_i: the correct labels)
 //
 //   Labels labels({"O", "B-PER", "I-PER"});
 //   Names attributes, label_names;
-//   for (const std::string& name : labels.names()) label_names.add(name);  // gold is numbered as the labels are
+//   for (const std::string& name : labels.names()) label_names.add(name);  // the same numbers as in `labels`
 //   Extractor words = Extractor::words({});
 //   Dataset data = read_dataset({"train.conll"}, Format::columns, words, attributes, label_names);
 //   Training task{.labels = labels, .attributes = &attributes, .data = &data};
 //   task.constraint = compile(Language::parse("(O | B-PER I-PER*)*", labels));
 //   task.constrain = Constrain::train;
-//   task.extractor = words.text();                                         // the tagger will do the same
+//   task.extractor = words.text();                                         // so that a tagger does the same
 //   Model model = train(task, {.l2 = 1}).model;
 //
-// The result depends on the data, the options and the seed, not on the number of threads. Interrupted work loses
-// nothing: a checkpoint resumes to the same result.
+// The result depends on the data, the options and the seed, not on the number of threads. Training that is interrupted
+// and resumed from a checkpoint gives the same result.
 #pragma once
 
 #include <cstdint>
@@ -32,27 +32,27 @@ namespace regccrf {
 
 // What is learnt. Everything pointed to must outlive the call.
 struct Training {
-  Labels labels = {};                         // what gold's numbers mean
-  const Names* attributes = nullptr;          // what the data's attribute numbers mean
+  Labels labels = {};                         // the names of the data's label numbers
+  const Names* attributes = nullptr;          // the names of the data's attribute numbers
   std::vector<Weighs> weighs = {};            // [attributes], or empty: labels (Extractor::weighs)
-  const Dataset* data = nullptr;              // with gold; kUnknownLabel where it is not known
+  const Dataset* data = nullptr;              // with gold labels; kUnknownLabel: not known
   std::optional<Constraint> constraint = {};  // over the same labels
   Constrain constrain = Constrain::none;
   std::string extractor = {};      // goes into the model: see extract.h
   std::string facts = {};          // a JSON object that goes into the model's facts, or empty
-  const Model* initial = nullptr;  // where to begin: weights whose names it has too; the others begin at 0
+  const Model* initial = nullptr;  // start with its weights, matched by name; the others start at 0
 
-  // Development set: decoded as the model would after every iteration, and scored; larger is better. Its gold is not
-  // looked at here, so its numbers may go beyond `labels`.
+  // Development set: decoded and scored after every iteration; larger is better. Only `score` uses its gold labels, so
+  // their numbers may exceed those of `labels`.
   const Dataset* development = nullptr;
   std::function<double(std::span<const Label> predicted)> score = {};  // predicted: [positions]
-  std::string score_name = {};                                         // what it is called in the model's facts
+  std::string score_name = {};                                         // its name in the model's facts
 };
 
 enum class Optimizer { lbfgs, adagrad };                                    // lbfgs with l1 > 0 is OWL-QN
 enum class LineSearch { more_thuente, backtracking, strong_backtracking };  // libLBFGS's, by Wolfe's conditions
 
-// What training will take, roughly.
+// An estimate of what training takes.
 struct Estimate {
   double weights_bytes = 0;       // memory beyond the data's own: what grows with the weights and the data, …
   double labels_bytes = 0;        // … and what grows with labels², or the constraint's products, and threads
@@ -64,19 +64,19 @@ struct Estimate {
 struct TrainOptions {
   Optimizer optimizer = Optimizer::lbfgs;
   double l1 = 0, l2 = 1;
-  int min_count = 1;             // attributes seen less often are left out
-  double min_frequency = 0;      // so is a weight whose values in gold add up to less; CRFsuite's feature.minfreq
-  bool all_features = false;     // a weight for every (attribute, label), not only for those seen in gold
+  int min_count = 1;             // attributes that occur less often are left out
+  double min_frequency = 0;      // so are weights whose values add up to less; CRFsuite's feature.minfreq
+  bool all_features = false;     // a weight for every (attribute, label), not only for those in the data
   bool all_transitions = false;  // likewise for transitions
-  bool transitions = true;       // false: no weights for them, labels do not see their neighbours
-  double max_gap = 1e-3;         // of a sequence's loss, where the constraint keeps rules: see inference.h
+  bool transitions = true;       // false: no transition weights
+  double max_gap = 1e-3;         // of a sequence's loss, if the constraint keeps rules: see inference.h
   int max_iterations = 0;        // 0: until converged. Iterations of adagrad are passes over the data
   double tolerance = 1e-5;       // stop when the objective's relative improvement over `period` iterations is below it
   int period = 10;
   int patience = 0;       // stop when the development score has not risen for this many iterations; 0: never
-  int memories = 6;       // lbfgs: steps that it remembers
+  int memories = 6;       // lbfgs: how many steps it remembers
   double epsilon = 1e-5;  // lbfgs: converged when the gradient's norm is below epsilon · max(1, ‖w‖)
-  // lbfgs: OWL-QN takes backtracking, the one that it allows.
+  // lbfgs. OWL-QN always uses backtracking.
   LineSearch line_search = LineSearch::more_thuente;
   int line_search_trials = 20;  // lbfgs: at most
   double rate = 0.1;            // adagrad: the step's size
@@ -86,33 +86,33 @@ struct TrainOptions {
   int threads = 0;              // 0: as many as the machine has
   std::string checkpoint = {};  // path; empty: none
   int every = 0;                // iterations from one checkpoint to the next; 0: 50 for lbfgs, 1 for adagrad
-  bool resume = false;          // go on from the checkpoint, if there is one
-  // Asked again and again within an iteration, by the thread that called train(). True ends training at once: what the
-  // last whole iteration left counts, and the present one does not.
+  bool resume = false;          // continue from the checkpoint, if there is one
+  // Called many times within an iteration, by the thread that called train(). True ends training at once, with the
+  // result of the last complete iteration.
   std::function<bool()> stop = {};
-  // Called before the first iteration, first with the memory, before it is taken, then with the time as well, which is
-  // measured on a few sequences.
+  // Called twice before the first iteration: with the memory, before it is allocated; then with the time as well, which
+  // is measured on a few sequences.
   std::function<void(const Estimate& estimate)> on_estimate = {};
 };
 
-// Under a constraint that keeps rules beside its base (constraint.h), training begins under the base alone. Its loss
-// bounds the other from above, and it leaves scores under which few sequences are likely; sums under rules want that.
+// If the constraint keeps rules beside its base (constraint.h), training starts under the base alone. Its loss is an
+// upper bound. Afterwards few sequences are likely, and this makes sums under the rules fast.
 enum class Phase { whole, base, rules };  // whole: no rules are kept
 
 struct Progress {
   int iteration = 0;
   double objective = 0, gradient_norm = 0;
   double seconds = 0;                 // since the start
-  std::optional<double> development;  // the development score, where there is a development set
-  bool best = false;                  // none so far was better
+  std::optional<double> development;  // the development score, if there is a development set
+  bool best = false;                  // the best so far
   Phase phase = Phase::whole;
-  // Under rules: the largest gap of a sequence's loss, by how much the objective may be off, and how many sequences
-  // count with the base's loss, since theirs is not certain to max_gap within the limits of work.
+  // Under rules: the largest gap of a sequence's loss; by how much the objective may be off; and how many sequences
+  // count with the base's loss, because the limits of work do not allow a gap of max_gap.
   double largest_gap = 0, slack = 0;
   std::int64_t uncertified = 0;
 };
 
-// Called after every iteration; false stops. (TrainOptions::stop is asked within them.)
+// Called after every iteration; false stops. (TrainOptions::stop is called within iterations.)
 using OnProgress = std::function<bool(const Progress& progress)>;
 
 // Several processes at one task, each with its own part of the sequences and all of the weights.
@@ -125,28 +125,28 @@ struct Trained {
   Model model;          // the last iteration with the best development score, or the last of all without such a set
   Progress best, last;  // the iteration that the model is from, and the last one
   std::string stopped;  // why it ended: "converged", "max_iterations", "patience", "asked to"
-  std::int64_t taken_over = 0;  // weights that began with those of Training::initial
+  std::int64_t taken_over = 0;  // how many weights started with those of Training::initial
 };
 
-// Error where the data has no gold, gold lies outside the constraint's language (with Constrain::train), numbers and
-// names do not fit together, or a checkpoint belongs to other data or options.
+// Error if the data has no gold labels, if these are outside the constraint's language (with Constrain::train), if
+// numbers and names do not agree, or if a checkpoint belongs to other data or options.
 Trained train(const Training& training, const TrainOptions& options = {}, const OnProgress& on_progress = {},
               const Processes& processes = {});
 
-// A sequence whose gold is not in a language, or has no completion in it.
+// A sequence whose gold labels are not in a language, or cannot be completed in it.
 struct OutsideSequence {
   std::int64_t sequence;
-  std::int64_t position;        // where it leaves the language; its length where it ends too early
+  std::int64_t position;        // where it leaves the language; its length if it ends too early
   std::vector<Label> possible;  // there
-  std::string rule = {};        // that it breaks there, where the constraint keeps rules
+  std::string rule = {};        // the rule that it breaks there, if the constraint keeps rules
 };
 std::vector<OutsideSequence> find_outside(const Constraint& constraint, const Dataset& data);
 
-// The data without some sequences, which ascend.
+// The data without some sequences (their numbers, in ascending order).
 Dataset without(const Dataset& data, std::span<const std::int64_t> sequences);
 
-// Gold made legal: the fewest labels are changed that bring each sequence into the language. Gives how many were
-// changed. Error where the language has no sequence of that length.
+// Makes the gold labels of these sequences legal, by changing as few of them as possible. Returns how many were
+// changed. Error if the language has no sequence of that length.
 std::int64_t repair(const Constraint& constraint, Dataset& data, std::span<const std::int64_t> sequences);
 
 }  // namespace regccrf

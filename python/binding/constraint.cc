@@ -70,7 +70,7 @@ Constraint from_bytes(const py::bytes& bytes) { return Constraint::from_bytes(st
 }  // namespace
 
 void bind_constraint(py::module_& module) {
-  py::class_<Constraint>(module, "Constraint", R"doc(A language compiled for inference. Immutable; pickles by its bytes.
+  py::class_<Constraint>(module, "Constraint", R"doc(A language compiled for inference. Immutable; can be pickled.
 
     >>> regccrf.compile("(O | B I*)*")
     <Constraint: 3 labels, 2 states, 5 arcs, 8 products>
@@ -94,7 +94,7 @@ void bind_constraint(py::module_& module) {
           "arcs", [](const Constraint& x) { return x.size().arcs; }, "The number of arcs, A.")
       .def_property_readonly(
           "nodes", [](const Constraint& x) { return x.size().nodes; },
-          "The memory of a position: pairs (state, label) with an arc.")
+          "The number of pairs (state, label) with an arc; the memory of a position.")
       .def_property_readonly(
           "products", [](const Constraint& x) { return x.size().products; }, "Multiplications a position.")
       .def_property_readonly("rules", &Constraint::rules,
@@ -103,9 +103,9 @@ void bind_constraint(py::module_& module) {
     >>> regccrf.compile("[A B C D]* & at_most(1, A) & at_most(1, B)", rules="all").rules
     2
     )doc")
-      .def_property_readonly("memories", &Constraint::memories, "How many automata the rules share.")
+      .def_property_readonly("memories", &Constraint::memories, "How many automata the kept rules share.")
       .def_property_readonly("base", &Constraint::base,
-                             R"doc(This constraint without the rules that it keeps; itself where it keeps none.
+                             R"doc(This constraint without the kept rules; itself if no rules are kept.
 
     >>> regccrf.compile("[A B C D]* & at_most(1, A) & at_most(1, B)", rules="all").base.rules
     0
@@ -120,7 +120,7 @@ void bind_constraint(py::module_& module) {
           "How the rules are written: a list for each memory.")
       .def_property_readonly("deterministic", &Constraint::deterministic, "At most one arc for each (state, label).")
       .def_property_readonly("method", &Constraint::method, "How it was made unambiguous.")
-      .def_property_readonly("text", &Constraint::text, "The pattern that it was compiled from, where known.")
+      .def_property_readonly("text", &Constraint::text, "The pattern that it was compiled from, if known.")
       .def_property_readonly(
           "start", [](const Constraint& x) { return x.automaton().start; }, "The start state.")
       .def_property_readonly("accepting", &accepting_of, "The accepting states.")
@@ -144,7 +144,7 @@ void bind_constraint(py::module_& module) {
     )doc")
       .def(
           "save", [](const Constraint& x, const std::filesystem::path& path) { x.save(path.string()); },
-          py::arg("path"), Unlocked(), "Write it to a file, whole or not at all.")
+          py::arg("path"), Unlocked(), "Save it to a file. An incomplete file is never left.")
       .def_static(
           "load", [](const std::filesystem::path& path) { return Constraint::load(path.string()); }, py::arg("path"),
           Unlocked(), R"doc(A saved constraint.

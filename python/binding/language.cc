@@ -111,7 +111,7 @@ void bind_membership(py::module_& module) {
       .def_readonly("position", &Membership::position,
                     "The first position at which no continuation stays in the language.")
       .def_readonly("possible", &Membership::possible, "The label ids that were possible there.")
-      .def_readonly("rule", &Membership::rule, "The rule that is broken there, where the constraint keeps rules.")
+      .def_readonly("rule", &Membership::rule, "The rule that is broken there, if the constraint keeps rules.")
       .def("__bool__", [](const Membership& membership) { return membership.accepted; })
       .def("__repr__", [](const Membership& membership) {
         if (membership.accepted) return std::string("Membership(accepted=True)");
@@ -121,7 +121,7 @@ void bind_membership(py::module_& module) {
 }
 
 void bind_limits(py::module_& module) {
-  py::class_<Limits>(module, "Limits", R"doc(Limits of compiling. A LimitError is raised where one is exceeded.
+  py::class_<Limits>(module, "Limits", R"doc(Limits of compiling. A LimitError is raised if one is exceeded.
 
     >>> regccrf.Limits(states=1000).states
     1000
@@ -153,7 +153,7 @@ void bind_language(py::module_& module) {
 
     Operators: `|` union, `&` intersection, `-` difference, `~` complement, `+` concatenation, `in` membership.
     Both sides of `&` need the same labels, in any order. Iteration gives the sequences, shorter before longer. `==` is
-    identity; see `equals`. Pickles by its automaton.
+    identity; see `equals`. Can be pickled.
 
     >>> spans = regccrf.Language("(O | B I*)*") & regccrf.Language("at_most(1, B)", labels=["O", "B", "I"])
     >>> ["B", "O", "B"] in spans
@@ -165,7 +165,7 @@ void bind_language(py::module_& module) {
           [](const std::filesystem::path& path, const std::optional<Labels>& labels, const std::string& symbols,
              const Limits& most) { return Language::load(path.string(), labels, symbols, most); },
           py::arg("path"), py::arg("labels") = py::none(), py::arg("symbols") = "", limits(), Unlocked(),
-          R"doc(A .lang file, an OpenFst binary, AT&T text (*.att) or a saved constraint. Which it is, is detected.
+          R"doc(A .lang file, an OpenFst binary, AT&T text (*.att) or a saved constraint. The format is detected.
 
     >>> regccrf.Language.load("no such file")
     Traceback (most recent call last):
@@ -211,7 +211,7 @@ void bind_language(py::module_& module) {
     True
     )doc")
       .def("repeat", &Language::repeat, py::arg("least"), py::arg("most") = py::none(),
-           R"doc(`least` to `most` of its sequences.
+           R"doc(`least` to `most` sequences of the language, one after another.
 
     >>> ["A"] in regccrf.Language("A").repeat(2, 3)
     False
@@ -253,7 +253,7 @@ void bind_language(py::module_& module) {
             if (!sequence) return std::nullopt;
             return x.labels().names(std::span<const Label>(*sequence));
           },
-          limits(), Unlocked(), R"doc(A shortest sequence, as names; None where there is none.
+          limits(), Unlocked(), R"doc(A shortest sequence, as names; None if there is none.
 
     >>> regccrf.Language("A B | A").shortest()
     ['A']
@@ -268,7 +268,7 @@ void bind_language(py::module_& module) {
             }
             return py::int_(py::str(digits));
           },
-          py::arg("length"), limits(), R"doc(How many sequences of this length it has, exactly.
+          py::arg("length"), limits(), R"doc(The exact number of its sequences of this length.
 
     >>> regccrf.Language("(A | B)*").count(100) == 2 ** 100
     True

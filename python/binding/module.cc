@@ -42,6 +42,7 @@ std::string for_python(std::string message) {
       {"--format crfsuite", "format=\"crfsuite\""},
       {"--format says", "format= says"},
       {"--embeddings says", "embeddings= says"},
+      {"a position without a label must be masked", "mask positions without a label, as with mask=tags >= 0"},
   };
   for (const auto& [option, argument] : words) {
     for (auto at = message.find(option); at != std::string::npos; at = message.find(option, at + argument.size())) {

@@ -455,7 +455,7 @@ std::string repr(const Model& model) {
 void bind_model(py::module_& module) {
   py::class_<Model>(
       module, "Model",
-      "A trained tagger: labels, weights, and the constraint that its output obeys. Immutable; pickles by its bytes.")
+      "A trained tagger: labels, weights, and the constraint that its output obeys. Immutable; can be pickled.")
       .def_property_readonly("labels", &Model::labels, "The labels, in order.")
       .def_property_readonly("attributes", &Model::attributes, "The number of attributes.")
       .def_property_readonly("constraint", &Model::constraint, "The constraint, or None.")
@@ -480,7 +480,7 @@ void bind_model(py::module_& module) {
           "The same weights under another constraint (matched by the labels' names), or none.")
       .def(
           "save", [](const Model& x, const std::filesystem::path& path) { x.save(path.string()); }, py::arg("path"),
-          Unlocked(), "Write it to a file, whole or not at all.")
+          Unlocked(), "Save it to a file. An incomplete file is never left.")
       .def_static(
           "load", [](const std::filesystem::path& path) { return Model::load(path.string()); }, py::arg("path"),
           Unlocked(), "A saved model.")

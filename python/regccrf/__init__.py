@@ -1,4 +1,4 @@
-"""Linear-chain CRFs whose whole probability mass lies on a regular language.
+"""Linear-chain CRFs that give probability only to the sequences of a regular language.
 
 A `Language` is a set of legal label sequences. `compile` makes a `Constraint` of it, which inference uses:
 

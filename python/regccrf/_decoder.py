@@ -1,5 +1,5 @@
-"""From a token classifier's scores to legal labels and spans with exact probabilities, on arrays. `regccrf.transformers` puts it behind a
-pipeline; it needs no transformers, and serves logits that come from elsewhere, an ONNX session for one."""
+"""From a token classifier's scores to legal labels and spans with exact probabilities, on arrays. `regccrf.transformers` uses it in
+pipelines. It does not need transformers itself, so it can decode other logits, for example those of an ONNX session."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ class SpanDecoder:
 
     Args:
         labels: names in the order of their ids, or {id: name}, a model's `config.id2label`.
-        language: "auto" for the one that the labels' scheme spells, or a pattern, a path to a .lang file, a `Language`, a `Constraint`.
-        scheme: how labels spell spans: `bio`, `iob1`, `bioes`, `io` or `plain`; found from the labels without it.
+        language: "auto" for everything that is legal in the scheme of the labels; or a pattern, a path to a .lang file, a `Language`, a
+            `Constraint`.
+        scheme: how labels make spans: `bio`, `iob1`, `bioes`, `io` or `plain`. The default follows from the labels.
         biases: the transition biases of privacy-filter's decoding, by name: `background_stay`, `background_to_start`, `end_to_background`,
-            `end_to_start`, `inside_to_continue`, `inside_to_end`; those left out are 0.
-        probabilities: False leaves them out, which saves the sums over all legal sequences.
+            `end_to_start`, `inside_to_continue`, `inside_to_end`. Those that are not given are 0.
+        probabilities: False leaves out the probabilities of spans, which is faster.
 
     >>> decoder = SpanDecoder(["O", "B-PER", "I-PER"])
     >>> decoder.decode([[0., 0., 5.], [0., 0., 5.]])
@@ -95,8 +96,8 @@ class SpanDecoder:
         return marginals(*self._scores(scores))[np.arange(len(ids)), ids].astype(float).tolist()
 
     def spans(self, scores: Any, plain: bool = False) -> List[FoundSpan]:
-        """The spans of the best legal sequence. With `plain`, runs of labels without a role, O for one, are among them; where no label has a role
-        they always are, apart from O.
+        """The spans of the best legal sequence. With `plain`, runs of labels without a role, such as O, are included. If no label has a role, they
+        are always included, except those of O.
 
         >>> SpanDecoder(["O", "B-PER", "I-PER"]).spans([[9., 0., 5.]])
         []
@@ -106,7 +107,7 @@ class SpanDecoder:
         return [FoundSpan(*span, p) for span, p in zip(wanted, self.span_probabilities(scores, ids, wanted))]
 
     def span_probabilities(self, scores: Any, ids: Sequence[int], spans: Sequence[Found]) -> List[Optional[float]]:
-        """P(exactly this span is there) for spans of `ids`."""
+        """The probability of each span of `ids`: that exactly this span is there."""
         if not self.probabilities:
             return [None] * len(spans)
         flat, sizes = [], []

@@ -26,15 +26,16 @@ _OWN = ("labels", "id2label", "label2id", "constraint", "scheme", "start_end", "
 
 
 class RegCCRFConfig(PretrainedConfig):
-    """
+    """The config of a `RegCCRFForTokenClassification`.
+
     Args:
         encoder: the encoder's config, or its dict.
-        constraint: "auto" for the language that the labels' scheme spells, or a pattern, a path to a .lang file, a `Language`, a `Constraint`. What
-            is not a pattern is kept compiled.
-        scheme: how labels spell spans, for "auto" and for `compute_metrics`; found from the labels without it.
+        constraint: "auto" for everything that is legal in the scheme of the labels; or a pattern, a path to a .lang file, a `Language`, a
+            `Constraint`. Patterns are saved as text, everything else compiled.
+        scheme: how labels make spans, for "auto" and for `compute_metrics`. The default follows from the labels.
         start_end, outside: as for `RegCCRF`.
-        classifier_dropout: before the linear layer; the encoder's own without it, or 0.1.
-        kwargs: transformers' own, `id2label` among them.
+        classifier_dropout: dropout before the linear layer. The default is that of the encoder, or 0.1.
+        kwargs: those of a config of transformers, such as `id2label`.
     """
 
     model_type = "regccrf"
@@ -60,8 +61,8 @@ class RegCCRFConfig(PretrainedConfig):
 
 @dataclass
 class RegCCRFOutput(ModelOutput):
-    """loss; logits [B, T, K], the emissions; predictions [B, T], label ids of the best legal sequence, −100 where there is no label: outside of
-    training, where labels or a mask say which positions count."""
+    """loss; logits [B, T, K], the emissions; predictions [B, T], label ids of the best legal sequence, −100 at positions without a label.
+    Predictions are made outside of training, if there are labels or a mask."""
 
     loss: Optional[Tensor] = None
     logits: Optional[Tensor] = None
@@ -73,8 +74,8 @@ class RegCCRFOutput(ModelOutput):
 class RegCCRFForTokenClassification(PreTrainedModel):
     """A token classifier that is trained under a constraint, over any encoder.
 
-    `from_pretrained` loads what `save_pretrained` saved; given the name or folder of anything else, it takes the encoder there and puts a
-    new head on it: `from_pretrained("bert-base-cased", labels=["O", "B-PER", "I-PER"])`, with the arguments of `RegCCRFConfig`.
+    `from_pretrained` loads a model that `save_pretrained` saved. With the name or folder of another model, it takes the encoder of that model
+    and adds a new head: `from_pretrained("bert-base-cased", labels=["O", "B-PER", "I-PER"])`, with the arguments of `RegCCRFConfig`.
     """
 
     config_class = RegCCRFConfig
@@ -106,7 +107,7 @@ class RegCCRFForTokenClassification(PreTrainedModel):
     @classmethod
     def from_encoder(cls, encoder: Any, labels: Optional[Union[Sequence[str], Mapping[int, str]]] = None,
                      **config: Any) -> RegCCRFForTokenClassification:
-        """A new head over an encoder that is there. `config`: as for `RegCCRFConfig`."""
+        """A new head over an encoder that is already loaded. `config`: as for `RegCCRFConfig`."""
         if labels is not None:
             config["id2label"] = dict(enumerate(label_names(labels)))
         if config.get("id2label") is None and config.get("label2id") is None:
@@ -137,12 +138,13 @@ class RegCCRFForTokenClassification(PreTrainedModel):
     def forward(self, input_ids: Optional[Tensor] = None, attention_mask: Optional[Tensor] = None, token_type_ids: Optional[Tensor] = None,
                 position_ids: Optional[Tensor] = None, inputs_embeds: Optional[Tensor] = None, labels: Optional[Tensor] = None,
                 word_mask: Optional[Tensor] = None, num_items_in_batch: Any = None, return_dict: Optional[bool] = None, **kwargs: Any) -> Any:
-        """
+        """Scores of labels; with `labels` the loss; outside of training the best legal sequence.
+
         Args:
-            labels: [B, T] label ids; −100 for positions that have none: padding, special tokens, a word's tokens after its first.
-            word_mask: [B, T], the positions that have a label, where there are no labels to tell.
-            num_items_in_batch: what `Trainer` divides a sum over several batches by.
-            others: the encoder's.
+            labels: [B, T] label ids; −100 for positions without a label: padding, special tokens, all tokens of a word but the first.
+            word_mask: [B, T], which positions have a label. Needed if `labels` is not given.
+            num_items_in_batch: the number by which `Trainer` divides a sum over several batches.
+            others: those of the encoder.
         """
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids, "position_ids": position_ids,
                   "inputs_embeds": inputs_embeds}
@@ -169,7 +171,7 @@ class RegCCRFForTokenClassification(PreTrainedModel):
         return predictions
 
     def decode(self, logits: Tensor, word_mask: Optional[Tensor] = None) -> List[List[str]]:
-        """Label names of the best legal sequence of each text, for the positions that the mask leaves."""
+        """Label names of the best legal sequence of each text, for the positions that are not masked."""
         return [self.crf.labels.names(path) for path in self.crf.decode(logits, word_mask)]
 
     def compute_metrics(self, evaluation: Any) -> Dict[str, float]:

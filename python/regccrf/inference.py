@@ -1,16 +1,20 @@
-"""Inference on arrays: anything with the buffer protocol goes in, NumPy arrays and lists come out.
+"""Inference on arrays. Arguments may be NumPy arrays, lists or other buffers; results are NumPy arrays and lists.
 
-Every function takes `(constraint, emissions, transitions, start=None, end=None, *, lengths=None, mask=None, threads=1)`:
+Every function takes `(constraint, emissions, transitions, start=None, end=None)` and these keywords:
 
-    emissions    [T, K] one sequence, the answer is one; [B, T, K] a padded batch; with `lengths` [ΣT, K] a ragged one
+    constraint   a Constraint, or a list of B, one for each sequence
+    emissions    [T, K] for one sequence, which has one result; [B, T, K] for a padded batch; [ΣT, K] with `lengths`
     transitions  [K, K] from, to
     start, end   [K], or None for none
-    lengths      [B]: sequences one after another in [ΣT, K], or how much of each row of [B, T, K] is there
+    lengths      [B]: of sequences one after another in [ΣT, K], or of those in a padded batch
     mask         [T] or [B, T], 0 = absent: its neighbours become adjacent
-    threads      0: as many as the machine has
+    threads      1 by default; 0: as many as the machine has
+    max_gap      under kept rules: the largest gap of a sum (docs/rules.md); None: 1e-3 for losses, 1e-4 otherwise
+    uncertified  "error" or "bound": what to do if a gap would be larger than max_gap
+    gaps         a float64 array [B], which receives the gaps
 
-`constraint` may also be a list of B, one for each sequence. float32 emissions are computed in float32, everything else
-in float64. A sequence for which the language has none is an `Error`, except for `log_z` and `language_mass`, where it is −inf.
+float32 emissions are computed in float32, everything else in float64. If the language has no sequence of a length, this
+is an `Error`; `log_z` and `language_mass` are −inf then.
 """
 
 from __future__ import annotations
@@ -38,9 +42,9 @@ class Path(NamedTuple):
 
 class Span(NamedTuple):
     """Labels (ids) of the positions `begin`, `begin` + 1, … Masked positions do not count. The label before the span must
-    not be in `not_before`, the label after it not in `not_after`.
+    not be in `not_before`, and the label after it not in `not_after`.
 
-    >>> Span(0, [1, 2], not_after=[2]).labels  # B I that no I follows
+    >>> Span(0, [1, 2], not_after=[2]).labels  # B I without an I after it
     [1, 2]
     """
     begin: int
@@ -50,7 +54,7 @@ class Span(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Gradients of the sum of a loss, shaped as the scores; None where there are no such scores.
+    """Gradients of the sum of a loss, with the shapes of the scores; None if there are no such scores.
 
     >>> Gradients(np.zeros((2, 3)), np.zeros((3, 3))).start is None
     True
@@ -175,7 +179,7 @@ def posterior_decode(constraint: Constraints, emissions: Array, transitions: Arr
 
 def k_best(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *, k: int,
            **layout: Any) -> Union[List[Path], List[List[Path]]]:
-    """The k best sequences, distinct, best first; fewer where there are fewer.
+    """The k best sequences, distinct, best first; fewer if there are fewer.
 
     >>> [path.labels for path in k_best(regccrf.compile("A | B"), [[1., 2.]], np.zeros((2, 2)), k=5)]
     [[1], [0]]
@@ -225,8 +229,8 @@ def bigram_marginals(constraint: Constraints, emissions: Array, transitions: Arr
 
 def span_marginals(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *,
                    spans: Sequence[Any], **layout: Any) -> Any:
-    """The probability of each span, exact and for many at once: a list of `Span`s for one sequence, a list of lists for a batch; the
-    answer has the same shape.
+    """The exact probability of each span. `spans` is a list of `Span`s for one sequence, and a list of lists for a batch; the
+    result has the same shape.
 
     >>> bio = regccrf.compile("(O | B I*)*", labels=["O", "B", "I"])
     >>> span_marginals(bio, np.zeros((2, 3)), np.zeros((3, 3)), spans=[Span(0, [1], not_after=[2])])
@@ -265,7 +269,7 @@ def language_mass(constraint: Constraints, emissions: Array, transitions: Array,
 
 def nll(constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *, gold: Array,
         **layout: Any) -> Tuple[Union[float, np.ndarray], Gradients]:
-    """−log P(gold | x, L), and the gradients of its sum. `gold`: label ids, shaped as the emissions without K.
+    """−log P(gold | x, L), and the gradients of its sum. `gold`: the correct label ids, shaped as the emissions without K.
 
     >>> round(nll(regccrf.compile("A | B"), np.zeros((1, 2)), np.zeros((2, 2)), gold=[0])[0], 6)
     0.693147

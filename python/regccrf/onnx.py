@@ -1,7 +1,7 @@
-"""Decoding as a plain ONNX graph: emissions in, legal labels out, on any runtime and in any language that has one, without this package.
+"""Decoding as a plain ONNX graph: emissions go in, legal labels come out. Any ONNX runtime can run it, without this package.
 
-`decoder` makes the graph of a layer or of a constraint with its scores; `join` puts it behind an exported encoder; `export` does both for a
-PyTorch module that calls `decode_tensor`.
+`decoder` makes the graph of a layer, or of a constraint with scores. `join` connects it to an exported encoder. `export` exports a PyTorch
+module that calls `decode_tensor`.
 
 >>> import numpy, onnxruntime, regccrf.onnx
 >>> model = regccrf.onnx.decoder(regccrf.compile("(O | B I*)*"), numpy.zeros((3, 3)))
@@ -9,17 +9,16 @@ PyTorch module that calls `decode_tensor`.
 >>> session.run(["labels"], {"emissions": [[[0, 0, 5], [0, 0, 5]]], "mask": [[True, True]]})[0].tolist()
 [[1, 2]]
 
-The graph is Viterbi's algorithm on nodes (source state, label) and arrivals (target state, label), as in the core: two Scans, one forward, one
-back, over tables that are made of the automaton once. A step forward is
+The graph is Viterbi's algorithm on nodes (source state, label) and arrivals (target state, label). It has two Scans, one forward and one
+backward, over tables made from the automaton. A step forward is
 
     arrival[m] = max over the nodes n that have an arc to m of delta[n]
     delta'[n]  = h[label(n)] + max over the arrivals m of n's state of (arrival[m] + g[label(m), label(n)])
 
-States with about as many in-labels and out-labels are one group, whose second line is one addition of [states, 1, in] and [states, out, in] and
-a maximum over the last axis. So a step costs `products` and arcs, up to padding, and there is no matrix of nodes × nodes. One node more
-stands for "nothing was read yet"; its label is K, whose transitions are the start scores. An absent position leaves delta as it is,
-which is what the layer does with masks. Backward, the best predecessor of one node is found again from the deltas, so that no backpointers
-are kept.
+States with about the same numbers of in-labels and out-labels form a group. For a group the second line is one addition of [states, 1, in] and
+[states, out, in], and a maximum over the last axis. So a step costs `products` and arcs, up to padding, and there is no matrix of nodes ×
+nodes. An additional node means "nothing was read yet". Its label is K, whose transitions are the start scores. A masked position does not
+change delta. The backward Scan finds the best predecessor again from the deltas, so there are no backpointers.
 """
 
 from __future__ import annotations
@@ -341,17 +340,17 @@ def decoder(crf: Any, transitions: Array = None, start: Array = None, end: Array
             batch_first: Optional[bool] = None, precision: str = "float64", opset: int = 17) -> onnx.ModelProto:
     """Emissions → legal labels, as an ONNX model.
 
-    Inputs: `emissions` float32 [B, T, K]; with `mask`, `mask` bool [B, T], False = absent, as the layer takes it, holes included. Outputs:
-    `labels` int64 [B, T], what `decode` gives, `fill` at absent positions; `scores` [B] of these sequences. A sequence for which
-    nothing is legal has score −inf and `fill` everywhere. Labels' names are in the model's metadata, as JSON under `labels`.
+    Inputs: `emissions` float32 [B, T, K]; and, unless `mask=False`, `mask` bool [B, T], where False means absent. Any position may be masked.
+    Outputs: `labels` int64 [B, T], what `decode` gives, with `fill` at masked positions; `scores` [B], the scores of these sequences. If no
+    sequence is legal, the score is −inf and all labels are `fill`. The names of the labels are in the model's metadata, as JSON under `labels`.
 
     Args:
-        crf: a layer of `regccrf.torch`, whose scores are taken as they are now, or a `Constraint`, with the scores beside it.
+        crf: a layer of `regccrf.torch`, with its present scores; or a `Constraint`, whose scores are given by the next arguments.
         transitions, start, end: [K, K] from, to; [K] or None. Only with a `Constraint`.
-        batch_first: False: [T, B, K] and [T, B]. By default as the layer has it, True for a `Constraint`.
-        precision: what scores are added up in: "float64", or "float32", which is faster and may take another sequence where two are as good
-            to seven digits.
-        opset: of the ONNX standard, 13 to 26.
+        batch_first: False: [T, B, K] and [T, B]. The default is that of the layer, and True for a `Constraint`.
+        precision: in which scores are added: "float64"; or "float32", which is faster, but may choose another sequence if two have the same
+            score to seven digits.
+        opset: version of the ONNX operators, 13 to 26.
 
     >>> import regccrf.onnx
     >>> model = regccrf.onnx.decoder(CRF(["A", "B"]).with_constraint("A B*"), mask=False)
@@ -373,13 +372,13 @@ def decoder(crf: Any, transitions: Array = None, start: Array = None, end: Array
 def join(encoder: ModelLike, crf: Any, transitions: Array = None, start: Array = None, end: Array = None, *, emissions: Optional[str] = None,
          mask: Union[bool, str] = True, labels: str = "labels", scores: str = "scores", fill: int = -1, batch_first: Optional[bool] = None,
          precision: str = "float64") -> onnx.ModelProto:
-    """The encoder's graph with the decoder behind it: the inputs and outputs of the encoder, and `labels` and `scores`.
+    """The graph of an encoder followed by the decoder. It has the inputs and outputs of the encoder, and the outputs `labels` and `scores`.
 
     Args:
         encoder: an ONNX model, or a path to one, that gives emissions.
         crf, transitions, start, end, fill, batch_first, precision: as in `decoder`.
-        emissions: the name of the output with the emissions; not needed where there is one output.
-        mask: the name of an input or output of the encoder that is the mask (of any type; 0 = absent); True for an input of its own, `mask`;
+        emissions: the name of the output with the emissions; not needed if there is only one output.
+        mask: the name of an input or output of the encoder that is the mask (of any type; 0 = absent); True for an additional input `mask`;
             False for none.
         labels, scores: names of the new outputs.
 
@@ -414,14 +413,14 @@ def join(encoder: ModelLike, crf: Any, transitions: Array = None, start: Array =
 
 def export(model: Any, args: Any = (), path: Union[str, os.PathLike[str], None] = None, *, precision: str = "float64",
            **options: Any) -> onnx.ModelProto:
-    """A PyTorch module as an ONNX model, in which every `decode_tensor` of a layer has become a graph of plain operators.
+    """A PyTorch module as an ONNX model. Every call of `decode_tensor` of a layer becomes a graph of standard operators.
 
     Args:
-        model, args, options: what `torch.onnx.export` takes. It needs onnxscript.
-        path: where the model is to be written; None for nowhere.
+        model, args, options: the arguments of `torch.onnx.export`, which needs onnxscript.
+        path: where to write the model; None: do not write it.
         precision: as in `decoder`.
 
-    A sequence for which nothing is legal gets the fill value at every position, where the layer raises an error.
+    If no sequence is legal, all labels are the fill value. (The layer raises an error.)
     """
     import torch
 

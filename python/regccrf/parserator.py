@@ -1,18 +1,18 @@
-"""usaddress and probablepeople without RepeatedLabelError: their tokens, their features and their trained models, decoded here.
+"""usaddress and probablepeople without RepeatedLabelError. Tokens, features and trained models are theirs; only decoding is different.
 
-Their `tag` makes a dict with one text for each label, and raises where a label comes in two pieces. Here what it can count is a language, and
-the best sequence of that language is found; so `tag` always has an answer, and it is theirs wherever theirs does not raise. What changes in
-a program is an import:
+The original `tag` makes a dict with one text for each label, and raises an error if a label comes in two pieces. Here the label sequences
+without such an error are a language, and the best sequence of this language is found. So `tag` always has a result. If the original `tag` does
+not raise, the result is the same. In a program only the import changes:
 
 >>> from regccrf.parserator import usaddress      # instead of: import usaddress
 >>> usaddress.tag("123 Main St. Chicago, IL")[1]
 'Street Address'
 
-`usaddress` and `probablepeople` stand for the packages of these names: `tag` and `parse` have their signatures, and everything else
-(`tokenize`, `LABELS`, `RepeatedLabelError` …) is their own. A model is read, and a language compiled, when it is first needed.
+`usaddress` and `probablepeople` are used like the packages of these names. `tag` and `parse` have the same signatures. Everything else
+(`tokenize`, `LABELS`, `RepeatedLabelError`, …) is that of the package. Models are read and languages compiled at the first use.
 
-The best sequence is sought within a limit. A text that is many addresses in a row can pass it; then the answer is the best one in which parts
-stand in the order in which the model alone sees them first.
+The search for the best sequence has a limit of work. A text of many addresses in a row can reach it. Then the result is the best one in which
+the parts come in the order in which the model alone finds them first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An estimator with sklearn-crfsuite's interface, plus `constraint=`: replacing the import is all that is needed.
+"""An estimator with the interface of sklearn-crfsuite, plus `constraint=`. In a script only the import changes.
 
 >>> from regccrf.sklearn import CRF
 >>> X = [[{"w": "Ann"}, {"w": "Lee"}, {"w": "sings"}]]
@@ -6,10 +6,10 @@
 >>> crf.predict(X)
 [['B', 'I', 'O']]
 
-scikit-learn's clone, cross_val_score and searches take it; scikit-learn itself is not needed.
+It works with scikit-learn's clone, cross_val_score and searches. scikit-learn itself is not needed.
 
-Keywords of sklearn-crfsuite mean here what they mean there, or fit() refuses them and says why. As in scikit-learn,
-nothing is checked before: clone() and set_params() must be able to hold anything.
+Keywords of sklearn-crfsuite have the same meaning here, or fit() refuses them with the reason. As in scikit-learn,
+arguments are checked in fit(), and not before.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _REFUSED = {
 
 
 class NotFittedError(ValueError, AttributeError):
-    """Something was asked for that only a fitted CRF has. Of the same kinds as scikit-learn's error of this name."""
+    """The CRF is not fitted yet. A ValueError and AttributeError, as scikit-learn's error of this name."""
 
 
 class _Sequences(List[Any]):
@@ -88,15 +88,22 @@ class _Sequences(List[Any]):
 class CRF:
     """A linear-chain CRF over attributes, trained and decoded under a constraint.
 
-    algorithm: "lbfgs" (the default), or "adagrad", for which sklearn-crfsuite has no name. c1, c2: penalties. min_freq:
-    weights for what gold has less often are left out. all_possible_states, all_possible_transitions, max_iterations,
-    num_memories, epsilon, period, delta, linesearch, max_linesearch: as in CRFsuite, None for its defaults.
-    verbose: print a line for every iteration. model_filename: fit saves the model there as well, and before fit the
-    model is the one that is found there. calibration_*, pa_type, c, error_sensitive, averaging, variance, gamma,
-    keep_tempfiles, trainer_cls: taken and refused by fit, with the reason.
-    constraint: a pattern, a path object, a `Language` or a `Constraint`; constrain: "train", "decode" or "none";
-    outside: "error", "skip" or "repair"; no_sequence: "error", "free" or "empty"; unknown: gold labels spelled so
-    are not known; features, threads, seed, patience: as in `regccrf.train`.
+    Args:
+        algorithm: "lbfgs" (the default), or "adagrad", which sklearn-crfsuite does not have.
+        c1, c2: penalties.
+        min_freq: weights that occur less often in the data are left out.
+        all_possible_states, all_possible_transitions, max_iterations, num_memories, epsilon, period, delta, linesearch,
+            max_linesearch: as in CRFsuite; None for its defaults.
+        verbose: print a line for every iteration.
+        model_filename: fit saves the model there as well. Before fit, the model is loaded from there.
+        calibration_*, pa_type, c, error_sensitive, averaging, variance, gamma, keep_tempfiles, trainer_cls: refused by
+            fit, with the reason.
+        constraint: a pattern, a path object, a `Language` or a `Constraint`.
+        constrain: "train", "decode" or "none".
+        outside: training labels that are not in the language: "error", "skip" or "repair".
+        no_sequence: sentences for which no sequence is legal: "error", "free" or "empty".
+        unknown: a label of this name is not known.
+        features, threads, seed, patience: as in `regccrf.train`.
 
     After fit: `model_` (a `Model`), `best_` (its iteration), `training_log_` (a list of all), `tagger_`, `classes_`,
     `attributes_`, `num_attributes_`, `state_features_`, `transition_features_`, `size_`.
@@ -190,7 +197,7 @@ class CRF:
         X_dev: Optional[Sequence[Sentence]] = None,
         y_dev: Optional[Sequence[Sequence[str]]] = None,
     ) -> CRF:
-        """X: sequences of attributes; y: their labels. With a development set the best model on it is kept."""
+        """X: sequences of attributes; y: their labels. With a development set, the model that is best on it is kept."""
         if (X_dev is None) != (y_dev is None):
             raise ValueError("a development set is both X_dev and y_dev, and one of them is missing")
         log: List[Dict[str, Any]] = []
@@ -287,7 +294,7 @@ class CRF:
 
     @property
     def attributes_(self) -> List[str]:
-        """Attributes that have weights."""
+        """The attributes that have weights."""
         return list(dict.fromkeys(name for name, _ in self._fitted().features()))
 
     @property
@@ -306,7 +313,7 @@ class CRF:
 
     @property
     def size_(self) -> int:
-        """Bytes of the model's file."""
+        """The size of the model's file in bytes."""
         return len(self._fitted().to_bytes())
 
     @property
@@ -329,7 +336,7 @@ class CRF:
         return self.tagger_.marginals(xseq)
 
     def score(self, X: Sequence[Sentence], y: Sequence[Sequence[str]]) -> float:
-        """Accuracy over positions; those of unknown gold do not count."""
+        """Accuracy over positions. Positions whose correct label is unknown do not count."""
         right = total = 0
         for gold, predicted in zip(y, self.predict(X)):
             for t, label in enumerate(gold):

@@ -1,9 +1,9 @@
-"""Training and tagging with features, without PyTorch: what the command line's `train` and `tag` do.
+"""Training and tagging with features, without PyTorch. This is what `regccrf train` and `regccrf tag` do.
 
-A sentence is a list of positions. For a model of attributes a position is a dict or a list of strings, flattened as
-python-crfsuite does: {"w": "Bank", "capital": True, "near": ["the", "of"]} holds w:Bank, capital (value 1), near:the
-and near:of. For a model of words or templates it is a word, or a list of columns. A str in the place of a sentence is
-a sequence of characters, each a position: text.split() makes words of it.
+A sentence is a list of positions. If the model has attributes, a position is a dict or a list of strings, as in
+python-crfsuite: {"w": "Bank", "capital": True, "near": ["the", "of"]} has the attributes w:Bank, capital (with value 1),
+near:the and near:of. If the model has word features or a template, a position is a word or a list of columns. If a
+sentence is a str, its characters are the positions; text.split() gives words.
 """
 
 from __future__ import annotations

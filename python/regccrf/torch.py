@@ -1,20 +1,21 @@
-"""CRF layers for PyTorch. `CRF` takes what pytorch-crf's class of that name takes and does what it does; `RegCCRF` is the same
-layer with its whole probability mass on a regular language:
+"""CRF layers for PyTorch. `CRF` has the interface of pytorch-crf's class of this name. `RegCCRF` is the same layer with a constraint: only
+sequences of a regular language have probability.
 
 >>> crf = RegCCRF(["O", "B-PER", "I-PER"], constraint="(O | B-PER I-PER*)*", batch_first=True)
 >>> crf.decode(torch.tensor([[[0., 0., 5.], [0., 0., 5.]]]))
 [[1, 2]]
 
-Everywhere: emissions are [T, B, K], or [B, T, K] with `batch_first`; tags (label ids) and masks are shaped alike without K. A
-masked position is as if it were absent: its neighbours become adjacent. Half precisions are computed in float32. `constraint`, where
-given, stands in the place of the layer's: a `Constraint` with the layer's labels, a `Language` or a pattern, or a list of these, one for each
-sequence. What is not compiled yet is compiled when it is first seen, and kept for a while.
+Emissions are [T, B, K], or [B, T, K] with `batch_first`. Tags (label ids) and masks have the same shape without K. A masked position is treated
+as absent: its neighbours become adjacent. Half precision is computed in float32.
 
-CUDA tensors are computed on their device, on the current stream and without waiting for it, where the package was built with CUDA;
-tensors on other devices, and everything in a build without CUDA, are copied to the CPU and come back. As looking at
-the device's answer would mean to wait for it, an error in training (tags outside the language, NaN among the scores) is raised by the
-next method that waits anyway (`decode`, `sample` and the like), by `raise_pending()`, or at once with `checks=True`; until then it shows
-as an infinite or NaN loss with zeros for gradients.
+Every method takes `constraint=`, which is used instead of the layer's own: a `Constraint` with the layer's labels, a `Language`, a pattern, or a
+list of these, one for each sequence. A pattern or language is compiled at its first use, and the last ones are kept. If the constraint keeps
+rules, losses and other sums also take `max_gap=` (docs/rules.md).
+
+If the package was built with CUDA, CUDA tensors are computed on their device, on the current stream, and the host does not wait. Other tensors
+are copied to the CPU, and the answers back. To raise an error, the host must wait for the device. So an error in training (tags that are not in
+the language, a NaN score) first shows as an infinite or NaN loss with zero gradients. It is raised by the next method that waits (`decode`,
+`sample`, …), by `raise_pending()`, or at once with `checks=True`.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _takes_max_gap(method: _Method) -> _Method:
 
 
 class CRF(nn.Module):
-    """A linear-chain CRF; a drop-in for pytorch-crf's.
+    """A linear-chain CRF with the interface of pytorch-crf.
 
     Args:
         num_tags: the number of labels K, or their names.
@@ -122,8 +123,8 @@ class CRF(nn.Module):
 
     @property
     def constraint(self) -> Constraint:
-        """The constraint of the layer; one that allows everything where it has none. Another can be assigned, with the layer's labels, or a
-        `Language` or a pattern over them.
+        """The constraint of the layer; without one, a constraint that allows everything. You can assign a `Constraint` with the same labels, a
+        `Language` or a pattern.
 
         >>> crf = CRF(["A", "B"])
         >>> crf.constraint = "A*"
@@ -157,7 +158,7 @@ class CRF(nn.Module):
         self._set_constraint(self._constraint)
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew from the uniform distribution between −0.1 and 0.1.
+        """Draw new parameters from the uniform distribution between −0.1 and 0.1.
 
         >>> CRF(5).reset_parameters()
         """
@@ -173,7 +174,7 @@ class CRF(nn.Module):
         return f"{self.__class__.__name__}(num_tags={self.num_tags}{size})"
 
     def with_constraint(self, constraint: Optional[LanguageLike] = None) -> CRF:
-        """The same parameters (shared, not copied) under another constraint; under none without an argument.
+        """A layer with the same parameters (shared, not copied) under another constraint; without an argument, under none.
 
         >>> CRF(["A", "B"]).with_constraint("A*").decode(torch.tensor([[[0., 9.]]]))
         [[0]]
@@ -198,14 +199,15 @@ class CRF(nn.Module):
 
         Args:
             emissions: [T, B, K]
-            tags: [T, B] label ids; anything under the mask. Or sets of allowed labels: bool [T, B, K], for labels that are
-                known in part; the answer is then the log probability of everything that is consistent with it.
+            tags: [T, B] label ids; masked positions may have anything. Or, for partly known labels, sets of allowed labels: bool [T, B, K]. The
+                result is then the log-probability of all sequences of allowed labels.
             mask: [T, B], 0 or False = absent.
-            reduction: `none` [B], `sum`, `mean` over sequences, `token_mean` over present positions. 0 for a batch of which nothing is left.
-            forbidden: bool [T, B, K], labels that may not stand at a position.
-            outside: tags that are not in the language: `raise` (`error`, as in `regccrf.train`, is the same), `skip` (they count for nothing) or
-                `inf` (they have −inf).
-            constraint: a `Constraint`, a `Language` or a pattern, or a list of these, one for each sequence, in the place of the layer's.
+            reduction: `none` [B], `sum`, `mean` over sequences, `token_mean` over positions that are not masked. If all sequences are skipped,
+                the result is 0.
+            forbidden: bool [T, B, K], labels that are not allowed at a position.
+            outside: what to do with tags that are not in the language: `raise` (or `error`, which is the same), `skip` (these sequences do not
+                count) or `inf` (their log-probability is −inf).
+            constraint: used instead of the layer's: a `Constraint`, a `Language`, a pattern, or a list of these, one for each sequence.
 
         >>> crf = CRF(3)
         >>> crf(torch.zeros(4, 2, 3), torch.zeros(4, 2, dtype=torch.long), reduction="none").shape
@@ -216,8 +218,8 @@ class CRF(nn.Module):
     @_takes_max_gap
     def nll(self, emissions: Tensor, tags: Tensor, mask: Optional[Tensor] = None, reduction: str = "sum", *,
             forbidden: Optional[Tensor] = None, outside: Optional[str] = None, constraint: Optional[Constraints] = None) -> Tensor:
-        """The loss, −log P(tags | emissions): what `-crf(...)` gives, with less work for PyTorch on a device. It does not pass through
-        `forward`, nor through hooks on it.
+        """The loss, −log P(tags | emissions). The same as `-crf(...)`, but faster on a GPU. It does not call
+        `forward`, so hooks on the layer do not see it.
 
         >>> crf = CRF(3)
         >>> crf.nll(torch.zeros(4, 2, 3), torch.zeros(4, 2, dtype=torch.long)).backward()
@@ -237,7 +239,7 @@ class CRF(nn.Module):
     @_takes_max_gap
     def log_partition(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                       constraint: Optional[Constraints] = None) -> Tensor:
-        """log Σ exp score(y) over the language: [B]; −inf where it has no sequence. Differentiable twice.
+        """log Σ exp score(y) over the language: [B]; −inf if it has no sequence. Differentiable twice.
 
         >>> CRF(2).log_partition(torch.zeros(1, 3, 2)).shape
         torch.Size([3])
@@ -261,7 +263,7 @@ class CRF(nn.Module):
     @_takes_max_gap
     def language_mass(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                       constraint: Optional[Constraints] = None) -> Tensor:
-        """log P(L | emissions), how much of the unconstrained model's mass is legal: [B]; −inf for none. Differentiable.
+        """log P(L | emissions), the probability of all legal sequences without the constraint: [B]; −inf for none. Differentiable.
 
         >>> CRF(2).language_mass(torch.zeros(1, 1, 2)).tolist()
         [0.0]
@@ -318,7 +320,7 @@ class CRF(nn.Module):
         return Outside(i, rows[membership.position], self.labels[label] if 0 <= label < self.num_tags else str(label), possible)
 
     def raise_pending(self) -> None:
-        """Raise the first error that calls on CUDA tensors have left on the device; waits for the device where there may be one.
+        """Raise the first error that calls on CUDA tensors have left on the device. Waits for the device.
 
         >>> CRF(2).raise_pending()
         """
@@ -330,7 +332,7 @@ class CRF(nn.Module):
 
     def decode(self, emissions: Tensor, mask: Optional[Tensor] = None, *, forbidden: Optional[Tensor] = None,
                constraint: Optional[Constraints] = None) -> List[List[int]]:
-        """The most likely label ids of each sequence, absent positions left out. Always in the language.
+        """The most likely label ids of each sequence, without masked positions. Always in the language.
 
         >>> CRF(2).decode(torch.tensor([[[0., 9.]], [[9., 0.]]]))
         [[1, 0]]
@@ -344,7 +346,7 @@ class CRF(nn.Module):
 
     def decode_tensor(self, emissions: Tensor, mask: Optional[Tensor] = None, *, fill: int = -1, forbidden: Optional[Tensor] = None,
                       constraint: Optional[Constraints] = None) -> Tensor:
-        """What `decode` gives, as a tensor: int64, shaped as the emissions without K, `fill` at absent positions. So it can be part of
+        """What `decode` gives, as a tensor: int64, shaped as the emissions without K, `fill` at masked positions. It can be part of
         `torch.compile(fullgraph=True)` and of programs of `torch.export`. For ONNX see `regccrf.onnx`.
 
         >>> CRF(2).decode_tensor(torch.tensor([[[0., 9.]], [[9., 0.]]]), torch.tensor([[True], [False]]))
@@ -363,7 +365,7 @@ class CRF(nn.Module):
     def posterior_decode(self, emissions: Tensor, mask: Optional[Tensor] = None, *,
                          forbidden: Optional[Tensor] = None,
                          constraint: Optional[Constraints] = None) -> List[List[int]]:
-        """The label ids with the largest sum of marginals: the fewest wrong labels to be expected. Always in the language.
+        """The label ids with the largest sum of marginals, and so the fewest expected errors. Always in the language.
 
         >>> CRF(2).posterior_decode(torch.tensor([[[0., 9.]], [[9., 0.]]]))
         [[1, 0]]
@@ -378,7 +380,7 @@ class CRF(nn.Module):
 
     def k_best(self, emissions: Tensor, k: int, mask: Optional[Tensor] = None, *,
                forbidden: Optional[Tensor] = None, constraint: Optional[Constraints] = None) -> List[List[Path]]:
-        """The k best sequences with their scores, distinct, best first; fewer where there are fewer.
+        """The k best sequences with their scores, distinct, best first; fewer if there are fewer.
 
         >>> [path.labels for path in CRF(2).k_best(torch.tensor([[[0., 9.]]]), 2)[0]]
         [[1], [0]]
@@ -396,7 +398,7 @@ class CRF(nn.Module):
     def sample(self, emissions: Tensor, count: int = 1, mask: Optional[Tensor] = None, *, seed: Optional[int] = None,
                temperature: float = 1.0, forbidden: Optional[Tensor] = None,
                constraint: Optional[Constraints] = None) -> List[List[List[int]]]:
-        """`count` independent sequences of label ids for each: [B][count][length]. Without a seed, one is drawn from PyTorch's.
+        """`count` independent sequences of label ids for each sequence: [B][count][length]. Without a seed, PyTorch's generator gives one.
 
         >>> CRF(2).sample(torch.tensor([[[0., 99.]]]), count=3)
         [[[1], [1], [1]]]
@@ -471,8 +473,8 @@ class CRF(nn.Module):
 
     @property
     def gaps(self) -> List[float]:
-        """Under rules that the constraint keeps: the gap of each sequence in the last sum (a loss, log_partition, marginals …), `inf` where
-        it was an upper bound. Empty before the first one, and without such rules, where sums are exact.
+        """If the constraint keeps rules: the gap of each sequence in the last sum (a loss, log_partition, marginals, …), `inf` if
+        it is an upper bound. Empty before the first sum, and if there are no kept rules, because sums are exact then.
 
         >>> CRF(2).gaps
         []
@@ -657,16 +659,15 @@ class RegCCRF(CRF):
         labels: label names in the order of their ids, or {name: id}, {id: name}, or their number K (the names are then "0" … "K-1").
         constraint: a pattern, a path to a .lang file or automaton, a `Language` or a `Constraint`.
         batch_first: emissions are [B, T, K] and not [T, B, K].
-        start_end: False leaves start and end scores out (the form of the paper).
-        outside: what training does with gold outside the language: `raise`, `skip` or `inf`.
+        start_end: False leaves out start and end scores, as in the paper.
+        outside: what to do with tags that are not in the language: `raise`, `skip` or `inf`.
         checks: raise errors on CUDA devices at once. Costs a synchronisation with the device in every call.
-        max_gap: where the constraint keeps rules beside a base (docs/rules.md): how uncertain a sum may be. None: 1e-3 for losses, 1e-4 for
-            what is asked for directly.
-        uncertified: what becomes of a sequence for which that cannot be met: `error`, or `bound`, the loss without the rules, an upper bound.
-        save_constraint: the `state_dict` holds the constraint, as bytes in a uint8 tensor named `_extra_state`. Without it the state's keys are
-            pytorch-crf's, all of them weights, which may be averaged and loaded anywhere.
+        max_gap: if the constraint keeps rules: the largest gap of a sum (docs/rules.md). None: 1e-3 for losses, 1e-4 for everything else.
+        uncertified: what to do with a sequence whose gap would be larger: `error`, or `bound`, the loss without the rules, an upper bound.
+        save_constraint: the `state_dict` also has the constraint, as bytes in a uint8 tensor named `_extra_state`. Otherwise it has the keys of
+            pytorch-crf only. These are weights, which can be averaged and loaded anywhere.
 
-    A state that holds a constraint puts it in the place of the layer's; one without, pytorch-crf's or `CRF`'s, leaves it as it is.
+    Loading a state with a constraint replaces the constraint of the layer. Loading one without it does not change the constraint.
 
     >>> RegCCRF(["O", "B", "I"], constraint="(O | B I*)*")
     RegCCRF(num_tags=3, states=2, arcs=5)

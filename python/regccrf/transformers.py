@@ -1,12 +1,12 @@
 """Token classifiers of Hugging Face's transformers under a language.
 
-`constrain` takes a token-classification pipeline and gives one that is called in the same way and answers in the same form, and whose every
-answer is legal; models need no training for it:
+`constrain` takes a token-classification pipeline and returns one that is used in the same way, and whose answers are all legal. The model
+need not be trained for this:
 
     ner = constrain(pipeline("token-classification", model=…, aggregation_strategy="simple"))
     ner("My name is Ada Lovelace")      # [{"entity_group": "PER", "score": 0.98, "word": "Ada Lovelace", "start": 11, "end": 23}]
 
-A score is exact: the probability, among all legal sequences, that exactly this span (or this label, without aggregation) is there.
+A score is an exact probability: that exactly this span (or this label, without aggregation) is there, given that the labels are legal.
 `SpanDecoder` does the same on logits. `RegCCRFForTokenClassification` is a model with the constraint in its loss, over any encoder.
 """
 
@@ -42,7 +42,7 @@ Entity = Dict[str, Any]
 
 
 def scheme_language(labels: LabelNames, scheme: Optional[str] = None) -> Language:
-    """The language that "auto" stands for: every sequence that the labels' scheme can spell.
+    """The language that "auto" means: every label sequence that is legal in the scheme of the labels.
 
     >>> scheme_language(["O", "B-PER", "I-PER"]).text
     '("O" | "B-PER" "I-PER"*)*'
@@ -55,15 +55,15 @@ def constrain(pipeline: Any, language: LanguageLike = "auto", *, scheme: Optiona
     """A token-classification pipeline whose answers are legal.
 
     Args:
-        pipeline: a `TokenClassificationPipeline`, which stays as it is; or a model, or a name or folder of one, with its tokenizer.
-        language, scheme, biases, probabilities: as for `SpanDecoder`. A `RegCCRFForTokenClassification` brings its own language and
-            transition scores; "auto" takes them.
-        tokenizer: for a model that was not loaded from a folder that has one.
-        parameters: the pipeline's own, `aggregation_strategy`, `stride`, `ignore_labels` and the like, in the place of those that it has.
+        pipeline: a `TokenClassificationPipeline`, which is not changed; or a model, or the name or folder of one, with its tokenizer.
+        language, scheme, biases, probabilities: as for `SpanDecoder`. With "auto", a `RegCCRFForTokenClassification` uses its own language and
+            transition scores.
+        tokenizer: needed if the model was not loaded from a folder that has one.
+        parameters: those of the pipeline, such as `aggregation_strategy`, `stride` and `ignore_labels`, to change them.
 
-    `aggregation_strategy` says what a position is: a token for `none` and `simple`, a word for `first`, `average` and `max`, whose scores are its
-    first token's, the mean of its tokens' probabilities, or those of its surest token. With `stride` a long text goes through the model in
-    windows, and is decoded in one piece all the same.
+    `aggregation_strategy` says what a position is. It is a token for `none` and `simple`, and a word for `first`, `average` and `max`. The
+    probabilities of a word are those of its first token, their mean over its tokens, or those of the token with the highest probability. With
+    `stride` a long text goes through the model in windows. It is still decoded as a whole.
     """
     found = _as_constrained(pipeline, tokenizer, parameters)
     found.decoder = _decoder(found.model, language, scheme, biases, probabilities)
@@ -71,7 +71,7 @@ def constrain(pipeline: Any, language: LanguageLike = "auto", *, scheme: Optiona
 
 
 def word_mask(encoding: Any) -> torch.Tensor:
-    """[B, T], True at the first token of each word: the mask of a text that has no labels, from what a fast tokenizer gives.
+    """[B, T], True at the first token of each word: the mask of a text without labels, from the result of a fast tokenizer.
 
     `model(**encoding, word_mask=word_mask(encoding)).predictions` has a label for each word.
     """
@@ -85,7 +85,7 @@ class ConstrainedPipeline(TokenClassificationPipeline):
     decoder: SpanDecoder
 
     def check_model_type(self, supported_models: Any) -> None:
-        """Any model with logits will do."""
+        return  # any model with logits will do
 
     def _sanitize_parameters(self, stride: Optional[int] = None, **parameters: Any) -> Tuple[Entity, Entity, Entity]:
         before, forward, after = super()._sanitize_parameters(stride=stride, **parameters)

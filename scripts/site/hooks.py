@@ -12,6 +12,7 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("REGCCRF_PYTHON", "/usr/bin/python3")  # the interpreter that build/python was built for
 COPIED = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md"}
+CODE_IN_ROW = re.compile(r"`[^`]*`")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+)(#[^)]*)?\)")
 
 
@@ -50,4 +51,9 @@ def on_page_markdown(markdown, page, config, files):
         return f"[{text}]({config['repo_url']}/{'tree' if (ROOT / there).is_dir() else 'blob'}/main/{there}{anchor})"
 
     parts = re.split(r"(^ *```.*?^ *```$)", markdown, flags=re.M | re.S)  # code stays as it is
-    return "".join(part if i % 2 else LINK.sub(replace, part) for i, part in enumerate(parts))
+    return "".join(part if i % 2 else rows(LINK.sub(replace, part)) for i, part in enumerate(parts))
+
+
+def rows(text):
+    r"""In the code of a table GitHub needs `\|` for a bar; here it would show the backslash."""
+    return "\n".join(CODE_IN_ROW.sub(lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line for line in text.split("\n"))

@@ -128,11 +128,29 @@ def python_page():
     out += markdown(ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))))
     out += of_source(PACKAGE / "__init__.py")
     out += of_compiled(["Language", "Constraint", "Labels", "Membership", "Limits", "Error", "LimitError", "Model"])
-    out += of_source(PACKAGE / "inference.py") + of_source(PACKAGE / "tagger.py")
+    for heading, stem in [("Inference on arrays", "inference"), ("Training and tagging", "tagger")]:
+        out += [f"### {heading}", "", *markdown(docstring_of(PACKAGE / f"{stem}.py")), *of_source(PACKAGE / f"{stem}.py")]
     for path in modules:
-        doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        out += [f"## regccrf.{path.stem}", "", *markdown(doc or ""), *of_source(path)]
+        out += [f"## regccrf.{path.stem}", "", *markdown(docstring_of(path)), *of_source(path)]
+        for private, names in imported(path):
+            out += of_source(private, names)
     return out
+
+
+def docstring_of(path):
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+def imported(path):
+    """What a module has in its __all__ from private modules: (path, names) for each."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    shown = next((ast.literal_eval(node.value) for node in tree.body
+                  if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets)), [])
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (PACKAGE / f"{node.module}.py").exists() and node.module.startswith("_"):
+            names = {alias.name for alias in node.names} & set(shown)
+            if names:
+                yield PACKAGE / f"{node.module}.py", names
 
 
 # --- C++ ------------------------------------------------------------------------------------------------------------------
@@ -157,15 +175,16 @@ def opening(lines):
 
 
 def public(lines):
-    """Declarations without includes and without what is private: members, and the inner namespace of torch.h."""
+    """Declarations without includes, forward declarations, and what is private: members, and the inner namespace of torch.h."""
     out, end = [], None  # end: what ends a private part
     for line in lines:
         end = {" private:": "};", "namespace torch_layer {": "}  // namespace torch_layer"}.get(line, end)
         if end and line.startswith(end):
             end = None
-        if not end and not line.startswith(("#", "}  // namespace", "namespace ")) and not re.search(r"\bImpl\b|own rooms", line):
+        is_named = re.match(r"#|}  // namespace|namespace |(struct|class) \w+;", line)
+        if not end and not is_named and not re.search(r"\bImpl\b|// internal", line):
             out.append(line)
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(out)).strip()
+    return re.sub(r"\n+(\n\n|\n};)", r"\1", "\n".join(out)).strip()
 
 
 def cpp_page():
@@ -175,6 +194,7 @@ def cpp_page():
     for stem in [*(s for s in ORDER if s in stems), *sorted(stems - set(ORDER))]:
         lines = (HEADERS / f"{stem}.h").read_text(encoding="utf-8").splitlines()
         text, used = opening(lines)
+        text = [re.sub(r"\bdocs/(\w+)\.md", r"[\1.md](../\1.md)", line) for line in text]
         out += [f"## {stem}.h", "", *text, "```cpp", public(lines[used:]), "```", ""]
     return out
 

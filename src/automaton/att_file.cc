@@ -54,7 +54,7 @@ class Reader {
     for (std::string line; std::getline(in, line);) {
       ++line_;
       if (!line.empty() && line.back() == '\r') line.pop_back();
-      if (line == "--") refuse("holds several automata; split it");
+      if (line == "--") refuse("contains several automata; split it");
       const Fields fields = split(line);
       if (fields.empty()) continue;
       fields.size() <= 2 ? final_state(fields) : arc(fields);
@@ -145,7 +145,7 @@ void check_printable(const std::vector<std::string>& names) {
                   "' cannot be written: in AT&T text it means epsilon; rename the label");
     if (name.find_first_of(" \t\r\n") == std::string::npos) continue;
     throw Error("[write] the label '" + name +
-                "' has white space in it, which AT&T text cannot hold; write the binary format");
+                "' contains white space, which AT&T text does not allow; write the binary format");
   }
 }
 
@@ -166,7 +166,7 @@ std::map<std::int64_t, std::string> decode_symbols(const std::string& text, cons
                   ": not a symbol table: a line is `label number`");
     if (!symbols.emplace(*key, fields[0]).second)
       throw Error("[load] " + path + ":" + std::to_string(line_number) + ": the number " + fields[1] +
-                  " is there twice");
+                  " is given twice");
   }
   if (symbols.empty()) throw Error("[load] " + path + ": an empty symbol table");
   return symbols;

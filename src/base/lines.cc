@@ -78,7 +78,7 @@ class Inflater {
     stream_.avail_out = static_cast<uInt>(most);
     while (stream_.avail_out == most) {
       if (stream_.avail_in == 0 && !refill()) {
-        if (!between_) throw Error("[read] " + source_.path() + ": the gzip file is cut short");
+        if (!between_) throw Error("[read] " + source_.path() + ": the gzip file is truncated");
         return 0;
       }
       if (between_ && !begin_member()) return 0;

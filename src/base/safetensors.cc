@@ -86,10 +86,10 @@ Safetensors decode_safetensors(std::string_view bytes, const std::string& path) 
 
 SafetensorsView view_safetensors(std::string_view bytes, const std::string& path) {
   if (bytes.size() < 8)
-    refuse(path, "the file is cut short: it has " + std::to_string(bytes.size()) + " bytes, its header alone needs 8");
+    refuse(path, "the file is truncated: it has " + std::to_string(bytes.size()) + " bytes, its header alone needs 8");
   const std::uint64_t length = read_length(bytes);
   if (length > bytes.size() - 8) {
-    refuse(path, "not a safetensors file, as models and constraints are, or cut short");
+    refuse(path, "not a safetensors file, and so neither a model nor a constraint; or truncated");
   }
   const std::string_view data = bytes.substr(8 + length);
   SafetensorsView file;
@@ -107,7 +107,7 @@ SafetensorsView view_safetensors(std::string_view bytes, const std::string& path
       const auto offsets = integers<std::uint64_t>(value.at("data_offsets"), path);
       if (offsets.size() != 2 || offsets[0] > offsets[1]) refuse(path, "tensor '" + name + "' has impossible offsets");
       if (offsets[1] > data.size()) {
-        refuse(path, "the file is cut short: tensor '" + name + "' ends at byte " + std::to_string(offsets[1]) +
+        refuse(path, "the file is truncated: tensor '" + name + "' ends at byte " + std::to_string(offsets[1]) +
                          " of " + std::to_string(data.size()));
       }
       std::int64_t size = bytes_per_element(tensor.dtype);

@@ -102,7 +102,7 @@ namespace {
 
 Error no_single_automaton(int rules) {
   return Error("[constraint] it keeps " + std::to_string(rules) +
-               " rules beside its base, and what was asked for needs one automaton; compile it with rules \"none\" "
+               " rules beside its base, but this needs one automaton; compile it with rules \"none\" "
                "(Rules::none, --rules none) where it is small enough to be multiplied out");
 }
 

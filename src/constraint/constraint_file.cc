@@ -45,7 +45,7 @@ std::string list_of(const std::vector<std::string>& labels) {
     return nlohmann::json(labels).dump();
   } catch (const nlohmann::json::exception&) {
     throw Error(
-        "[save] a label is not valid UTF-8, and a saved constraint holds UTF-8 only; convert the symbol table first");
+        "[save] a label is not valid UTF-8, but a saved constraint needs UTF-8; convert the symbol table first");
   }
 }
 

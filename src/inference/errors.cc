@@ -56,25 +56,26 @@ Error outside_error(const char* operation, std::int64_t sequence, std::int64_t l
   if (!lengths_around(constraint.base().automaton(), length).has)
     return impossible_error(operation, sequence, length, constraint);
   const auto position = static_cast<std::int64_t>(membership.position);
-  const std::string what = position >= length ? "ends too early, at position " + std::to_string(length)
-                                              : "leaves the language at position " + std::to_string(position) +
+  const std::string what = position >= length ? "end too early, at position " + std::to_string(length)
+                                              : "leave the language at position " + std::to_string(position) +
                                                     " with label " + constraint.labels().name(gold[position]);
-  const std::string rule = membership.rule.empty() ? "" : ", where it breaks the rule " + membership.rule;
-  return Error(at(operation, sequence) + ": gold " + what + rule +
+  const std::string rule = membership.rule.empty() ? "" : ", where they break the rule " + membership.rule;
+  return Error(at(operation, sequence) + ": the correct labels " + what + rule +
                    "; possible there: " + names(constraint.labels(), membership.possible),
                ErrorKind::outside, {sequence, position});
 }
 
 Error no_bound_error(const char* operation, std::int64_t sequence) {
   return Error(at(operation, sequence) +
-                   ": this is not certain to max_gap, and there is no bound that could stand in its place; allow a "
+                   ": the gap is above max_gap, and there is no bound that could be used instead; allow a "
                    "larger max_gap or more cells (Options::rules), or state fewer rules",
                ErrorKind::limit, {sequence, {}});
 }
 
 Error forbidden_gold_error(const char* operation, std::int64_t sequence) {
-  return Error(at(operation, sequence) + ": gold has a score of -inf; forbidding what is gold makes the loss infinite",
-               ErrorKind::outside, {sequence, {}});
+  return Error(
+      at(operation, sequence) + ": the correct labels have a score of -inf; forbidding them makes the loss infinite",
+      ErrorKind::outside, {sequence, {}});
 }
 
 }  // namespace regccrf

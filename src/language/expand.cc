@@ -125,7 +125,7 @@ class Expander {
       for (const std::string& piece : pieces) hint += " " + piece;
     } else if ((behind == '*' || behind == '+' || behind == '?') && begins_a_label(name)) {
       hint = std::string(1, behind) +
-             " repeats the label before it and does not stand for other characters; for all labels that begin alike, "
+             " repeats the label before it and is not a wildcard; for all labels with the same beginning, "
              "write: any r in {…}: " +
              name + "{r}";
     }
@@ -179,7 +179,7 @@ class Expander {
   std::string text_of(const Scope& bound, const Place& place) {
     if (!bound.argument) return bound.text;
     if (bound.argument->kind != Syntax::Kind::kWord) {
-      fail_at(place, bound.name + " stands for a pattern here, and a single word is needed",
+      fail_at(place, bound.name + " is a pattern here, but a single word is needed",
               "it was given as the argument in line " + line_of(bound.argument->place));
     }
     return text_of(bound.argument->word, bound.argument_scope);
@@ -252,7 +252,7 @@ class Expander {
 
   std::vector<std::string> set_named(const std::string& name, const Place& place, const Scope* scope) {
     if (const Scope* bound = find(scope, name)) {
-      if (!bound->argument) fail_at(place, name + " stands for " + bound->text + " here, and a set is needed");
+      if (!bound->argument) fail_at(place, name + " is " + bound->text + " here, but a set is needed");
       return set_of(*bound->argument, bound->argument_scope);
     }
     const Definition* definition = set_definition(name);
@@ -267,14 +267,15 @@ class Expander {
 
   [[noreturn]] void no_such_set(const std::string& name, const Place& place) const {
     if (module_.definitions.count(name))
-      fail_at(place, name + " is a pattern, and a set is needed", "a set is written {A B C}");
+      fail_at(place, name + " is a pattern, but a set is needed", "a set is written {A B C}");
     std::vector<std::string> known;
     for (const auto& [defined, definition] : module_.definitions) {
       if (definition.is_set) known.push_back(defined);
     }
     std::string message = "there is no set called " + name;
     if (const auto near = nearest(name, known)) message += ": did you mean " + *near + "?";
-    fail_at(place, message, "a set is defined in a line of its own, " + name + " = {A B C}, or written in place");
+    fail_at(place, message,
+            "a set is written in place, {" + name + "}, or defined in a line of its own, " + name + " = {A B C}");
   }
 
   // An argument where a set is wanted: {A B}, the name of a set, or {A}, which reads like a substitution.
@@ -329,7 +330,7 @@ class Expander {
       case Kind::kCall:
         return call(syntax, scope);
       case Kind::kSet:
-        fail_at(syntax.place, "a set stands only after = and in", "one label of several is [A B C]");
+        fail_at(syntax.place, "a set can only be after = and in", "one label of several is [A B C]");
     }
     return nothing();
   }
@@ -407,8 +408,8 @@ class Expander {
     const auto it = module_.definitions.find(name);
     if (it == module_.definitions.end()) return label(name, word);
     if (it->second.is_set) {
-      fail_at(word.place, name + " is a set, and a pattern is needed",
-              "one of its elements as a label is: any x in " + name + ": x");
+      fail_at(word.place, name + " is a set, but a pattern is needed",
+              "for one of its elements, as a label, write: any x in " + name + ": x");
     }
     if (it->second.is_template)
       fail_at(word.place, name + " is a template", "it needs arguments: " + usage(it->second));
@@ -532,7 +533,7 @@ class Expander {
       in.patterns.push_back(pattern(*syntax.parts[i], scope));
       if (in.patterns.back()->nullable) {
         fail_at(syntax.parts[i]->place,
-                std::string("this can be the empty sequence, which ") + builtin.name + " cannot look for",
+                std::string("this can be the empty sequence, which ") + builtin.name + " cannot find",
                 std::string("usage: ") + builtin.usage + ", where X is a label or a pattern of at least one");
       }
     }

@@ -33,7 +33,7 @@ class Walker {
   std::size_t left() const { return bytes_.size() - at_; }
   void skip(std::uint64_t n) {
     if (n > left())
-      refuse(path_, "the file is cut short, or damaged: " + std::to_string(n) + " bytes are missing at byte " +
+      refuse(path_, "the file is truncated, or damaged: " + std::to_string(n) + " bytes are missing at byte " +
                         std::to_string(at_));
     at_ += n;
   }
@@ -94,7 +94,7 @@ void walk(const std::string& bytes, const std::string& path, const Budget& budge
     walker.skip(4);  // final weight
     const auto arcs = walker.take<std::int64_t>();
     if (arcs < 0 || static_cast<std::uint64_t>(arcs) > walker.left() / 16)
-      refuse(path, "the file is cut short, or damaged: state " + std::to_string(seen) + " claims " +
+      refuse(path, "the file is truncated, or damaged: state " + std::to_string(seen) + " claims " +
                        std::to_string(arcs) + " arcs");
     walker.skip(static_cast<std::uint64_t>(arcs) * 16);
     all_arcs += arcs;

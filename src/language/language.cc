@@ -61,12 +61,12 @@ std::string lacking(const Labels& x, const Labels& y) {
 void refuse_other_labels(const Labels& x, const Labels& y) {
   const std::string left = lacking(x, y), right = lacking(y, x);
   if (left.empty() && right.empty()) return;
-  throw Error("[intersection] the languages have different labels: " +
-              (left.empty() ? "" : "the right one does not know " + left) +
-              (left.empty() || right.empty() ? "" : ", ") +
-              (right.empty() ? "" : "the left one does not know " + right) +
-              ". Sequences with these would all be lost. Give both patterns the same labels; with_labels() adds labels "
-              "to a language that is to have no sequence with them");
+  throw Error(
+      "[intersection] the languages have different labels: " +
+      (left.empty() ? "" : "the right one does not know " + left) + (left.empty() || right.empty() ? "" : ", ") +
+      (right.empty() ? "" : "the left one does not know " + right) +
+      ". Sequences with these would all be lost. Give both patterns the same labels, or use with_labels(), which "
+      "adds labels and no sequences");
 }
 
 ExprPtr expr_over(const Language& language, const Labels& labels) {

@@ -149,7 +149,7 @@ class Parser {
     if (pos_ >= text_.size()) return;
     const std::string how = word_in_front("include")
                                 ? "a file is included by its path in quotes: include \"spans.lang\""
-                                : "a text with definitions holds nothing else";
+                                : "a text with definitions cannot contain anything else";
     fail_at({source_, 0}, "expected a definition, `name = …`", how);
   }
 
@@ -159,7 +159,8 @@ class Parser {
     if (c == 0) return pattern;
     if (c == ')') fail("there is no ( for this )");
     if (c == '=') fail("unexpected =", "a definition, `name = …`, starts in column 1");
-    if (c == '{') fail("unexpected {", "a repetition follows its item directly, as in B{2}; sets stand after = and in");
+    if (c == '{')
+      fail("unexpected {", "a repetition follows its item directly, as in B{2}; a set can only be after = and in");
     if (c == ',') fail("unexpected ,", "labels are separated by spaces");
     if (c == ':') fail("unexpected :", "a quantifier is written: any r in {A B}: B-{r}");
     if (c == ';') fail("unexpected ;", "a definition ends where the next one starts");
@@ -201,7 +202,7 @@ class Parser {
       skip_space();
       const std::string name = new_name("a parameter's name");
       if (std::find(definition.parameters.begin(), definition.parameters.end(), name) != definition.parameters.end()) {
-        fail("the parameter " + name + " is there twice");
+        fail("the parameter " + name + " is given twice");
       }
       if (definition.parameters.size() == kMostParameters)
         fail("a template has at most " + std::to_string(kMostParameters) + " parameters");
@@ -452,7 +453,7 @@ class Parser {
   // A run of label characters and {name} substitutions.
   Word word() {
     if (at(pos_) == '{' && is_digit(at(pos_ + 1)))
-      fail("there is nothing to repeat here", "a repetition stands in a pattern, directly behind its item");
+      fail("there is nothing to repeat here", "a repetition is written directly after what is repeated");
     Word result;
     result.place = here();
     while (true) {
@@ -486,7 +487,7 @@ class Parser {
     pos_ = end;
     if (name.empty() || next() != '}') {
       fail_at(open, "expected {name} here",
-              "{name} in a label substitutes a bound name; sets stand only after = and in");
+              "{name} in a label substitutes a bound name; a set can only be after = and in");
     }
     ++pos_;
     return {true, name};

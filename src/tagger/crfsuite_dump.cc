@@ -48,7 +48,7 @@ class DumpReader {
     }
     if (seen_ < 4 || !section_.empty() || labels_.size() == 0) {
       throw Error("[import] " + path_ +
-                  " is not what `crfsuite dump MODEL` prints, or is cut short: it has LABELS, ATTRIBUTES, "
+                  " is not what `crfsuite dump MODEL` prints, or is truncated: it has LABELS, ATTRIBUTES, "
                   "TRANSITIONS and STATE_FEATURES, each in braces");
     }
     return parts();

@@ -72,10 +72,10 @@ void DatasetBuilder::Impl::add_gold(const Sentence& sentence, const Extractor& e
     const int column = is_crfsuite ? 0 : options.label_column < 0 ? last : options.label_column;
     if (column > last) {
       throw Error("[read] " + sentence.where(t) + ": has " + std::to_string(last + 1) +
-                  " columns, and the label is sought in column " + std::to_string(column + 1));
+                  " columns, and the label is expected in column " + std::to_string(column + 1));
     }
     if (extractor.uses(column)) {
-      throw Error("[read] " + sentence.where(t) + ": column " + std::to_string(column + 1) + " holds the label, and " +
+      throw Error("[read] " + sentence.where(t) + ": column " + std::to_string(column + 1) + " has the label, but " +
                   extractor.summary() + " would use it as input; is the label's column missing?");
     }
     const std::string_view field = sentence.field(t, column);

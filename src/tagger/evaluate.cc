@@ -112,13 +112,14 @@ class SpanPass {
 
 void check_shapes(std::span<const LabelNames> gold, std::span<const LabelNames> predicted) {
   if (gold.size() != predicted.size()) {
-    throw Error("[evaluate] there are " + std::to_string(gold.size()) + " gold sequences and " +
+    throw Error("[evaluate] there are " + std::to_string(gold.size()) + " sequences with correct labels and " +
                 std::to_string(predicted.size()) + " predicted ones; they must be the same sequences");
   }
   for (std::size_t i = 0; i < gold.size(); ++i) {
     if (gold[i].size() == predicted[i].size()) continue;
     throw Error("[evaluate] sequence " + std::to_string(i + 1) + " has " + std::to_string(gold[i].size()) +
-                " gold labels and " + std::to_string(predicted[i].size()) + " predicted ones; they must be as many");
+                " correct labels and " + std::to_string(predicted[i].size()) +
+                " predicted ones; the numbers must be equal");
   }
 }
 

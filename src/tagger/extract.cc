@@ -46,7 +46,7 @@ class Attributes : public Extractor::Impl {
     if (value && std::isfinite(static_cast<float>(*value))) return static_cast<float>(*value);
     throw Error("[read] " + sentence.where(t) + ": '" + std::string(field) + "': '" +
                 std::string(field.substr(colon + 1)) +
-                "' is not a number; a value stands behind the attribute's only colon, and a colon within a name is "
+                "' is not a number; a value comes after the attribute's only colon, and a colon in a name is "
                 "written \\:");
   }
 };
@@ -65,7 +65,7 @@ std::string Extractor::text() const {
   try {
     return impl_->json().dump();
   } catch (const nlohmann::json::exception&) {
-    throw Error("[extract] " + summary() + ": a name or a path is not UTF-8, and a model holds UTF-8 only");
+    throw Error("[extract] " + summary() + ": a name or a path is not UTF-8, but a model needs UTF-8");
   }
 }
 
@@ -101,7 +101,7 @@ void Extractor::extract(const Sentence& sentence, AttributeSink& sink) const {
   for (std::int64_t t = 0; t < sentence.size(); ++t) {
     if (sentence.fields(t) >= columns()) continue;
     throw Error("[extract] " + sentence.where(t) + ": has " + std::to_string(sentence.fields(t)) +
-                (sentence.fields(t) == 1 ? " column" : " columns") + ", and the features look at column " +
+                (sentence.fields(t) == 1 ? " column" : " columns") + ", but the features use column " +
                 std::to_string(columns()));
   }
   impl_->extract(sentence, sink);

@@ -123,7 +123,9 @@ Automaton renumbered(const Automaton& automaton, const std::vector<Label>& numbe
 
 void refuse_empty(const Automaton& automaton) {
   if (!automaton.arcs.empty() || automaton.accepting[static_cast<std::size_t>(automaton.start)]) return;
-  throw Error("[constraint] no sequence of the language is made of the model's labels alone; are they spelled alike?");
+  throw Error(
+      "[constraint] every sequence of the language has a label that the model does not have; check how the labels are "
+      "spelled");
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ std::string as_json(const std::vector<std::string>& labels) {
   try {
     return nlohmann::json(labels).dump();
   } catch (const nlohmann::json::exception&) {
-    throw Error("[save] a label is not valid UTF-8, and a model holds UTF-8 labels only; convert the data first");
+    throw Error("[save] a label is not valid UTF-8, and labels in a model must be UTF-8; convert the data first");
   }
 }
 
@@ -194,19 +194,18 @@ SafetensorsPieces encode_model(const ModelView& model, std::string& constraint_b
   try {
     return lay_out_safetensors(file);
   } catch (const nlohmann::json::exception&) {
-    throw Error("[save] the extractor or the facts are not valid UTF-8, and a model holds UTF-8 only");
+    throw Error("[save] the extractor or the facts are not valid UTF-8, but a model needs UTF-8");
   }
 }
 
 ModelView decode_model(std::string_view bytes, const std::string& path) {
   if (bytes.starts_with(kCrfsuiteModel)) {
-    refuse(path, "a model of CRFsuite's; bring it along by its dump: crfsuite dump " + path +
-                     " | regccrf import -m NEW.model");
+    refuse(path, "a model of CRFsuite; import its dump: crfsuite dump " + path + " | regccrf import -m NEW.model");
   }
   const SafetensorsView file = view_safetensors(bytes, path);
   check_version(file, path);
   if (model_checksum(file) != field(file, "checksum", path))
-    refuse(path, "damaged: its checksum does not fit its content; restore or train it again");
+    refuse(path, "damaged: its checksum does not match its content; restore it or train it again");
   ModelView model;
   try {
     model.labels = Labels(nlohmann::json::parse(field(file, "labels", path)).get<std::vector<std::string>>());

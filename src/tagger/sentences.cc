@@ -176,7 +176,7 @@ struct SentenceReader::Impl {
           "': a line that begins with @ is a declaration in CRFsuite's format, and @weight:NUMBER is the only one");
     }
     if (sentence.size() > 0)
-      throw Error("[read] " + place(path, lines.number()) + ": @weight stands in front of a sequence, not within");
+      throw Error("[read] " + place(path, lines.number()) + ": @weight must be before a sequence, not within it");
     const auto weight = parse_number(line.substr(kWeight.size()));
     if (!weight || *weight < 0) {
       throw Error("[read] " + place(path, lines.number()) + ": '" + std::string(line) +

@@ -152,7 +152,7 @@ void Tagger::Impl::add(Sentence& sentence) {
 Label Tagger::Impl::forced_label(const Sentence& sentence, std::int64_t t) const {
   if (options_.forced_column >= sentence.fields(t)) {
     throw Error("[tag] " + sentence.where(t) + ": has " + std::to_string(sentence.fields(t)) +
-                " columns, and forced labels are sought in column " + std::to_string(options_.forced_column + 1));
+                " columns, and forced labels are expected in column " + std::to_string(options_.forced_column + 1));
   }
   std::string_view name = sentence.field(t, options_.forced_column);
   std::string scratch;

@@ -39,7 +39,8 @@ class Embeddings {
       if (is_header(line.text, lines.number()) || is_blank(line.text)) continue;
       add(line.text, path + ", line " + std::to_string(lines.number()));
     }
-    if (words_.size() == 0) throw Error("[embeddings] " + path + " holds no vectors; its lines are `word v1 v2 …`");
+    if (words_.size() == 0)
+      throw Error("[embeddings] " + path + " contains no vectors; its lines must be `word v1 v2 …`");
     for (std::size_t i = 0; i < dimensions_; ++i) names_.push_back("e" + std::to_string(i));
   }
 

@@ -135,7 +135,7 @@ Safetensors read_whole(const std::string& path) {
   }
   const auto sum = file.metadata.find("checksum");
   if (sum == file.metadata.end() || sum->second != checksum(file)) {
-    throw Error("[resume] " + path + " is damaged: its content is not what was saved. Begin anew without resume");
+    throw Error("[resume] " + path + " is damaged: its content is not what was saved. Start again without resume");
   }
   return file;
 }
@@ -273,7 +273,7 @@ bool Monitor::load() {
   const std::string different = differences(fingerprint(), fingerprint_of(file, path));
   if (!different.empty()) {
     throw Error("[resume] " + path + " belongs to other work: " + different +
-                ". Train as before, or begin anew without resume");
+                ". Train as before, or start again without resume");
   }
   state = state_of(file, static_cast<std::size_t>(features_.size()), path);
   return true;

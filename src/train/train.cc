@@ -43,7 +43,7 @@ void check_numbers(const Dataset& data, const Training& training, const char* wh
   if (data.item.size() != static_cast<std::size_t>(data.positions()) + 1 ||
       data.item.back() != static_cast<std::int64_t>(data.attribute.size()) ||
       (!data.value.empty() && data.value.size() != data.attribute.size())) {
-    fail(std::string("the ") + what + "'s arrays do not fit together");
+    fail(std::string("the ") + what + "'s arrays do not have matching sizes");
   }
   for (const std::int32_t i : data.attribute) {
     if (i < 0 || i >= attributes) {
@@ -60,7 +60,7 @@ void check_gold(const Training& training) {
   const Dataset& data = *training.data;
   const int K = training.labels.size();
   if (data.sequences() == 0) fail("there are no sequences");
-  if (data.gold.size() != static_cast<std::size_t>(data.positions())) fail("the data has no gold labels");
+  if (data.gold.size() != static_cast<std::size_t>(data.positions())) fail("the data has no labels to learn from");
   if (!data.weight.empty() && data.weight.size() != static_cast<std::size_t>(data.sequences())) {
     fail("the data has " + std::to_string(data.weight.size()) + " sequence weights, expected " +
          std::to_string(data.sequences()));
@@ -70,7 +70,7 @@ void check_gold(const Training& training) {
   }
   for (const Label a : data.gold) {
     if (a == kUnknownLabel || (a >= 0 && a < K)) continue;
-    fail("gold label " + std::to_string(a) + " is not in 0 … " + std::to_string(K - 1));
+    fail("label " + std::to_string(a) + " is not in 0 … " + std::to_string(K - 1));
   }
 }
 
@@ -88,8 +88,8 @@ void check_constraint(const Training& training) {
   std::string possible;
   for (const Label a : first.possible) possible += (possible.empty() ? "" : ", ") + training.labels.name(a);
   fail(std::to_string(outside.size()) + " of " + std::to_string(training.data->sequences()) +
-       " sequences have gold outside the language, the first is " + training.data->origin(first.sequence) +
-       ", which leaves it at token " + std::to_string(first.position + 1) +
+       " sequences have correct labels outside the language; the first is " +
+       training.data->origin(first.sequence) + ", which leaves it at token " + std::to_string(first.position + 1) +
        (first.rule.empty() ? "" : " by breaking the rule " + first.rule) +
        " (possible there: " + (possible.empty() ? "nothing" : possible) +
        "); leave such sequences out or repair them: without() or repair(), in Python outside=\"skip\" or \"repair\"");

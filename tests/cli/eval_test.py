@@ -131,8 +131,12 @@ def test_what_cannot_be_compared_is_refused(files):
     (files / "fewer").write_text(GOLD.split("\n\n", maxsplit=1)[0] + "\n")
     assert "'gold' has 2 sequences and 'fewer' has 1" in refused(files, "gold", "fewer")
     assert "cannot open absent" in refused(files, "gold", "absent")
-    assert "have no label in common" in refused(files, "gold")
-    assert "'gold', line 1: 2 columns, and column 5 was asked for" in refused(files, "gold", "gold", "--gold-column", 5)
+    assert "look like words and labels" in refused(files, "gold")
+    (files / "untagged").write_text("volume volume\n" + "".join(f"word{i} title\n" for i in range(200)))  # a word is a label, too
+    assert "look like words and labels" in refused(files, "untagged")
+    (files / "wrong").write_text("A B\nB A\n")  # all wrong, but labels
+    assert f1(files, "wrong") == 0
+    assert "'gold', line 1: 2 columns, but column 5 was requested" in refused(files, "gold", "gold", "--gold-column", 5)
     (files / "broken").write_text("(((")
     assert "error" in refused(files, "gold", "gold", "-c", "broken")
     assert "there is no file 'bio(X)'" in refused(files, "gold", "gold", "-c", "bio(X)")
@@ -168,7 +172,7 @@ def test_bioes_is_noticed(files):
 
 def test_nothing_to_evaluate_is_an_error(files):
     (files / "empty").write_text("\n\n")
-    assert "'empty' holds no sequence" in refused(files, "empty", "empty")
+    assert "'empty' contains no sequence" in refused(files, "empty", "empty")
 
 
 def test_standard_input(files):
@@ -242,7 +246,7 @@ def test_sequences_that_are_too_short_are_decoded_freely_and_noted(models):
 
 def test_gold_that_the_model_does_not_know_is_a_wrong_column(models):
     (models / "other").write_text("a x\nb y\n")
-    assert "no gold label, such as 'x', is a label of the model" in refused(models, "-m", "plain", "other")
+    assert "no correct label, such as 'x', is a label of the model" in refused(models, "-m", "plain", "other")
     assert "there is no column 7" in refused(models, "-m", "plain", "other", "--gold-column", 7)
 
 

@@ -243,10 +243,10 @@ def test_errors_say_what_to_do(model, words, tmp_path):
     assert "cannot open" in run("tag", "-m", tmp_path / "absent", code=2)
     run("compile", "-e", "O*", "-o", tmp_path / "constraint")
     assert "not a model" in run("tag", "-m", tmp_path / "constraint", code=2)
-    assert "spelled alike" in run("tag", "-m", model, "-e", "X+", code=2)
+    assert "check how the labels are spelled" in run("tag", "-m", model, "-e", "X+", code=2)
     cut = tmp_path / "cut"
     cut.write_bytes(model.read_bytes()[:-5])
-    assert "cut short" in run("tag", "-m", cut, code=2)
+    assert "truncated" in run("tag", "-m", cut, code=2)
     assert (
         "cannot write"
         in subprocess.run(

@@ -146,7 +146,7 @@ def test_continuing_from_a_model(folder):
     # Other data has other weights, and may have other labels.
     (folder / "new").write_text((folder / "dev").read_text() + "\nw5Q\tB-Q\n")
     far = run(folder, "new", "-m", "m", "--continue-from", "old", "--max-iterations", "2")
-    taken = re.search(r"(\d+) of (\d+) weights began with those of old; it has none for the other (\d+), which began at 0", far.stderr)
+    taken = re.search(r"(\d+) of (\d+) weights began with those of old; it has none for the other (\d+), which start at 0", far.stderr)
     assert far.returncode == 0 and 0 < int(taken[1]) < first["weights"] and int(taken[1]) + int(taken[3]) == int(taken[2]), far.stderr
     assert train(folder, "new", "-m", "m")["objective"] == pytest.approx(
         train(folder, "new", "-m", "m", "--continue-from", "old")["objective"], rel=1e-3)
@@ -278,7 +278,7 @@ def test_refusals_say_what_to_do(folder):
         assert "is empty" in refused(folder, "train", "-m", "m", empty, "")
     assert "-e takes a pattern; give it with -c" in refused(folder, "train", "-m", "m", "-e", "no.lang")
     assert "Value -1 is negative" in refused(folder, "train", "-m", "m", "--l2", "-1")
-    assert "has 2 columns, and the features look at column 5" in refused(folder, "train", "-m", "m", "--columns", "5")
+    assert "has 2 columns, but the features use column 5" in refused(folder, "train", "-m", "m", "--columns", "5")
     assert "lbfgs does" in refused(folder, "train", "-m", "m", "--optimizer", "adagrad", "--l1", "1")
 
 
@@ -473,6 +473,13 @@ def test_rules_that_no_sequence_can_obey(folder):
     assert "ends too early, after" in refused(folder, "train", "-m", "m", *language)
     assert "no training sequence is left" in refused(folder, "train", "-m", "m", *language, "--outside", "skip")
     assert "the language has no sequence of that length" in refused(folder, "train", "-m", "m", *language, "--outside", "repair")
+
+
+def test_a_slip_in_the_pattern_is_named_when_data_are_illegal(folder):
+    (folder / "references").write_text("Gauss author\n1801 date\n\nArs title\n1825 date\n")
+    said = refused(folder, "references", "-m", "m", "-e", ".* & at_least(1, dates)")
+    assert "the language has the label dates, which the data does not have: did you mean date?" in said
+    assert "did you mean" not in refused(folder, "references", "-m", "m", "-e", ".* & at_least(1, publisher)")
 
 
 def test_under_mpirun_without_its_part(folder):

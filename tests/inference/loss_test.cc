@@ -54,7 +54,7 @@ TEST(Gold, OutsideTheLanguageIsNamedWhereItLeaves) {
   const Data x(4);
   const std::vector<Label> gold{0, 0, 2, 0};
   EXPECT_EQ(error_of([&] { nll<double>(spans(), x.view(), gold); }),
-            "[nll] sequence 0: gold leaves the language at position 2 with label I; possible there: O, B");
+            "[nll] sequence 0: the correct labels leave the language at position 2 with label I; possible there: O, B");
 }
 
 // The kind and the place of an error are fields: nobody has to read its message.
@@ -99,21 +99,21 @@ TEST(Gold, ThatEndsTooEarlyIsNamed) {
   const Data x(2);
   const std::vector<Label> gold{0, 0};
   EXPECT_EQ(error_of([&] { nll<double>(constraint, x.view(), gold); }),
-            "[nll] sequence 0: gold ends too early, at position 2; possible there: O, B, I");
+            "[nll] sequence 0: the correct labels end too early, at position 2; possible there: O, B, I");
 }
 
 TEST(Gold, MustBeLabels) {
   const Data x(2);
   const std::vector<Label> gold{0, 3};
   EXPECT_EQ(error_of([&] { nll<double>(spans(), x.view(), gold); }),
-            "[nll] sequence 0, position 1: gold label 3 is not in 0 … 2");
+            "[nll] sequence 0, position 1: label 3 is not in 0 … 2");
 }
 
 TEST(Gold, ThatIsForbiddenByScoresIsAnError) {
   Data x(2);
   x.h[1] = -inf;
   const std::vector<Label> gold{1, 0};
-  EXPECT_NE(error_of([&] { nll<double>(spans(), x.view(), gold); }).find("gold has a score of -inf"),
+  EXPECT_NE(error_of([&] { nll<double>(spans(), x.view(), gold); }).find("the correct labels have a score of -inf"),
             std::string::npos);
 }
 

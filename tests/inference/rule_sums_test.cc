@@ -423,8 +423,9 @@ TEST(RuleSums, SayWhatIsImpossible) {
   const Scores<double> scores(h, g);
   expect_impossible(kept, scores);
   const std::vector<Label> gold = {0, 0, 2}, early = {0, 2, 2};
-  EXPECT_NE(message([&] { nll<double>(kept, scores, gold); }).find("gold has a score of -inf"), std::string::npos);
-  EXPECT_NE(message([&] { nll<double>(kept, scores, early); }).find("ends too early"), std::string::npos);
+  EXPECT_NE(message([&] { nll<double>(kept, scores, gold); }).find("the correct labels have a score of -inf"),
+            std::string::npos);
+  EXPECT_NE(message([&] { nll<double>(kept, scores, early); }).find("end too early"), std::string::npos);
 }
 
 TEST(RuleSums, SayWhatIsWrong) {

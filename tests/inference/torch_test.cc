@@ -147,7 +147,7 @@ TEST(TorchRegCCRF, ErrorsSayWhere) {
     crf(random_emissions(), torch::full({3, 2}, 2));
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("leaves the language at position 0"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("leave the language at position 0"), std::string::npos) << error.what();
   }
 }
 

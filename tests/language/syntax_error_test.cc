@@ -105,10 +105,10 @@ TEST(SyntaxError, RepetitionsAreChecked) {
 }
 
 TEST(SyntaxError, SetsAndTemplatesInTheWrongPlace) {
-  EXPECT_SAYS(error_of("s = {A B}\nlanguage = s*"), "s is a set, and a pattern is needed");
+  EXPECT_SAYS(error_of("s = {A B}\nlanguage = s*"), "s is a set, but a pattern is needed");
   EXPECT_SAYS(error_of("f(x) = x x\nlanguage = f"), "f is a template");
   EXPECT_SAYS(error_of("f(x) = x x\nlanguage = f(A, B)"), "f takes 1 argument, and 2 are given");
-  EXPECT_SAYS(error_of("p = A\nlanguage = any r in p: {r}"), "p is a pattern, and a set is needed");
+  EXPECT_SAYS(error_of("p = A\nlanguage = any r in p: {r}"), "p is a pattern, but a set is needed");
   EXPECT_SAYS(error_of("s = {A, B}\nlanguage = A"), "separated by spaces");
 }
 
@@ -129,7 +129,7 @@ TEST(SyntaxError, SetsAreBounded) {
   std::string product = "a = {x y}\nlanguage = any r in {";
   for (int i = 0; i < 24; ++i) product += "{a}";
   EXPECT_SAYS(error_of(product + "}: {r}"), "too large");
-  EXPECT_SAYS(error_of("s = s\nt = t u\nu = {A}\nlanguage = any r in t: {r}"), "t is a pattern, and a set is needed");
+  EXPECT_SAYS(error_of("s = s\nt = t u\nu = {A}\nlanguage = any r in t: {r}"), "t is a pattern, but a set is needed");
 }
 
 TEST(SyntaxError, BuiltInsCheckTheirArguments) {

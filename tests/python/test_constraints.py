@@ -164,7 +164,7 @@ def test_errors():
         crf.log_partition(emissions, mask[:2], constraint=CHOICE)
     tags = gold()
     tags[:2, 1] = 1
-    with pytest.raises(regccrf.Error, match="sequence 1: gold leaves the language at position 1"):
+    with pytest.raises(regccrf.Error, match="sequence 1: the correct labels leave the language at position 1"):
         crf(emissions, tags, mask, constraint=CHOICE)
     short = regccrf.compile("O O", labels=LABELS)
     with pytest.raises(regccrf.Error, match="sequence 3 has length 3"):

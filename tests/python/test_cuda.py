@@ -164,11 +164,11 @@ def test_errors_are_raised_by_the_next_call_that_waits(device):
             loss = -crf(h, tags, mask)
             loss.backward()
             assert loss.item() == math.inf and torch.isfinite(h.grad).all() and h.grad[:, 1].abs().max() == 0
-            with pytest.raises(regccrf.Error, match="sequence 1: gold leaves the language at position 1"):
+            with pytest.raises(regccrf.Error, match="sequence 1: the correct labels leave the language at position 1"):
                 wait()
             wait()
         crf.checks = True
-        with pytest.raises(regccrf.Error, match="sequence 1: gold leaves the language at position 1"):
+        with pytest.raises(regccrf.Error, match="sequence 1: the correct labels leave the language at position 1"):
             crf(emissions, tags, mask)
         crf(emissions, tags, mask, outside="skip")
 
@@ -207,7 +207,7 @@ def test_the_first_error_of_many_calls_is_kept(device):
         for step in range(100):
             crf(emissions, bad if step == 20 else good)
             crf.log_partition(emissions.masked_fill(emissions == 0, math.nan) if step == 40 else emissions)
-        with pytest.raises(regccrf.Error, match=r"\[nll\] sequence 1: gold leaves the language at position 1"):
+        with pytest.raises(regccrf.Error, match=r"\[nll\] sequence 1: the correct labels leave the language at position 1"):
             crf.raise_pending()
         crf.raise_pending()
 
@@ -368,7 +368,7 @@ def test_errors_under_several_constraints_name_the_sequence(device):
     with device.working():
         for wait in (crf.raise_pending, lambda: crf.decode(emissions, mask), lambda: crf.k_best(emissions, 2, mask, constraint=CHOICE)):
             crf(emissions, to(device, tags), mask, constraint=CHOICE)
-            with pytest.raises(regccrf.Error, match="sequence 4: gold leaves the language at position 1"):
+            with pytest.raises(regccrf.Error, match="sequence 4: the correct labels leave the language at position 1"):
                 wait()
             wait()
         for method in (crf.decode, crf.posterior_decode):
@@ -386,7 +386,7 @@ def test_validation_in_inference_mode_may_come_first(device):
         with torch.inference_mode():
             crf.decode(emissions)
         crf.nll(emissions, tags)
-        with pytest.raises(regccrf.Error, match="gold leaves the language"):
+        with pytest.raises(regccrf.Error, match="the correct labels leave the language"):
             crf.raise_pending()
         crf.nll(emissions, tags * 0).backward()
     assert crf.transitions.grad is not None

@@ -78,7 +78,7 @@ def test_second_derivatives(name):
     (lambda: vmap(lambda h: CRF.k_best(h, 2))(MANY), "outside of grad and vmap"),
     (lambda: jacfwd(lambda h: CRF.log_partition(h))(EMISSIONS), "no forward-mode derivatives"),
     (lambda: grad(grad(lambda x: CRF.entropy(x * EMISSIONS).sum()))(torch.tensor(1.0).double()), "can be differentiated once"),
-    (lambda: grad(lambda h: CRF.nll(h, OUTSIDE, MASK, outside="raise"))(EMISSIONS), "gold leaves the language"),
+    (lambda: grad(lambda h: CRF.nll(h, OUTSIDE, MASK, outside="raise"))(EMISSIONS), "the correct labels leave the language"),
 ])
 def test_what_does_not_work_says_so(call, words):
     with pytest.raises((regccrf.Error, RuntimeError), match=words):

@@ -134,9 +134,9 @@ def test_gold_that_is_impossible_is_said():
     kept, transitions = regccrf.compile(TWO, rules="all"), np.zeros((3, 3))
     with pytest.raises(regccrf.Error, match=r"position 2 with label A.*exactly\(2, A\).*possible there: B, C"):
         regccrf.nll(kept, np.zeros((3, 3)), transitions, gold=[0, 0, 0])
-    with pytest.raises(regccrf.Error, match="ends too early"):
+    with pytest.raises(regccrf.Error, match="end too early"):
         regccrf.nll(kept, too_short(), transitions, gold=[0])
-    with pytest.raises(regccrf.Error, match="gold has a score of -inf"):
+    with pytest.raises(regccrf.Error, match="the correct labels have a score of -inf"):
         regccrf.nll(kept, all_forbidden(), transitions, gold=[0, 0, 1])
 
 

@@ -331,7 +331,7 @@ def test_gold_outside_the_language():
     crf = module()
     emissions, mask = ragged([3, 3])
     tags = torch.tensor([[0, 1], [2, 2], [0, 0]])  # O I O, B I O
-    with pytest.raises(regccrf.Error, match="sequence 0: gold leaves the language at position 1 with label I"):
+    with pytest.raises(regccrf.Error, match="sequence 0: the correct labels leave the language at position 1 with label I"):
         crf(emissions, tags)
     good = crf.log_prob(emissions[:, 1:], tags[:, 1:])[0]
     assert torch.equal(crf.log_prob(emissions, tags, outside="inf"), torch.stack([torch.tensor(-math.inf).double(), good]))
@@ -398,6 +398,11 @@ def test_labels_as_a_tensor_are_those_in_lists(pattern, batch_first):
         by_sequence = zip(found, present) if batch_first else zip(found.t(), present.t())
         assert [y[here].tolist() for y, here in by_sequence] == crf.decode(emissions, **arguments)
     assert crf.decode_tensor(emissions[:0]).shape == emissions[:0].shape[:2]
+
+
+def test_the_error_for_padding_among_labels_says_how_to_mask_it():
+    with pytest.raises(regccrf.Error, match=r"label -100 is not in 0 … 2; mask positions without a label, as with mask=tags >= 0"):
+        CRF(3).nll(torch.zeros(2, 1, 3), torch.tensor([[0], [-100]]))
 
 
 def test_labels_as_a_tensor_name_what_is_impossible():

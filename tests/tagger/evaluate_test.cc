@@ -261,7 +261,8 @@ TEST(Evaluate, RefusesSequencesOfOtherShapes) {
     evaluate(Sequences{{"O"}, {"O", "O"}}, Sequences{{"O"}, {"O"}});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "[evaluate] sequence 2 has 2 gold labels and 1 predicted ones; they must be as many");
+    EXPECT_STREQ(error.what(),
+                 "[evaluate] sequence 2 has 2 correct labels and 1 predicted ones; the numbers must be equal");
   }
 }
 

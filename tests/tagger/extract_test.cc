@@ -108,7 +108,7 @@ TEST(Template, WhatIsNoTemplateIsAnErrorThatNamesTheLine) {
   }
   EXPECT_NE(error_of([] {
               attributes_of(Extractor::from_template("U:%x[0,2]"), {{"a", "b"}});
-            }).find("has 2 columns, and the features look at column 3"),
+            }).find("has 2 columns, but the features use column 3"),
             std::string::npos);
 }
 

@@ -761,7 +761,7 @@ TEST(Train, SaysWhatIsWrong) {
   EXPECT_TRUE(complains({.epsilon = std::nan("")}, "epsilon"));
   EXPECT_TRUE(complains({.line_search_trials = 0}, "line_search_trials"));
   task.data.gold.clear();
-  EXPECT_NE(error_of([&] { train(task.training); }).find("no gold"), std::string::npos);
+  EXPECT_NE(error_of([&] { train(task.training); }).find("no labels to learn from"), std::string::npos);
 }
 
 // --- gold outside the language --------------------------------------------------------------------------------------

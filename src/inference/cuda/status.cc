@@ -9,9 +9,10 @@ namespace {
 Error outside_gold(const char* operation, std::int64_t sequence, const Status& status) {
   if (status.position < 0) return forbidden_gold_error(operation, sequence);
   const std::string what = status.position == status.length
-                               ? "ends at position " + std::to_string(status.length) + ", where the language goes on"
-                               : "leaves the language at position " + std::to_string(status.position);
-  return Error(at(operation, sequence) + ": gold " + what, ErrorKind::outside, {sequence, status.position});
+                               ? "end too early, at position " + std::to_string(status.length)
+                               : "leave the language at position " + std::to_string(status.position);
+  return Error(at(operation, sequence) + ": the correct labels " + what, ErrorKind::outside,
+               {sequence, status.position});
 }
 
 }  // namespace

@@ -27,9 +27,9 @@ const Label* gold_of(const Batch<Real>& batch, const Sequence<Real>& sequence, s
   for (std::int64_t t = 0; t < sequence.T; ++t) {
     labels[t] = gold[sequence.row(t)];
     if (labels[t] >= 0 && labels[t] < batch.K()) continue;
-    throw Error(at(batch.operation(), sequence.index) + ", position " + std::to_string(t) + ": gold label " +
+    throw Error(at(batch.operation(), sequence.index) + ", position " + std::to_string(t) + ": label " +
                     std::to_string(labels[t]) + " is not in 0 … " + std::to_string(batch.K() - 1) +
-                    (labels[t] < 0 ? "; positions without gold are left out by the mask" : ""),
+                    (labels[t] < 0 ? "; a position without a label must be masked" : ""),
                 ErrorKind::invalid, {sequence.index, t});
   }
   return labels;
@@ -138,7 +138,7 @@ template <class Real>
 Loss nll(const Constraints& constraints, const Scores<Real>& scores, std::span<const Label> gold,
          const Gradients<Real>& gradients, const LossOptions& options) {
   const Batch<Real> batch("nll", constraints, scores, options, KeptRules::obeyed);
-  check_size(batch.operation(), "gold", gold.size(), static_cast<std::size_t>(batch.rows()), "[rows]");
+  check_size(batch.operation(), "correct labels", gold.size(), static_cast<std::size_t>(batch.rows()), "[rows]");
   GradientSums<Real> sums(batch, gradients);
   Sums<Real> expectations(batch, kLossGap);
   Tracers tracers(batch.members(), batch.constraints());
