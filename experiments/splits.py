@@ -143,7 +143,7 @@ def summary(units):
                            for key in (*MEASURES, "violations", "violations_all_rules")} for system in systems},
         "cpu_seconds": {model: statistics.mean(unit["training"][model]["cpu_seconds"] for unit in units)
                         for model in models},
-        **({"uncertified": statistics.mean(unit["training"][ALL_RULES_TRAINING]["uncertified"] for unit in units)}
+        **({"uncertified": statistics.mean(unit["training"][ALL_RULES_TRAINING].get("uncertified", 0) for unit in units)}
            if ALL_RULES_TRAINING in models else {}),
         "differences": [{"system": system, "other": other,
                          **{measure: difference(units, system, other, measure) for measure in MEASURES}}

@@ -117,7 +117,7 @@ class Steps {
     gather(piece);
     piece.dg.assign(transitions_.size(), 0);
     const Constraint& constraint = state_.phase == Phase::base ? base_ : constraint_;
-    piece.rules = {.max_gap = options_.max_gap};
+    piece.rules = {.max_gap = options_.max_gap, .cells_a_position = affordable_cells(data_.positions())};
     RuleLosses* const rules = state_.phase == Phase::rules ? &piece.rules : nullptr;
     if (!features_.has_pairs()) {
       piece.loss =

@@ -56,8 +56,7 @@ double weighted_total(const Loss& loss, std::span<const double> weights) {
   return sum;
 }
 
-// What a sequence may cost in training before it gets a larger gap.
-constexpr RuleLimits kTrainingLimits{.products = 100'000, .cells = 1'600'000, .cells_a_position = 100};
+constexpr std::int64_t kProducts = 100'000;  // of a base times the rules that its best path breaks
 
 // Which sequences are under all rules (0) and which under the base alone (1), with which gaps, and what came out.
 class Allowed {
@@ -99,6 +98,10 @@ class Allowed {
 
 }  // namespace
 
+std::int64_t affordable_cells(std::int64_t positions) {
+  return std::clamp<std::int64_t>(10'000'000 / std::max<std::int64_t>(positions, 1), 100, 2000);
+}
+
 double gold_loss(const Constraint& constraint, const GoldSequences& sequences, std::span<const double> h,
                  std::span<const double> g, std::span<double> dh, std::span<double> dg, int threads,
                  Workspace& workspace, RuleLosses* rules) {
@@ -110,7 +113,7 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
   LossOptions options;
   options.threads = threads;
   options.workspace = &workspace;
-  options.rules = kTrainingLimits;
+  if (rules) options.rules = {.products = kProducts, .cells_a_position = rules->cells_a_position};
   options.uncertified = Uncertified::relax;
   const std::span<const double> weights(sequences.weight);
   Gradients<double> gradients{dh, dg, {}, {}};

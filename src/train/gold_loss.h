@@ -47,9 +47,14 @@ struct Certainty {
 // does, so that an optimiser sees one function, and work that is in vain is done once.
 struct RuleLosses {
   double max_gap = 1e-3;
-  std::vector<double> allowed = {};  // [sequences] the gap of each, inf: the base's loss; or empty: max_gap
+  std::int64_t cells_a_position = 0;  // what a sequence may cost before it gets a larger gap
+  std::vector<double> allowed = {};   // [sequences] the gap of each, inf: the base's loss; or empty: max_gap
   Certainty certainty = {};
 };
+
+// The most cells for each position of a training set: little data can afford more. With a hundred, a sequence takes a
+// few times as long as under the base.
+std::int64_t affordable_cells(std::int64_t positions);
 
 // Their weighted sum. h, dh: [rows, K]; g, dg: [K, K], or empty for none. dh and dg are overwritten. `rules`: where the
 // constraint keeps some; its certainty is overwritten.

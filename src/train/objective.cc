@@ -21,6 +21,7 @@ struct Objective::Impl {
   Constraint constraint;
   std::vector<RuleLosses> rules;  // [blocks], or empty: none are kept
   Certainty certainty;
+  std::int64_t cells_a_position = 0;
   int threads;
   Stop stop;
   std::vector<Block> blocks;
@@ -92,6 +93,7 @@ Objective::Objective(const Dataset& data, const Features& features, const Constr
                      std::int64_t last, int threads, Stop stop)
     : impl_(std::make_unique<Impl>(features, constraint, threads, std::move(stop))) {
   Impl& impl = *impl_;
+  impl.cells_a_position = affordable_cells(data.positions());  // of all processes
   impl.blocks = make_blocks(data, features, first, last, threads);
   impl.choose_shares(false);
   if (features.has_pairs()) impl.choose_shares(true);
@@ -115,7 +117,8 @@ Objective::~Objective() = default;
 
 void Objective::under(const Constraint& constraint, double max_gap) {
   impl_->constraint = constraint;
-  impl_->rules.assign(constraint.rules() > 0 ? impl_->blocks.size() : 0, RuleLosses{.max_gap = max_gap});
+  impl_->rules.assign(constraint.rules() > 0 ? impl_->blocks.size() : 0,
+                      RuleLosses{.max_gap = max_gap, .cells_a_position = impl_->cells_a_position});
 }
 
 const Certainty& Objective::certainty() const { return impl_->certainty; }

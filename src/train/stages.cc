@@ -132,8 +132,9 @@ bool next_stage(LbfgsEnd end, Monitor& monitor) {
   const bool over = end == LbfgsEnd::converged || end == LbfgsEnd::stuck;
   if (state.phase == Phase::whole || !over) return false;
   if (options.max_iterations > 0 && state.iteration >= options.max_iterations) return false;
-  // Where no step improves on the value at the last gap, the gap may be why.
-  const bool helps = end == LbfgsEnd::stuck && state.max_gap / kTighten >= kLeastGap;
+  // Where no step improves on the value at the last gap, the gap may be why; unless some sequences have a larger one.
+  const bool helps =
+      end == LbfgsEnd::stuck && monitor.certainty.uncertified == 0 && state.max_gap / kTighten >= kLeastGap;
   if (is_last(state, options) && !helps) return false;
   advance(state, options);
   monitor.stopped.clear();
