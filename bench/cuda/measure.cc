@@ -112,7 +112,7 @@ void measure(const std::string& name, const Constraint& constraint, int B, int T
   const std::vector<std::int32_t> found = labels.host();
   const std::vector<std::int64_t> gold(found.begin(), found.end());
   const OnDevice<std::int64_t> gold_there{std::span<const std::int64_t>(gold)};
-  const cuda::Expectation wanted{value.get(), dh.get(), dg.get(), status.get(), gold_there.get()};
+  const cuda::Expectation wanted{value.get(), dh.array(), dg.array(), status.get(), gold_there.get()};
   const std::size_t bytes = cuda::expectation_bytes(there, batch.view(), wanted);
   const OnDevice<char> memory(bytes);
   const double loss_us = median_us([&](cudaStream_t s) {

@@ -17,6 +17,9 @@
 
 namespace regccrf {
 
+template <class T>
+constexpr cuda::Type device_type = std::is_same_v<T, double> ? cuda::Type::f64 : cuda::Type::f32;
+
 inline void must(cudaError_t error) {
   if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
 }
@@ -41,6 +44,7 @@ class OnDevice {
   OnDevice(const OnDevice&) = delete;
   ~OnDevice() { cudaFree(data_); }
   T* get() const { return count_ ? static_cast<T*>(data_) : nullptr; }
+  cuda::Array array(cuda::Type type = device_type<T>) const { return {get(), type}; }
   std::vector<T> host() const {
     std::vector<T> copy(count_);
     must(cudaMemcpy(copy.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost));
@@ -58,21 +62,11 @@ class DeviceBatch {
  public:
   DeviceBatch(std::int64_t size, std::int64_t length, int labels, std::span<const In> emissions,
               std::span<const Real> transitions, std::span<const Real> start = {}, std::span<const Real> end = {},
-              std::span<const std::uint8_t> mask = {},
-              cuda::Type type = std::is_same_v<In, double> ? cuda::Type::f64 : cuda::Type::f32)
+              std::span<const std::uint8_t> mask = {}, cuda::Type type = device_type<In>)
       : labels_(labels), emissions_(emissions), transitions_(transitions), start_(start), end_(end), mask_(mask) {
-    batch_ = {size,
-              length,
-              length,
-              1,
-              type,
-              std::is_same_v<Real, double> ? cuda::Type::f64 : cuda::Type::f32,
-              emissions_.get(),
-              transitions_.get(),
-              start_.get(),
-              end_.get(),
-              mask_.get()};
-    if (!emissions_.get()) batch_.emissions = transitions_.get();  // T = 0: never read
+    batch_ = {size,           length,       length,     1, emissions_.array(type), transitions_.array(),
+              start_.array(), end_.array(), mask_.get()};
+    if (!batch_.emissions) batch_.emissions.data = transitions_.get();  // T = 0: never read
   }
   const cuda::Batch& view() const { return batch_; }
   std::size_t rows() const { return static_cast<std::size_t>(batch_.size * batch_.length); }
@@ -104,7 +98,7 @@ DeviceCounts<Real> run_expectation(const DeviceBatch<Real, In>& batch, std::span
       transitions(counts ? batch.size() * batch.K() * batch.K() : 0);
   const OnDevice<cuda::Status> status(batch.size());
   const OnDevice<std::int64_t> gold_there(gold);
-  const cuda::Expectation wanted{value.get(), emissions.get(), transitions.get(), status.get(), gold_there.get()};
+  const cuda::Expectation wanted{value.get(), emissions.array(), transitions.array(), status.get(), gold_there.get()};
   const std::size_t size = bytes(wanted);
   const OnDevice<char> memory(size);
   run(wanted, cuda::Memory{memory.get(), size});
@@ -216,7 +210,7 @@ DeviceCounts<Real> run_entropy(const cuda::DeviceConstraint& constraint, const D
   const OnDevice<Real> emissions(gradients ? batch.rows() * batch.K() : 0),
       transitions(gradients ? batch.size() * batch.K() * batch.K() : 0);
   const OnDevice<cuda::Status> status(batch.size());
-  const cuda::Entropy wanted{value.get(), emissions.get(), transitions.get(), status.get()};
+  const cuda::Entropy wanted{value.get(), emissions.array(), transitions.array(), status.get()};
   const std::size_t bytes = cuda::entropy_bytes(constraint, batch.view(), wanted);
   const OnDevice<char> memory(bytes);
   cuda::entropy(constraint, batch.view(), wanted, {memory.get(), bytes}, nullptr);
@@ -240,8 +234,8 @@ DeviceCounts<Real> run_curvature(const cuda::DeviceConstraint& constraint, const
                                status.get(),
                                gold_there.get(),
                                value.get(),
-                               emissions.get(),
-                               transitions.get()};
+                               emissions.array(),
+                               transitions.array()};
   const std::size_t bytes = cuda::curvature_bytes(constraint, batch.view(), wanted);
   const OnDevice<char> memory(bytes);
   cuda::curvature(constraint, batch.view(), wanted, {memory.get(), bytes}, nullptr);

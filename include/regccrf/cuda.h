@@ -28,7 +28,7 @@ bool available();  // … and there is a device
 
 enum class Type { f16, bf16, f32, f64 };
 
-// An array in device memory, and the type of its numbers. Null: absent.
+// An array of numbers in device memory, to be written or to be read. Without data: absent.
 struct Array {
   void* data = nullptr;
   Type type = Type::f32;
@@ -37,6 +37,9 @@ struct Array {
 struct ConstArray {
   const void* data = nullptr;
   Type type = Type::f32;
+  constexpr ConstArray() = default;
+  constexpr ConstArray(const void* numbers, Type of) : data(numbers), type(of) {}
+  constexpr ConstArray(const Array& array) : data(array.data), type(array.type) {}
   explicit constexpr operator bool() const { return data != nullptr; }
 };
 
@@ -54,18 +57,16 @@ class DeviceConstraint {
   std::shared_ptr<const Impl> impl_;
 };
 
-// Position t of sequence i is row i · batch_stride + t · time_stride of the emissions, the mask and gold. All pointers
-// are to device memory.
+// Scores of sequences, in device memory as everything here. Position t of sequence i is row
+// i · batch_stride + t · time_stride of the emissions, the mask and gold.
 struct Batch {
   std::int64_t size = 0, length = 0;  // B, T
   std::int64_t batch_stride = 0, time_stride = 1;
-  Type emissions_type = Type::f32;
-  Type type = Type::f32;               // of everything else: f32 or f64
-  const void* emissions = nullptr;     // [rows, K]
-  const void* transitions = nullptr;   // [K, K]
-  const void* start = nullptr;         // [K] or null
-  const void* end = nullptr;           // [K] or null
+  ConstArray emissions;                // [rows, K]
+  ConstArray transitions;              // [K, K] f32 or f64
+  ConstArray start, end;               // [K] of the transitions' type, or absent
   const std::uint8_t* mask = nullptr;  // [rows] or null: all present
+  constexpr Type type() const { return transitions.type; }
 };
 
 struct Memory {
@@ -87,10 +88,10 @@ Error status_error(const char* operation, const Constraint& constraint, std::int
 // log_z and, where wanted, expected counts of each sequence on its own. With gold: the negative log-likelihood instead
 // of log_z, +inf where gold is outside the language (its counts are then zeros), and counts minus those of gold.
 struct Expectation {
-  double* value = nullptr;             // [B]
-  void* emissions = nullptr;           // [rows, K] of Batch::type, or null; rows of absent positions are untouched
-  void* transitions = nullptr;         // [B, K, K] of Batch::type, or null
-  Status* status = nullptr;            // [B]
+  double* value = nullptr;   // [B]
+  Array emissions;           // [rows, K] of the batch's type, or absent; rows of absent positions are untouched
+  Array transitions;         // [B, K, K] of the batch's type, or absent
+  Status* status = nullptr;  // [B]
   const std::int64_t* gold = nullptr;  // [rows] or null
 };
 std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted);
@@ -133,10 +134,10 @@ void sample(const DeviceConstraint& constraint, const Batch& batch, const Sample
 // The entropy of each sequence's distribution, NaN where it has none, and its gradients where wanted (zeros then).
 // Those of start and end are the emissions' at the first position and the last.
 struct Entropy {
-  double* value = nullptr;      // [B]
-  void* emissions = nullptr;    // [rows, K] of Batch::type, or null; rows of absent positions are untouched
-  void* transitions = nullptr;  // [B, K, K] of Batch::type, or null
-  Status* status = nullptr;     // [B]
+  double* value = nullptr;   // [B]
+  Array emissions;           // [rows, K] as an Expectation's, or absent
+  Array transitions;         // [B, K, K] as an Expectation's, or absent
+  Status* status = nullptr;  // [B]
 };
 std::size_t entropy_bytes(const DeviceConstraint& constraint, const Batch& batch, const Entropy& wanted);
 void entropy(const DeviceConstraint& constraint, const Batch& batch, const Entropy& wanted, Memory memory,
@@ -145,18 +146,16 @@ void entropy(const DeviceConstraint& constraint, const Batch& batch, const Entro
 // The second derivative in a direction: how log_z, or with gold the negative log-likelihood, changes along it, and how
 // its gradients, an Expectation's counts, do. Zeros for sequences that are not fine.
 struct Direction {  // shaped as the batch's scores, and of their types
-  const void* emissions = nullptr;
-  const void* transitions = nullptr;
-  const void* start = nullptr;  // or null
-  const void* end = nullptr;    // or null
+  ConstArray emissions, transitions;
+  ConstArray start, end;  // or absent
 };
 struct Curvature {
   Direction direction;
   const Status* status = nullptr;      // [B] as the expectation left it
   const std::int64_t* gold = nullptr;  // [rows] or null
   double* value = nullptr;             // [B]
-  void* emissions = nullptr;           // [rows, K] of Batch::type, or null; rows of absent positions are untouched
-  void* transitions = nullptr;         // [B, K, K] of Batch::type, or null
+  Array emissions;                     // [rows, K] as an Expectation's, or absent
+  Array transitions;                   // [B, K, K] as an Expectation's, or absent
 };
 std::size_t curvature_bytes(const DeviceConstraint& constraint, const Batch& batch, const Curvature& wanted);
 void curvature(const DeviceConstraint& constraint, const Batch& batch, const Curvature& wanted, Memory memory,
@@ -182,8 +181,8 @@ struct SavedForBackward {
   double* scale = nullptr;   // [1]: ∂ out / ∂ value of every sequence that counts
   Status* status = nullptr;  // [B]
   double* value = nullptr;   // [B]
-  Array emissions;           // [rows, K] of Batch::type, or absent; as Expectation's
-  Array transitions;         // [B, K, K] of Batch::type, or absent
+  Array emissions;           // [rows, K] as an Expectation's, or absent
+  Array transitions;         // [B, K, K] as an Expectation's, or absent
 };
 
 struct Loss {

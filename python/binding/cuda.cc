@@ -83,12 +83,7 @@ void bind_enums(py::module_& module) {
 
 template <class Array>
 void bind_array(py::module_& module, const char* name) {
-  py::class_<Array>(module, name)
-      .def(py::init([](Address data, cuda::Type type) {
-        return Array{at(data), type};
-      }))
-      .def_property_readonly("data", [](const Array& self) { return reinterpret_cast<Address>(self.data); })
-      .def_readonly("type", &Array::type);
+  py::class_<Array>(module, name).def(py::init([](Address data, cuda::Type type) { return Array{at(data), type}; }));
 }
 
 void bind_batch(py::module_& module) {
@@ -100,12 +95,10 @@ void bind_batch(py::module_& module) {
       .value("length", &Batch::length)
       .value("batch_stride", &Batch::batch_stride)
       .value("time_stride", &Batch::time_stride)
-      .value("emissions_type", &Batch::emissions_type)
-      .value("type", &Batch::type)
-      .address("emissions", &Batch::emissions)
-      .address("transitions", &Batch::transitions)
-      .address("start", &Batch::start)
-      .address("end", &Batch::end)
+      .value("emissions", &Batch::emissions)
+      .value("transitions", &Batch::transitions)
+      .value("start", &Batch::start)
+      .value("end", &Batch::end)
       .address("mask", &Batch::mask);
   py::class_<cuda::DeviceConstraint>(module, "DeviceConstraint").def(py::init<const Constraint&>(), Unlocked());
 }
@@ -142,17 +135,17 @@ void bind_loss(py::module_& module) {
   module.def("cuda_loss_gradients", [](const cuda::Batch& batch, std::int32_t labels, const LossGradients& gradients,
                                        Address stream) { cuda::loss_gradients(batch, labels, gradients, at(stream)); });
   Fields<Direction>(module, "CudaDirection")
-      .address("emissions", &Direction::emissions)
-      .address("transitions", &Direction::transitions)
-      .address("start", &Direction::start)
-      .address("end", &Direction::end);
+      .value("emissions", &Direction::emissions)
+      .value("transitions", &Direction::transitions)
+      .value("start", &Direction::start)
+      .value("end", &Direction::end);
   Fields<Curvature>(module, "CudaCurvature")
       .value("direction", &Curvature::direction)
       .address("status", &Curvature::status)
       .address("gold", &Curvature::gold)
       .address("value", &Curvature::value)
-      .address("emissions", &Curvature::emissions)
-      .address("transitions", &Curvature::transitions);
+      .value("emissions", &Curvature::emissions)
+      .value("transitions", &Curvature::transitions);
   bind_call<Curvature>(module, "cuda_curvature", &cuda::curvature_bytes, &cuda::curvature);
 }
 

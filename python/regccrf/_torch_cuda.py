@@ -136,15 +136,18 @@ def _batch(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first
     first, second, _ = h.shape
     batch.size, batch.length = (first, second) if batch_first else (second, first)
     batch.batch_stride, batch.time_stride = (second, 1) if batch_first else (1, second)
-    batch.emissions_type, batch.type = _TYPES[h.dtype], _TYPES[g.dtype]
-    batch.transitions = g.data_ptr()
-    batch.emissions = h.data_ptr() or batch.transitions  # without positions, something that is never read
-    batch.start, batch.end, batch.mask = s.data_ptr(), e.data_ptr(), mask.data_ptr()
+    batch.emissions = _core.CudaConstArray(h.data_ptr() or g.data_ptr(), _TYPES[h.dtype])  # never read without positions
+    batch.transitions, batch.start, batch.end = map(_const_array, (g, s, e))
+    batch.mask = mask.data_ptr()
     return batch
 
 
 def _array(x: Tensor) -> _core.CudaArray:
     return _core.CudaArray(x.data_ptr(), _TYPES[x.dtype])
+
+
+def _const_array(x: Tensor) -> _core.CudaConstArray:
+    return _core.CudaConstArray(x.data_ptr(), _TYPES[x.dtype])
 
 
 def _aligned(bytes: int) -> int:
@@ -216,7 +219,7 @@ def loss_gradients(weights, saved, h, g, s, e, mask, gold, request, needed=(True
                  for x, need in zip((h, g, s, e), needed)]
     layout = _layout(h.shape, g.element_size(), request.batch_first, request.want_h, request.want_g)
     mask, wanted = mask.contiguous(), _core.CudaLossGradients()
-    wanted.weights = _core.CudaConstArray(weights.data_ptr(), _TYPES[weights.dtype])
+    wanted.weights = _const_array(weights)
     wanted.weights_stride = weights.stride(0) if weights.dim() else 0
     wanted.saved = _saved(saved[0], layout, g.dtype, request.want_h, request.want_g)
     wanted.emissions, wanted.transitions, wanted.start, wanted.end = map(_array, gradients)
@@ -235,9 +238,9 @@ def curvature(direction, weights, saved, h, g, s, e, mask, gold, request):  # ty
     found[:layout.value].copy_(saved[0][:layout.value])  # scale and status
     batch, view, wanted, along = _batch(h, g, s, e, mask, request.batch_first), _saved(found, layout, g.dtype, True, True), \
         _core.CudaCurvature(), _core.CudaDirection()
-    along.emissions, along.transitions, along.start, along.end = vh.data_ptr(), vg.data_ptr(), vs.data_ptr(), ve.data_ptr()
+    along.emissions, along.transitions, along.start, along.end = map(_const_array, (vh, vg, vs, ve))
     wanted.direction, wanted.status, wanted.value = along, view.status, view.value
-    wanted.emissions, wanted.transitions = view.emissions.data, view.transitions.data
+    wanted.emissions, wanted.transitions = view.emissions, view.transitions
     if request.operation == "nll":
         wanted.gold = gold.data_ptr() or g.data_ptr()  # T = 0: never read
     with device_guard(device):

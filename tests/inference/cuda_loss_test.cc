@@ -142,7 +142,7 @@ TYPED_TEST(CudaLoss, IsReducedBehindAnExpectation) {
               .reduction = reduction,
               .outside = outside,
               .out = {out.get(), type},
-              .saved = {scale.get(), wanted.status, wanted.value, {wanted.emissions, type}, {wanted.transitions, type}},
+              .saved = {scale.get(), wanted.status, wanted.value, wanted.emissions, wanted.transitions},
               .errors = Errors::all,
               .failure = failure.get(),
               .operation = 7,
@@ -215,7 +215,7 @@ struct Scaled {
     batch.length = T;
     batch.batch_stride = batch_first ? T : 1;
     batch.time_stride = batch_first ? 1 : B;
-    batch.type = std::is_same_v<Real, double> ? Type::f64 : Type::f32;
+    batch.transitions.type = device_type<Real>;
     const auto rows = static_cast<std::size_t>(B * T), k = static_cast<std::size_t>(K);
     emissions_counts.resize(rows * k, std::numeric_limits<Real>::quiet_NaN());  // what is absent is not read
     transitions_counts.resize(static_cast<std::size_t>(B) * k * k);
@@ -281,9 +281,8 @@ void expect_scaled(const Scaled<Real>& x, int stride, Type type, double emission
   const OnDevice<Out> emissions(x.emissions.size());
   const OnDevice<Real> transitions(x.transitions.size()), start(x.start.size()), end(x.end.size());
   cuda::Batch batch = x.batch;
-  batch.emissions_type = type;
   batch.mask = mask.get();
-  const Type real = batch.type;
+  const Type real = batch.type();
   const cuda::LossGradients all{
       .weights = {weights.get(), real},
       .weights_stride = stride,
@@ -324,7 +323,7 @@ TYPED_TEST(CudaLoss, GradientsAreSummedAsOnTheHost) {
         expect_scaled<TypeParam, __nv_bfloat16>(x, stride, Type::bf16, 1e-2);
         break;
       default:
-        expect_scaled<TypeParam, TypeParam>(x, stride, x.batch.type, tolerance<TypeParam>);
+        expect_scaled<TypeParam, TypeParam>(x, stride, x.batch.type(), tolerance<TypeParam>);
     }
     if (this->HasFailure()) return;
   }

@@ -506,9 +506,9 @@ TYPED_TEST(Cuda, CapturedInAGraph) {
   const OnDevice<double> value(4), score(4), scores(4 * 3), entropies(4);
   const OnDevice<cuda::Status> status(4);
   const OnDevice<std::int32_t> labels(4 * 32), paths(4 * 3 * 32);
-  const cuda::Expectation wanted{value.get(), nullptr, nullptr, status.get(), nullptr};
+  const cuda::Expectation wanted{value.get(), {}, {}, status.get(), nullptr};
   const cuda::KBest best{3, paths.get(), scores.get(), status.get()};
-  const cuda::Entropy spread{entropies.get(), nullptr, nullptr, status.get()};
+  const cuda::Entropy spread{entropies.get(), {}, {}, status.get()};
   const std::size_t bytes =
       std::max({cuda::expectation_bytes(there, batch.view(), wanted), cuda::viterbi_bytes(there, batch.view()),
                 cuda::k_best_bytes(there, batch.view(), best), cuda::entropy_bytes(there, batch.view(), spread)});

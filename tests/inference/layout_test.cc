@@ -129,14 +129,14 @@ double list_sum(const Numbers& numbers, const std::vector<std::int32_t>& begin, 
 }
 
 // The combine, as a device does it: alpha at the arrivals goes to their places.
-// `zero`: of the backward layout
-Numbers alpha_at_places(const CombineLayout& combine, const Numbers& alpha, std::int32_t zero) {
+Numbers alpha_at_places(const Topology& t, const StepLayout& forward, const CombineLayout& combine,
+                        const Numbers& alpha) {
   Numbers m(at(combine.places), 0);
-  for (std::size_t k = 0; k < combine.arrival.size(); ++k) {
-    const CombineArrival& arrival = combine.arrival[k];
-    if (arrival.cell == zero) continue;  // padding
-    m[at(arrival.place)] =
-        alpha[at(arrival.x)] + alpha[at(arrival.y)] + list_sum(alpha, combine.arrival_begin, combine.arrival_source, k);
+  for (std::int32_t arrival = 0; arrival < t.arrivals; ++arrival) {
+    double sum = 0;
+    for (std::int32_t i = t.into_begin[arrival]; i < t.into_begin[arrival + 1]; ++i)
+      sum += alpha[at(forward.cell(t.into_node[i]))];
+    m[at(combine.place[at(arrival)])] = sum;
   }
   if (combine.copied) {
     for (const Source& pair : combine.sparse.pair) {
@@ -151,19 +151,20 @@ Numbers alpha_at_places(const CombineLayout& combine, const Numbers& alpha, std:
   return m;
 }
 
-Numbers beta_at_outs(const CombineLayout& combine, const Model& model, const Steps& beta, int t, std::int32_t zero) {
+Numbers beta_at_outs(const Topology& t, const StepLayouts& layouts, const CombineLayout& combine, const Numbers& beta) {
   Numbers y(combine.out.size());
-  const double* w = model.h.data() + at(t) * at(model.K);
-  for (std::size_t o = 0; o < y.size(); ++o) {
-    const CombineOut& out = combine.out[o];
-    const Numbers& x = beta.x[at(t)];
-    y[o] = x[at(out.x)] + x[at(out.y)] + list_sum(x, combine.out_begin, combine.out_target, o);
-    y[o] *= out.label < model.K ? w[out.label] : 0;
+  for (std::int32_t n = 0; n < t.nodes; ++n) {
+    for (std::int32_t i = t.from_begin[n]; i < t.from_begin[n + 1]; ++i)
+      y[at(layouts.forward.out[at(n)])] += beta[at(layouts.backward.cell(t.from_arrival[i]))];
+  }
+  const std::int32_t zero = layouts.backward.zero();
+  for (std::size_t o = 0; combine.all_out && o < y.size(); ++o) {
+    const Source& out = combine.out[o];
+    EXPECT_DOUBLE_EQ((out.x == zero ? 0 : beta[at(out.x)]) + (out.y == zero ? 0 : beta[at(out.y)]), y[o]);
   }
   for (std::size_t o = 0; o < 4 * combine.quad.size(); ++o) {
-    const Numbers& v = beta.v[at(t)];
     const Source& quad = combine.quad[o / 4];
-    const auto in_quad = [&](std::int32_t first) { return first == zero ? 0 : v[at(first) + o % 4]; };
+    const auto in_quad = [&](std::int32_t first) { return first == zero ? 0 : beta[at(first) + o % 4]; };
     EXPECT_DOUBLE_EQ(in_quad(quad.x) + in_quad(quad.y), y[o]);
   }
   return y;
@@ -256,16 +257,16 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
     const Steps alpha = steps(layouts.forward, false), beta = steps(layouts.backward, true);
     Numbers sums(at(combine.dense + combine.sparse.rounds()));
     for (int t = 0; t < model.T; ++t) {
-      const Numbers m = alpha_at_places(combine, alpha.v[at(t)], layouts.backward.zero());
+      const Numbers m = alpha_at_places(constraint.topology(), layouts.forward, combine, alpha.v[at(t)]);
       const double* w = model.h.data() + at(t) * at(model.K);
       const Numbers weight = label_weights(combine.arrivals, m, beta.v[at(t)], w);
       std::vector<Numbers> others;
       if (combine.copied)
         others.push_back(label_weights(combine.nodes, alpha.v[at(t)],
-                                       beta_at_outs(combine, model, beta, t, layouts.backward.zero()), w));
+                                       beta_at_outs(constraint.topology(), layouts, combine, beta.v[at(t)]), w));
       if (t + 1 == model.T) others.push_back(last_weights(combine, model, alpha.v[at(t)]));
       if (t + 1 < model.T) {
-        const Numbers y = beta_at_outs(combine, model, beta, t + 1, layouts.backward.zero()),
+        const Numbers y = beta_at_outs(constraint.topology(), layouts, combine, beta.v[at(t + 1)]),
                       groups = sums_of_groups(combine, m, y), here = bigrams_at(combine, m, y);
         for (std::size_t e = 0; e < sums.size(); ++e) sums[e] += here[e];
         for (std::size_t e = 0; e < groups.size(); ++e) EXPECT_DOUBLE_EQ(groups[e], here[e]);

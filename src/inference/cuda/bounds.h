@@ -2,8 +2,8 @@
 //   alpha   weights that would vanish although their score is finite are the smallest number instead, and a cell that
 //           can be reached never falls below a floor that follows from the least gain (floor_for).
 //   beta    what may have come from rounding tiny numbers is taken off, and what is less than that is 0.
-// Steps are scaled one late, so a step's largest number is brought to 2^alpha_peak or 2^beta_peak, which leaves room
-// above for two steps' sums of many numbers. What grows out of that is noticed.
+// A step is scaled by the peak of the step before it: its largest number is brought to 2^alpha_peak or 2^beta_peak,
+// which leaves headroom for the sums of two steps. An overflow is noticed.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -74,17 +74,6 @@ __device__ void send(T* at, std::uint32_t rank, T value, TransactionBarrier* box
 #endif
 }
 
-// By one thread of a block alone: copies from memory to its shared memory, in multiples of 16 bytes, and counts them in
-// its barrier.
-__device__ inline void fetch(void* to, const void* from, std::uint32_t bytes, TransactionBarrier* box) {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   shared_address(to)),
-               "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(box))
-               : "memory");
-#endif
-}
-
 // By one thread: so many bytes are to come to this block's barrier before it is full for the next time.
 __device__ inline void expect(TransactionBarrier* box, std::uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <span>
 #include <vector>
 
 #include "inference/batch.h"
@@ -161,23 +160,12 @@ void pack_tables(Packer& p, const StepLayout& layout, DeviceStep& d) {
 }
 
 void pack_step(Packer& p, const StepLayout& layout, bool narrow, DeviceStep& d) {
-  d.K = layout.K;
-  d.outs = layout.outs;
-  d.cells = layout.cells;
+  static_cast<StepSizes&>(d) = layout;
   d.all_cells = layout.all_cells();
-  d.fan_ins = layout.fan_ins;
-  d.sparse = layout.sparse;
-  d.first_sparse = layout.first_sparse;
-  d.sparse_slots = layout.sparse_slots;
   d.groups = static_cast<std::int32_t>(layout.groups.size());
   d.entries = static_cast<std::int32_t>(layout.entry.size());
   d.gains = static_cast<std::int32_t>(layout.gain_entry.size());
-  d.two = layout.two;
   d.register_units = static_cast<std::int32_t>(layout.in_registers.units.size());
-  d.cost = layout.cost;
-  d.kind = layout.kind;
-  d.scratch = layout.scratch;
-  d.tensor_warps = layout.tensor_warps;
   d.tensor_units = static_cast<std::int32_t>(layout.tensor.size());
   (narrow ? pack_tables<std::uint16_t> : pack_tables<std::int32_t>)(p, layout, d);
   p.place(d.entry, layout.entry);
@@ -187,8 +175,7 @@ void pack_step(Packer& p, const StepLayout& layout, bool narrow, DeviceStep& d) 
   p.place(d.row_of, layout.row_of);
   std::vector<std::uint16_t> idle;
   for (std::int32_t cell = 0; layout.kind >= 0 && cell <= layout.cells; ++cell) {
-    if (cell == layout.cells || layout.out_of[static_cast<std::size_t>(cell)] < 0)
-      idle.push_back(static_cast<std::uint16_t>(cell));
+    if (cell == layout.cells || layout.out_of[cell] < 0) idle.push_back(static_cast<std::uint16_t>(cell));
   }
   d.idle = static_cast<std::int32_t>(idle.size());
   p.place(d.idle_cell, idle);
@@ -209,22 +196,17 @@ void pack_combine(Packer& p, const StepLayouts& layouts, const CombineLayout& co
   d.dense_outs = combine.dense_outs;
   d.forward_cells = layouts.forward.cells;
   d.backward_cells = layouts.backward.cells;
-  d.rounds = combine.rounds();
   d.groups = static_cast<std::int32_t>(combine.groups.size());
   d.warp_tiles = static_cast<std::int32_t>(combine.warp_tiles.size());
   d.places = combine.places;
   d.copied = combine.copied;
   d.dense = combine.dense;
-  p.place(d.arrival, combine.arrival);
-  p.place(d.round_begin, combine.round_begin);
+  d.all_out = combine.all_out;
+  p.place(d.place, combine.place);
   p.place(d.out, combine.out);
   p.place_some(d.quad, combine.quad);
   p.place(d.group, combine.groups);
   p.place(d.tile, combine.warp_tiles);
-  p.place_some(d.arrival_begin, combine.arrival_begin);
-  p.place_some(d.arrival_source, combine.arrival_source);
-  p.place_some(d.out_begin, combine.out_begin);
-  p.place_some(d.out_target, combine.out_target);
   p.place(d.pair_begin, combine.pair_begin);
   p.place(d.pair_entry, combine.pair_entry);
   p.place(d.end_begin, combine.end_begin);
@@ -269,48 +251,6 @@ Nodes nodes_by_label(const Topology& t) {
   return nodes;
 }
 
-struct Bigrams {
-  std::vector<std::int32_t> pair, pair_begin, round_begin;
-  std::vector<Bigram> bigram;
-};
-Bigrams bigrams_by_pair(const Topology& t) {
-  std::vector<std::vector<Bigram>> of(static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K));
-  for (std::int32_t m = 0; m < t.arrivals; ++m) {
-    for (std::int32_t n = t.node_begin[t.arrival_state[m]]; n < t.node_begin[t.arrival_state[m] + 1]; ++n)
-      of[static_cast<std::size_t>(t.arrival_label[m] * t.K + t.node_label[n])].push_back({m, n});
-  }
-  Bigrams bigrams{{}, {0}, {0}, {}};
-  std::vector<std::span<const Bigram>> column;
-  for (std::size_t pair = 0; pair < of.size(); ++pair) {
-    for (std::span<const Bigram> rest = of[pair]; !rest.empty();) {
-      column.push_back(rest.first(std::min<std::size_t>(rest.size(), kColumn)));
-      rest = rest.subspan(column.back().size());
-      bigrams.pair.push_back(static_cast<std::int32_t>(pair));
-    }
-    bigrams.pair_begin.push_back(static_cast<std::int32_t>(column.size()));
-  }
-  for (std::size_t first = 0; first < column.size(); first += 32) {
-    const std::size_t here = std::min<std::size_t>(32, column.size() - first);
-    std::size_t height = 0;
-    for (std::size_t c = 0; c < here; ++c) height = std::max(height, column[first + c].size());
-    for (std::size_t k = 0; k < height; ++k) {
-      for (std::size_t c = 0; c < 32; ++c)
-        bigrams.bigram.push_back(c < here && k < column[first + c].size() ? column[first + c][k] : Bigram{-1, -1});
-    }
-    bigrams.round_begin.push_back(static_cast<std::int32_t>(bigrams.bigram.size() / 32));
-  }
-  return bigrams;
-}
-
-void pack_bigrams(Packer& p, const Topology& t, DeviceBigrams& d) {
-  const Bigrams bigrams = bigrams_by_pair(t);
-  d.columns = static_cast<std::int32_t>(bigrams.pair.size());
-  p.place(d.pair, bigrams.pair);
-  p.place(d.pair_begin, bigrams.pair_begin);
-  p.place(d.round_begin, bigrams.round_begin);
-  p.place(d.bigram, bigrams.bigram);
-}
-
 // Where beta of a first position has what the start state leads to: at backward cells, and at the combine's outs.
 void pack_starts(Packer& p, const Topology& t, const StepLayouts& layouts, Starts (&d)[2]) {
   std::vector<std::int32_t> place[2], label[2];
@@ -319,7 +259,7 @@ void pack_starts(Packer& p, const Topology& t, const StepLayouts& layouts, Start
       place[0].push_back(layouts.backward.cell(t.from_arrival[i]));
       label[0].push_back(t.node_label[n]);
     }
-    place[1].push_back(layouts.forward.out[static_cast<std::size_t>(n)]);
+    place[1].push_back(layouts.forward.out[n]);
     label[1].push_back(t.node_label[n]);
   }
   for (int at_outs = 0; at_outs < 2; ++at_outs) {
@@ -350,13 +290,18 @@ void pack_topology(Packer& p, const Topology& t, const StepLayouts& layouts, Dev
   const Nodes nodes = nodes_by_label(t);
   p.place(d.label_begin, nodes.begin);
   p.place(d.label_node, nodes.node);
-  std::vector<std::int32_t> node_cell, arrival_cell;
+  std::vector<std::int32_t> node_cell, arrival_cell, into_cell, from_cell;
   for (std::int32_t n = 0; n < t.nodes; ++n) node_cell.push_back(layouts.forward.cell(n));
   for (std::int32_t m = 0; m < t.arrivals; ++m) arrival_cell.push_back(layouts.backward.cell(m));
+  for (std::int32_t i = 0; i < t.A; ++i) into_cell.push_back(node_cell[t.into_node[i]]);
+  for (std::int32_t i = 0; i < t.A; ++i) from_cell.push_back(arrival_cell[t.from_arrival[i]]);
   p.place(d.node_cell, node_cell);
+  p.place(d.node_out, layouts.forward.out);
   p.place(d.arrival_cell, arrival_cell);
+  p.place(d.into_cell, into_cell);
+  p.place(d.from_cell, from_cell);
   pack_starts(p, t, layouts, d.starts);
-  pack_bigrams(p, t, d.bigrams);
+  pack_rounds(p, bigram_rounds(t), d.bigrams);
 }
 
 // What the current device has.

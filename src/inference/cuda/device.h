@@ -1,4 +1,5 @@
-// What the CUDA rooms partition: a constraint in device memory, and memory for a call cut from one piece.
+// What all operations share: a constraint in device memory, the launch of a kernel, and memory for a call, cut from one
+// piece.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -84,7 +85,7 @@ __device__ inline bool is_last_block(std::uint32_t* blocks_done, std::uint32_t c
 
 void check_batch(const char* operation, const Batch& batch);  // Error where it is more than a launch takes
 
-// Its Partitions as kernels take them. `room` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
+// Partitions as kernels take them. `room` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
 struct DevicePartitions {
   std::int32_t room, fan_ins, warps[4];
   const std::int32_t* copies;
@@ -102,17 +103,15 @@ struct DevicePartitions {
 
 // A StepLayout as kernels take it. What a step reads lies in one piece (`tables`), so that a block can copy it on chip;
 // offsets are bytes into it. Cells and labels are 16-bit numbers there if `narrow`, else 32-bit.
-struct DeviceStep {
-  std::int32_t K, outs, cells, all_cells, fan_ins, sparse, first_sparse, sparse_slots, groups, entries, gains;
-  std::int32_t warps[2];  // of the general schedule and the in registers one
-  std::int32_t register_units;
-  std::int32_t two, narrow, kind, scratch, tensor_warps, tensor_units;
-  std::int64_t cost;
+struct DeviceStep : StepSizes {
+  std::int32_t all_cells, groups, entries, gains;
+  std::int32_t warps[2];  // of the general schedule and of that in registers
+  std::int32_t register_units, tensor_units, narrow;
   const char* tables;
   std::int32_t table_bytes, group_at, unit_at[2], warp_at[2], label_at, stored_at, out_of_at, tensor_at, source_at,
       sparse_source_at, fan_in_begin_at, fan_in_source_at;
   const std::int32_t* entry;         // [entries]
-  const std::int32_t* sparse_entry;  // [thin_slots, sparse]
+  const std::int32_t* sparse_entry;  // [sparse_slots, sparse]
   const std::int32_t* gain_entry;    // [gains] if in registers
   const std::uint8_t* begins;        // [outs]
   const RowOf* row_of;               // [cells] if in registers, and a multiple of 16 bytes
@@ -130,14 +129,12 @@ struct DeviceRounds {
 // A CombineLayout as kernels take it.
 struct DeviceCombine {
   std::int32_t K, outs, dense_outs, forward_cells, backward_cells;
-  std::int32_t rounds, groups, warp_tiles, places, copied, dense;
-  const CombineArrival* arrival;
-  const std::int32_t* round_begin;
-  const CombineOut* out;
+  std::int32_t all_out, groups, warp_tiles, places, copied, dense;
+  const std::int32_t* place;
+  const Source* out;
   const Source* quad;  // null: there are none
   const CombineGroup* group;
   const WarpTile* tile;
-  const std::int32_t *arrival_begin, *arrival_source, *out_begin, *out_target;  // null: no such lists
   const std::int32_t *pair_begin, *pair_entry, *end_begin, *end_cell;
   DeviceRounds nodes, arrivals, sparse;
 };
@@ -148,20 +145,6 @@ struct Starts {
   const std::int32_t *place, *label;
 };
 
-// Bigrams: an arrival and a node of the same state. Those with the same two labels stand in columns of at most
-// kColumn; 32 columns are a round, as high as its highest, in which 32 neighbouring threads have one each.
-struct Bigram {
-  std::int32_t arrival, node;  // -1: none
-};
-constexpr std::int32_t kColumn = 32;
-struct DeviceBigrams {
-  std::int32_t columns;
-  const std::int32_t* pair;         // [columns] a · K + b
-  const std::int32_t* pair_begin;   // [K · K + 1] columns by pair
-  const std::int32_t* round_begin;  // [rounds + 1]
-  const Bigram* bigram;             // [round_begin[rounds], 32]
-};
-
 // The plain topology, for what goes step by step along one path or in wide numbers.
 struct DeviceTopology {
   std::int32_t K, Q, arcs, nodes, arrivals, start, empty;  // empty: the empty sequence is legal
@@ -170,9 +153,11 @@ struct DeviceTopology {
   const std::uint8_t *accepting, *node_accepts;
   const std::int32_t *arc_begin, *arc_from, *arc_to;  // arcs by label: [K + 1], states
   const std::int32_t *node_cell, *arrival_cell;       // → forward cell, backward cell
+  const std::int32_t *into_cell, *from_cell;          // the cells of into_node, of from_arrival
+  const std::int32_t* node_out;                       // → forward out
   Starts starts[2];                                   // at backward cells, and at the combine's outs
   const std::int32_t *label_begin, *label_node;       // nodes by label: [K + 1], [nodes]
-  DeviceBigrams bigrams;
+  DeviceRounds bigrams;                               // by bigram, x: arrival, y: node, of the same state
 };
 
 constexpr int kDeclared = 2048;  // bytes on chip, at most, that a kernel declares itself if it may have all the others
@@ -198,9 +183,9 @@ class Arena {
  public:
   explicit Arena(Memory memory) : memory_(memory) {}
   template <class T>
-  T* allocate(std::size_t count) {
+  T* allocate(std::int64_t count) {
     const std::size_t at = used_;
-    used_ += (count * sizeof(T) + 255) / 256 * 256;
+    used_ += (static_cast<std::size_t>(count) * sizeof(T) + 255) / 256 * 256;
     if (!memory_.bytes) return nullptr;
     if (used_ > memory_.size) {
       throw Error("[cuda] the workspace has " + std::to_string(memory_.size) + " bytes, and more than " +

@@ -1,5 +1,5 @@
-// Scores as the passes want them (see prepare.h). One warp a row; a few blocks more for the transitions, which
-// take longest and so come first.
+// Scores in the form that passes read (see prepare.h). One warp a row, and a few blocks for the transitions; these take
+// longest and so come first.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -23,19 +23,17 @@ __device__ double as_double(double x) {
 }
 
 __device__ double warp_max(double x) {
-  for (int bit = 16; bit > 0; bit /= 2) x = fmax(x, __shfl_xor_sync(0xffffffffu, x, bit));
+  for (int bit = 16; bit > 0; bit /= 2) x = fmax(x, __shfl_xor_sync(kAllLanes, x, bit));
   return x;
 }
 
 template <class P>
 struct PrepareArgs {
-  std::int64_t B, T, batch_stride, time_stride;
+  Batch batch;
   std::int32_t K;
-  const void *emissions, *transitions, *start, *end;
-  const std::uint8_t* mask;
   DeviceStep layout[2];
   int layouts;
-  bool log, double_scores;
+  bool log;
   Prepared<P> out;
   Status* status;
   const std::int64_t* gold;
@@ -49,12 +47,19 @@ __device__ P weight_of(double x, P least, P vanishes = 0) {
   return weight < vanishes ? P{0} : weight;
 }
 
+__device__ std::int64_t row_at(const Batch& batch, std::int64_t b, std::int64_t t) {
+  return b * batch.batch_stride + t * batch.time_stride;
+}
+__device__ bool is_present(const Batch& batch, std::int64_t b, std::int64_t t) {
+  return batch.mask[row_at(batch, b, t)] != 0;
+}
+
 // How many positions of sequence b before t are present. The whole block takes part.
 template <class P>
 __device__ std::int32_t present_before(const PrepareArgs<P>& a, std::int64_t b, std::int64_t t) {
   std::int32_t count = 0;
   for (std::int64_t i = threadIdx.x; i < (t + kThreads - 1) / kThreads * kThreads; i += kThreads) {
-    const bool present = i < t && a.mask[b * a.batch_stride + i * a.time_stride] != 0;
+    const bool present = i < t && is_present(a.batch, b, i);
     count += __syncthreads_count(present);
   }
   return count;
@@ -63,8 +68,8 @@ __device__ std::int32_t present_before(const PrepareArgs<P>& a, std::int64_t b, 
 template <class P, class In>
 __device__ void row_of_emissions(const PrepareArgs<P>& a, std::int64_t b, std::int64_t rank, std::int64_t row) {
   const int lane = threadIdx.x % 32;
-  const In* h = static_cast<const In*>(a.emissions) + row * a.K;
-  P* out = a.out.emissions + (b * a.T + rank) * (a.K + 1);
+  const In* h = static_cast<const In*>(a.batch.emissions.data) + row * a.K;
+  P* out = a.out.emissions + (b * a.batch.length + rank) * (a.K + 1);
   double largest = -INFINITY;
   bool bad = false;
   for (std::int32_t k = lane; k < a.K; k += 32) {
@@ -79,13 +84,14 @@ __device__ void row_of_emissions(const PrepareArgs<P>& a, std::int64_t b, std::i
     largest = fmax(largest, x);
   }
   largest = warp_max(largest);
-  bad = __any_sync(0xffffffffu, bad);
+  bad = __any_sync(kAllLanes, bad);
   const double shift = bad && !a.status ? NAN : isfinite(largest) ? largest : 0;
   if (lane == 0) {
-    a.out.shift[b * a.T + rank] = shift;
-    a.out.row[b * a.T + rank] = row;
+    a.out.shift[b * a.batch.length + rank] = shift;
+    a.out.row[b * a.batch.length + rank] = row;
     if (a.gold)
-      a.out.gold[b * a.T + rank] = a.gold[row] >= 0 && a.gold[row] < a.K ? static_cast<std::int32_t>(a.gold[row]) : -1;
+      a.out.gold[b * a.batch.length + rank] =
+          a.gold[row] >= 0 && a.gold[row] < a.K ? static_cast<std::int32_t>(a.gold[row]) : -1;
   }
   for (std::int32_t k = lane; k <= a.K; k += 32) {
     const double x = k < a.K ? as_double(h[k]) : -INFINITY;
@@ -94,7 +100,7 @@ __device__ void row_of_emissions(const PrepareArgs<P>& a, std::int64_t b, std::i
 }
 
 // The largest and the smallest of some scores but for -inf, to the whole block, and whether one of them is NaN or +inf.
-// Loads go out eight at a time.
+// Eight loads are in flight at a time.
 struct Extent {
   double largest, smallest;
 };
@@ -116,8 +122,8 @@ __device__ Extent extent_of(const Score* scores, std::int64_t count, bool& bad) 
     }
   }
   for (int bit = 16; bit > 0; bit /= 2) {
-    most = max(most, __shfl_xor_sync(0xffffffffu, most, bit));
-    least = min(least, __shfl_xor_sync(0xffffffffu, least, bit));
+    most = max(most, __shfl_xor_sync(kAllLanes, most, bit));
+    least = min(least, __shfl_xor_sync(kAllLanes, least, bit));
   }
   const Extent mine{bounded_score(static_cast<double>(most)), bounded_score(static_cast<double>(least))};
   __syncthreads();
@@ -131,8 +137,8 @@ __device__ Extent extent_of(const Score* scores, std::int64_t count, bool& bad) 
 // Everything but the emissions, one number after the other: the layouts' entries of g, then start and end.
 template <class P, class Score>
 __device__ void transitions(const PrepareArgs<P>& a) {
-  const Score* scores[3] = {static_cast<const Score*>(a.transitions), static_cast<const Score*>(a.start),
-                            static_cast<const Score*>(a.end)};
+  const Score* scores[3] = {static_cast<const Score*>(a.batch.transitions.data),
+                            static_cast<const Score*>(a.batch.start.data), static_cast<const Score*>(a.batch.end.data)};
   double shift[3];
   bool bad = false;
 #pragma unroll 1
@@ -187,7 +193,7 @@ template <class P, class In>
 __global__ void __launch_bounds__(kThreads) prepare_kernel(const PrepareArgs<P> a) {
   launch_dependents();
   if (blockIdx.y == 0) {
-    if (a.double_scores) {
+    if (a.batch.type() == Type::f64) {
       transitions<P, double>(a);
     } else {
       transitions<P, float>(a);
@@ -196,15 +202,16 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const PrepareArgs<P> 
   }
   const std::int64_t b = blockIdx.y - 1, first = blockIdx.x * std::int64_t{kRows}, t = first + threadIdx.x / 32;
   std::int32_t rank = static_cast<std::int32_t>(t);
-  bool present = t < a.T;
-  if (a.mask) {
-    rank = present_before(a, b, min(first, a.T));  // there may be more blocks than rows
-    for (std::int64_t i = first; i < t && i < a.T; ++i) rank += a.mask[b * a.batch_stride + i * a.time_stride] != 0;
-    present = present && a.mask[b * a.batch_stride + t * a.time_stride] != 0;
+  bool present = t < a.batch.length;
+  if (a.batch.mask) {
+    rank = present_before(a, b, min(first, a.batch.length));  // there may be more blocks than rows
+    for (std::int64_t i = first; i < t && i < a.batch.length; ++i) rank += is_present(a.batch, b, i);
+    present = present && is_present(a.batch, b, t);
   }
-  if (present) row_of_emissions<P, In>(a, b, rank, b * a.batch_stride + t * a.time_stride);
+  if (present) row_of_emissions<P, In>(a, b, rank, row_at(a.batch, b, t));
   if (blockIdx.x + 1 == gridDim.x) {  // the last block knows the length
-    const std::int32_t length = a.mask ? present_before(a, b, a.T) : static_cast<std::int32_t>(a.T);
+    const std::int32_t length =
+        a.batch.mask ? present_before(a, b, a.batch.length) : static_cast<std::int32_t>(a.batch.length);
     if (threadIdx.x == 0) {
       a.out.length[b] = length;
       a.out.blocks_done[b] = 0;
@@ -216,30 +223,28 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const PrepareArgs<P> 
 template <class P, class In>
 void launch(const PrepareArgs<P>& args, cudaStream_t stream) {
   const auto blocks =
-      static_cast<unsigned>(std::max<std::int64_t>((args.T + kRows - 1) / kRows, 8));  // for transitions
-  launch_kernel(prepare_kernel<P, In>, dim3(blocks, static_cast<unsigned>(args.B) + 1), kThreads, 0, stream, args,
-                "preparing scores");
+      static_cast<unsigned>(std::max<std::int64_t>((args.batch.length + kRows - 1) / kRows, 8));  // for transitions
+  launch_kernel(prepare_kernel<P, In>, dim3(blocks, static_cast<unsigned>(args.batch.size) + 1), kThreads, 0, stream,
+                args, "preparing scores");
 }
 
 }  // namespace
 
 template <class P>
 Prepared<P> allocate_prepared(Arena& arena, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both) {
-  const auto BT = static_cast<std::size_t>(batch.size * batch.length),
-             K = static_cast<std::size_t>(constraint.topology.K);
+  const std::int64_t BT = batch.size * batch.length, K = constraint.topology.K;
   Prepared<P> out{};
   out.bad = arena.allocate<std::int32_t>(1);
-  out.blocks_done = arena.allocate<std::uint32_t>(static_cast<std::size_t>(batch.size));
-  out.length = arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size));
+  out.blocks_done = arena.allocate<std::uint32_t>(batch.size);
+  out.length = arena.allocate<std::int32_t>(batch.size);
   out.row = arena.allocate<std::int64_t>(BT);
   out.gold = arena.allocate<std::int32_t>(BT);
   out.emissions = arena.allocate<P>(BT * (K + 1));
   out.shift = arena.allocate<double>(BT);
   for (int s = 0; s < (both ? 2 : 1); ++s) {
     const DeviceStep& layout = s ? constraint.backward : constraint.forward;
-    out.matrix[s] = arena.allocate<P>(static_cast<std::size_t>(layout.entries) + 8);
-    out.sparse[s] =
-        arena.allocate<P>(static_cast<std::size_t>(layout.sparse) * static_cast<std::size_t>(layout.sparse_slots));
+    out.matrix[s] = arena.allocate<P>(std::int64_t{layout.entries} + 8);
+    out.sparse[s] = arena.allocate<P>(std::int64_t{layout.sparse} * std::int64_t{layout.sparse_slots});
   }
   out.start = arena.allocate<P>(K);
   out.end = arena.allocate<P>(K);
@@ -251,27 +256,16 @@ Prepared<P> allocate_prepared(Arena& arena, const DeviceConstraint::Impl& constr
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
              bool both, Status* status, const std::int64_t* gold, cudaStream_t stream) {
-  if (status)
-    check(cudaMemsetAsync(status, 0, sizeof(Status) * static_cast<std::size_t>(batch.size), stream),
-          "clearing the status");
-  const PrepareArgs<P> args{batch.size,
-                            batch.length,
-                            batch.batch_stride,
-                            batch.time_stride,
+  if (status) check(cudaMemsetAsync(status, 0, sizeof(Status) * batch.size, stream), "clearing the status");
+  const PrepareArgs<P> args{batch,
                             constraint.topology.K,
-                            batch.emissions,
-                            batch.transitions,
-                            batch.start,
-                            batch.end,
-                            batch.mask,
                             {constraint.forward, constraint.backward},
                             both ? 2 : 1,
                             scale == Scale::log,
-                            batch.type == Type::f64,
                             prepared,
                             status,
                             gold};
-  switch (batch.emissions_type) {
+  switch (batch.emissions.type) {
     case Type::f16:
       return launch<P, __half>(args, stream);
     case Type::bf16:

@@ -43,7 +43,7 @@ __device__ Status status_of(const Batch& batch, const Prepared<P>& scores, std::
     status.outcome = static_cast<std::int32_t>(Outcome::bad_score);
     while (!isnan(scores.shift[b * batch.length + status.position])) ++status.position;
     const std::int64_t row = scores.row[b * batch.length + status.position] * K;
-    while (score_at(batch.emissions, batch.emissions_type, row + status.label) < INFINITY) ++status.label;
+    while (score_at(batch.emissions, row + status.label) < INFINITY) ++status.label;
   }
   if (*scores.bad) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
   return status;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "inference/cuda/warp.h"
 #include "inference/numerics/limits.h"
 #include "inference/numerics/path_score.h"
 #include "inference/numerics/sum.h"
@@ -13,38 +14,43 @@
 
 namespace regccrf::cuda {
 
-__device__ inline double read_number(const void* numbers, Type type, std::int64_t i) {
-  switch (type) {
+__device__ inline double read_number(const ConstArray& numbers, std::int64_t i) {
+  switch (numbers.type) {
     case Type::f16:
-      return __half2float(static_cast<const __half*>(numbers)[i]);
+      return __half2float(static_cast<const __half*>(numbers.data)[i]);
     case Type::bf16:
-      return __bfloat162float(static_cast<const __nv_bfloat16*>(numbers)[i]);
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(numbers.data)[i]);
     case Type::f32:
-      return static_cast<const float*>(numbers)[i];
+      return static_cast<const float*>(numbers.data)[i];
     default:
-      return static_cast<const double*>(numbers)[i];
+      return static_cast<const double*>(numbers.data)[i];
   }
 }
-__device__ inline double score_at(const void* scores, Type type, std::int64_t i) {
-  return bounded_score(read_number(scores, type, i));
+__device__ inline double score_at(const ConstArray& scores, std::int64_t i) {
+  return bounded_score(read_number(scores, i));
+}
+// 0 where there are none.
+__device__ inline double optional_score_at(const ConstArray& scores, std::int64_t i) {
+  return scores ? score_at(scores, i) : 0;
 }
 
-__device__ inline void write_score(void* scores, Type type, std::int64_t i, double x) {
-  if (type == Type::f64) {
-    static_cast<double*>(scores)[i] = x;
+// Of f32 or f64.
+__device__ inline void write_real(const Array& numbers, std::int64_t i, double x) {
+  if (numbers.type == Type::f64) {
+    static_cast<double*>(numbers.data)[i] = x;
   } else {
-    static_cast<float*>(scores)[i] = static_cast<float>(x);
+    static_cast<float*>(numbers.data)[i] = static_cast<float>(x);
   }
 }
 
 // Zeros, by a whole block, for sequence b of length T: at its rows of `emissions`, [rows, K], and in its part of
-// `transitions`, [B, K, K]; either may be null. `row`: [T]
-__device__ inline void zero_counts(const Batch& batch, std::int32_t K, std::int64_t b, std::int32_t T,
-                                   const std::int64_t* row, void* emissions, void* transitions) {
+// `transitions`, [B, K, K]; either may be absent. `row`: [T]
+__device__ inline void zero_counts(std::int32_t K, std::int64_t b, std::int32_t T, const std::int64_t* row,
+                                   const Array& emissions, const Array& transitions) {
   for (std::int64_t i = threadIdx.x; emissions && i < std::int64_t{T} * K; i += blockDim.x)
-    write_score(emissions, batch.type, row[i / K] * K + i % K, 0);
+    write_real(emissions, row[i / K] * K + i % K, 0);
   for (std::int64_t i = threadIdx.x; transitions && i < std::int64_t{K} * K; i += blockDim.x)
-    write_score(transitions, batch.type, b * K * K + i, 0);
+    write_real(transitions, b * K * K + i, 0);
 }
 
 // Sums over the first `threads` threads, some at once, to all threads. `kThreads`: of the block, at most.
@@ -54,7 +60,7 @@ __device__ void block_sums(Sum (&mine)[kCount], std::int32_t threads = kThreads)
   for (int bit = 16; bit > 0; bit /= 2) {
 #pragma unroll
     for (Sum& x : mine) {
-      const double sum = __shfl_xor_sync(0xffffffffu, x.sum, bit), rest = __shfl_xor_sync(0xffffffffu, x.rest, bit);
+      const double sum = __shfl_xor_sync(kAllLanes, x.sum, bit), rest = __shfl_xor_sync(kAllLanes, x.rest, bit);
       x.add(Sum{sum, rest});
     }
   }
@@ -93,19 +99,17 @@ struct PathTerms {
   const std::int64_t* row;
 
   __device__ bool is_label(std::int64_t a) const { return a >= 0 && a < K; }
-  __device__ double at(const void* numbers, Type type, std::int64_t i) const {
-    return kScores ? score_at(numbers, type, i) : read_number(numbers, type, i);
+  __device__ double at(const ConstArray& numbers, std::int64_t i) const {
+    return kScores ? score_at(numbers, i) : read_number(numbers, i);
   }
   __device__ double emission(std::int64_t t, std::int64_t a) const {
-    return is_label(a) ? at(batch.emissions, batch.emissions_type, row[t] * K + a) : 0;
+    return is_label(a) ? at(batch.emissions, row[t] * K + a) : 0;
   }
   __device__ double transition(std::int64_t a, std::int64_t b) const {
-    return is_label(a) && is_label(b) ? at(batch.transitions, batch.type, a * K + b) : 0;
+    return is_label(a) && is_label(b) ? at(batch.transitions, a * K + b) : 0;
   }
-  __device__ double start(std::int64_t a) const {
-    return batch.start && is_label(a) ? at(batch.start, batch.type, a) : 0;
-  }
-  __device__ double end(std::int64_t a) const { return batch.end && is_label(a) ? at(batch.end, batch.type, a) : 0; }
+  __device__ double start(std::int64_t a) const { return batch.start && is_label(a) ? at(batch.start, a) : 0; }
+  __device__ double end(std::int64_t a) const { return batch.end && is_label(a) ? at(batch.end, a) : 0; }
 };
 
 // This thread's share of a path's score, of what positions begin … end - 1 add. `label(t)`: of position t.

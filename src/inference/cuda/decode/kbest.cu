@@ -15,6 +15,7 @@
 // Their own scores are summed at the end, in double, and settle the order of what comes out.
 #include <algorithm>
 
+#include "inference/cuda/decode/candidate.h"
 #include "inference/cuda/prepare.h"
 
 namespace regccrf::cuda {
@@ -76,35 +77,13 @@ struct KBestScratch {
   }
 };
 
-struct Choice {
-  double value;
-  std::int32_t number;
-};
-__device__ bool before(Choice x, Choice y) { return x.value > y.value || (x.value == y.value && x.number < y.number); }
-__device__ Choice ahead() { return {INFINITY, -1}; }          // of every choice
-__device__ Choice none() { return {-INFINITY, 0x7fffffff}; }  // behind every choice
-
-// The first of what a warp's threads have, to all of them; of a block's.
-__device__ Choice warp_first(Choice mine) {
-  for (int bit = 16; bit > 0; bit /= 2) {
-    const Choice other{__shfl_xor_sync(0xffffffffu, mine.value, bit), __shfl_xor_sync(0xffffffffu, mine.number, bit)};
-    if (before(other, mine)) mine = other;
-  }
-  return mine;
-}
-__device__ Choice block_first(Choice mine) {
-  __shared__ Choice firsts[kWarps];
-  mine = warp_first(mine);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) firsts[threadIdx.x / 32] = mine;
-  __syncthreads();
-  return warp_first(firsts[threadIdx.x % kWarps]);
-}
+__device__ Candidate ahead() { return {INFINITY, -1}; }          // of every choice
+__device__ Candidate none() { return {-INFINITY, 0x7fffffff}; }  // behind every choice
 
 __device__ void load_transitions(const KBestArgs& a) {
   const std::int32_t size = a.topology.K * a.topology.K;
   double* g = a.work.g + blockIdx.x * std::int64_t{size};
-  for (std::int32_t i = threadIdx.x; i < size; i += kThreads) g[i] = score_at(a.batch.transitions, a.batch.type, i);
+  for (std::int32_t i = threadIdx.x; i < size; i += kThreads) g[i] = score_at(a.batch.transitions, i);
 }
 
 // Viterbi's scores, all of them.
@@ -138,20 +117,20 @@ __device__ void forward(const KBestArgs& a, const KBestScratch& s) {
 }
 
 // To have node n before link t and `after` behind it, which is nothing at link T.
-__device__ Choice choice_of(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
-                            std::int32_t n) {
+__device__ Candidate choice_of(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
+                               std::int32_t n) {
   const std::int32_t* label = a.topology.node_label;
   const double gain = t == s.T ? a.work.scores.end[label[n]] : s.g[label[n] * a.topology.K + label[after]];
   return {s.delta[std::int64_t{t - 1} * a.topology.nodes + n] + gain, n};
 }
 
 // The choice at link t that follows `last`: the best of every `step`-th candidate from number `first` on.
-__device__ Choice next_choice(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
-                              Choice last, std::int32_t first, std::int32_t step) {
+__device__ Candidate next_choice(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
+                                 Candidate last, std::int32_t first, std::int32_t step) {
   const DeviceTopology& d = a.topology;
-  Choice best = none();
+  Candidate best = none();
   const auto offer = [&](std::int32_t n) {
-    const Choice choice = choice_of(a, s, t, after, n);
+    const Candidate choice = choice_of(a, s, t, after, n);
     if (choice.value > -INFINITY && before(last, choice) && before(choice, best)) best = choice;
   };
   if (t == s.T) {
@@ -164,24 +143,24 @@ __device__ Choice next_choice(const KBestArgs& a, const KBestScratch& s, std::in
   for (std::int32_t i = d.into_begin[d.arrival_begin[r]] + first; i < end; i += step) offer(d.into_node[i]);
   return best;
 }
-__device__ Choice next_by_warp(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
-                               Choice last) {
-  return warp_first(next_choice(a, s, t, after, last, threadIdx.x % 32, 32));
+__device__ Candidate next_by_warp(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
+                                  Candidate last) {
+  return warp_best(next_choice(a, s, t, after, last, threadIdx.x % 32, 32));
 }
-__device__ Choice next_by_block(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
-                                Choice last) {
-  return block_first(next_choice(a, s, t, after, last, threadIdx.x, kThreads));
+__device__ Candidate next_by_block(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
+                                   Candidate last) {
+  return block_best<kThreads>(next_choice(a, s, t, after, last, threadIdx.x, kThreads));
 }
 
 // Has path i choose its best waiting child again.
 __device__ void settle(const KBestArgs& a, const KBestScratch& s, std::int32_t i) {
   const double* waiting = s.waiting + i * (a.batch.length + 1);
   const std::int32_t links = s.found[i].link;
-  Choice mine = none();
+  Candidate mine = none();
   for (std::int32_t t = 1 + threadIdx.x; t <= links; t += kThreads) {
     if (before({waiting[t], t}, mine)) mine = {waiting[t], t};
   }
-  mine = block_first(mine);
+  mine = block_best<kThreads>(mine);
   if (threadIdx.x == 0) {
     s.found[i].waiting = mine.value;
     s.found[i].waiting_link = mine.number;
@@ -207,16 +186,16 @@ __device__ void add_path(const KBestArgs& a, const KBestScratch& s, std::int32_t
 
   double* waiting = s.waiting + i * (a.batch.length + 1);
   std::int32_t* choice = s.choice + i * (a.batch.length + 1);
-  const auto wait = [&](std::int32_t t, Choice used, Choice next) {
+  const auto wait = [&](std::int32_t t, Candidate used, Candidate next) {
     waiting[t] = value - (used.value - next.value);  // −inf where there is none
     choice[t] = next.number;
   };
   for (std::int32_t t = 1 + threadIdx.x / 32; t <= link && t < s.T; t += kWarps) {
-    const Choice used = choice_of(a, s, t, path[t], path[t - 1]), next = next_by_warp(a, s, t, path[t], used);
+    const Candidate used = choice_of(a, s, t, path[t], path[t - 1]), next = next_by_warp(a, s, t, path[t], used);
     if (threadIdx.x % 32 == 0) wait(t, used, next);
   }
   if (link == s.T) {
-    const Choice used = choice_of(a, s, s.T, -1, path[s.T - 1]), next = next_by_block(a, s, s.T, -1, used);
+    const Candidate used = choice_of(a, s, s.T, -1, path[s.T - 1]), next = next_by_block(a, s, s.T, -1, used);
     if (threadIdx.x == 0) wait(s.T, used, next);
   }
   __syncthreads();
@@ -226,15 +205,15 @@ __device__ void add_path(const KBestArgs& a, const KBestScratch& s, std::int32_t
 // How many paths there are, up to k, best first.
 __device__ std::int32_t enumerate(const KBestArgs& a, const KBestScratch& s) {
   forward(a, s);
-  const Choice last = next_by_block(a, s, s.T, -1, ahead());
+  const Candidate last = next_by_block(a, s, s.T, -1, ahead());
   if (last.value == -INFINITY) return 0;
   add_path(a, s, 0, -1, s.T, last.number, 0);
   for (std::int32_t count = 1; count < a.best.k; ++count) {
-    Choice mine = none();
+    Candidate mine = none();
     for (std::int32_t i = threadIdx.x; i < count; i += kThreads) {
       if (before({s.found[i].waiting, i}, mine)) mine = {s.found[i].waiting, i};
     }
-    const Choice next = block_first(mine);
+    const Candidate next = block_best<kThreads>(mine);
     if (next.value == -INFINITY) return count;
     const std::int32_t parent = next.number, link = s.found[parent].waiting_link;
     const std::int64_t at = parent * (a.batch.length + 1) + link;
@@ -300,15 +279,13 @@ __global__ void __launch_bounds__(kThreads) k_best_kernel(const __grid_constant_
 }
 
 KBestMemory allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch, std::int32_t paths) {
-  const auto T = static_cast<std::size_t>(batch.length), K = static_cast<std::size_t>(c.topology.K),
-             N = static_cast<std::size_t>(c.topology.nodes), M = static_cast<std::size_t>(c.topology.arrivals),
-             k = static_cast<std::size_t>(paths);
+  const std::int64_t T = batch.length, K = c.topology.K, N = c.topology.nodes, M = c.topology.arrivals, k = paths;
   const std::size_t bytes = 8 * (K * K + T * N + M) + k * (sizeof(FoundPath) + 16 * (T + 1));
   KBestMemory w{};
   w.scores = allocate_prepared<double>(arena, c, batch, false);
   w.slots = static_cast<std::int32_t>(std::min<std::int64_t>(
       {std::max<std::int64_t>(kMostBytes / static_cast<std::int64_t>(bytes), 1), batch.size, c.processors}));
-  const auto slots = static_cast<std::size_t>(w.slots);
+  const std::int64_t slots = w.slots;
   w.g = arena.allocate<double>(slots * K * K);
   w.delta = arena.allocate<double>(slots * T * N);
   w.arrivals = arena.allocate<double>(slots * M);

@@ -7,6 +7,7 @@
 //   total     the score, summed in double as everywhere
 #include <algorithm>
 
+#include "inference/cuda/decode/candidate.h"
 #include "inference/cuda/expectation/expectation.h"
 #include "inference/cuda/step/scan.h"
 
@@ -41,15 +42,6 @@ __device__ const double* emissions_of(const ScanViterbiArgs& a, std::int64_t b) 
 }
 
 // --- a step from one vector to the next
-
-// The larger, and of equals the one with the lower number.
-struct Candidate {
-  double value;
-  std::int32_t number;
-  __device__ void take(const Candidate& other) {
-    if (other.value > value || (other.value == value && other.number < number)) *this = other;
-  }
-};
 
 // A block's vector of a number for each node. Thread i + width · part looks at every kParts-th node before node i.
 template <std::int32_t kTiles>
@@ -89,8 +81,7 @@ __device__ std::int32_t last_node(const ScanViterbiArgs& a, const double* alpha)
   Candidate best{none(), kWidth};
   for (std::int32_t i = threadIdx.x % 32; i < top.nodes; i += 32)
     if (top.node_accepts[i]) best.take({alpha[i] + a.work.scores.end[top.node_label[i]], i});
-  for (int bit = 1; bit < 32; bit *= 2)
-    best.take({__shfl_xor_sync(0xffffffffu, best.value, bit), __shfl_xor_sync(0xffffffffu, best.number, bit)});
+  best = warp_best(best);
   return best.value > none() ? best.number : -1;
 }
 
@@ -247,15 +238,14 @@ BackpointerShape shape_of(const DeviceConstraint::Impl& c, const Pieces& pieces)
 ScanViterbiMemory allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
                                   const Pieces& pieces) {
   const BackpointerShape s = shape_of(c, pieces);
-  const auto B = static_cast<std::size_t>(batch.size), all = B * static_cast<std::size_t>(pieces.count),
-             width = static_cast<std::size_t>(s.width);
+  const auto B = batch.size, all = B * pieces.count, width = std::int64_t{s.width};
   ScanViterbiMemory work{};
   work.scores = allocate_prepared<double>(arena, c, batch, false);
   work.products = arena.allocate<double>(all * width * width);
   work.node = arena.allocate<std::int32_t>(all + B);
   work.partial = arena.allocate<Sum>(all);
   if (!s.crossed_on_chip) work.crossed = arena.allocate<std::uint8_t>(all * width);
-  if (!s.before_on_chip) work.before = arena.allocate<std::uint8_t>(B * static_cast<std::size_t>(batch.length) * width);
+  if (!s.before_on_chip) work.before = arena.allocate<std::uint8_t>(B * batch.length * width);
   return work;
 }
 

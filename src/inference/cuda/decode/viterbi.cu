@@ -11,9 +11,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "inference/cuda/decode/candidate.h"
 #include "inference/cuda/decode/viterbi.h"
-#include "inference/cuda/step/cluster_step.h"
 #include "inference/cuda/step/scan.h"
+#include "inference/cuda/step/walk.h"
 
 namespace regccrf::cuda {
 
@@ -29,53 +30,25 @@ struct ViterbiMemory {
   P* cells;         // scratch where a block has no room
 };
 
-struct ViterbiShape {
-  int bytes, threads;
-  std::int32_t rows, steps;  // rows of emissions on chip; steps that a half may have
-  std::int32_t blocks;       // that do a step together
-  bool on_chip, cells_on_chip;
-};
+std::int32_t steps_of_half(const Batch& batch) { return static_cast<std::int32_t>(batch.length / 2 + 1); }
 
 template <class P>
-ViterbiShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
-  const int p = sizeof(P);
-  const auto cells_of = [&](const DeviceStep& s) { return 2 * room_for(s.all_cells) * p; };
-  const auto all_of = [&](const DeviceStep& s) {
-    return cells_of(s) + aligned((s.entries + 8) * std::int64_t{p}) +
-           aligned(std::int64_t{s.sparse} * s.sparse_slots * p) + s.table_bytes;
-  };
-  ViterbiShape s{};
-  s.rows = rows_in_shared<P>(c.topology.K, batch.length / 2 + 1);
-  s.steps = static_cast<std::int32_t>(batch.length / 2 + 1);
-  const std::int64_t zeros_too = aligned((s.rows + 1) * (std::int64_t{c.topology.K} + 1) * p),
-                     rows = SingleBlock<P, std::int32_t>::kBytes + zeros_too,
-                     together = aligned(BlockCluster<P, std::int32_t>::kBytes) + zeros_too;
-  check_rows(c, rows);
-  const std::int64_t cells = std::max(cells_of(c.forward), cells_of(c.backward)),
-                     all = std::max(all_of(c.forward), all_of(c.backward));
-  s.on_chip = c.forward.narrow && rows + all <= c.shared_bytes;
-  s.blocks = blocks_together<P>(c, 2 * batch.size, c.shared_bytes - together, s.on_chip);
-  if (s.blocks > 1) {
-    s.bytes = static_cast<int>(together + partition_bytes<P>(c, s.blocks));
-    s.threads = 32 * std::max(warps_together(c, s.blocks), 2);  // two follow the path
-    s.cells_on_chip = true;
-    return s;
-  }
-  s.cells_on_chip = s.on_chip || rows + cells <= c.shared_bytes;
-  s.bytes = static_cast<int>(rows + (s.on_chip ? all : s.cells_on_chip ? cells : 0));
-  s.threads = 32 * std::max({c.forward.warps[0], c.backward.warps[0], 2});
-  return s;
+WalkShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
+  return walk_shape<P, std::int32_t>(c, {.rows = rows_in_shared<P>(c.topology.K, steps_of_half(batch)),
+                                         .zeros = 1,
+                                         .together = 2 * batch.size,
+                                         .least_warps = 2});  // two follow the path
 }
 
 template <class P, class Score>
 struct ViterbiArgs {
   DeviceStep layout[2];
   DeviceTopology topology;
-  DeviceCombine combine;
   Batch batch;
   Prepared<Score> scores;
   ViterbiMemory<P> work;
-  ViterbiShape shape;
+  WalkShape shape;
+  std::int32_t steps;  // that a half may have
   Best best;
   const std::int32_t* only;  // [B] 1: to be done; null: every sequence
   std::int32_t* redo;        // [B] 1: to be done in double; null: this is double
@@ -114,7 +87,7 @@ __device__ void walk(const ViterbiArgs<P, Score>& a, const View& view, const Ste
   Team team(meeting, ordered(-INFINITY), thread_number(), view);
   const std::int64_t b = team.sequence();
   const std::int32_t T = a.scores.length[b], K = view.K, last = Halves(T).steps[kBack];
-  P* saved = a.work.saved[kBack] + b * a.shape.steps * view.cells;
+  P* saved = a.work.saved[kBack] + b * a.steps * view.cells;
   P* zeros = room;  // the step in the middle leaves out its emissions in one of the two directions
   EmissionRows<P, kBack, Score> rows(room + K + 1, a.shape.rows, a.scores.emissions + b * a.batch.length * (K + 1), K,
                                      T);
@@ -162,41 +135,13 @@ __device__ void walk(const ViterbiArgs<P, Score>& a, const View& view, const Ste
 
 // --- and outwards again
 
-// The block's largest, and of equals the one with the lowest number.
-struct Candidate {
-  double value;
-  std::int32_t number;
-  __device__ void take(Candidate other) {
-    if (other.value > value || (other.value == value && other.number < number)) *this = other;
-  }
-};
-__device__ Candidate block_best(Candidate mine) {
-  __shared__ Candidate best[kMostThreads / 32];
-  const auto warp_best = [&] {
-    for (int bit = 16; bit > 0; bit /= 2) {
-      mine.take({__shfl_xor_sync(0xffffffffu, mine.value, bit), __shfl_xor_sync(0xffffffffu, mine.number, bit)});
-    }
-  };
-  warp_best();
-  if (threadIdx.x % 32 == 0) best[threadIdx.x / 32] = mine;
-  __syncthreads();
-  mine = best[threadIdx.x % 32 < blockDim.x / 32 ? threadIdx.x % 32 : 0];
-  warp_best();
-  return mine;
-}
-
 // The best of a warp's candidates, and of equals the lowest cell.
 __device__ inline std::int32_t warp_best(float value, std::int32_t cell) {
   const bool top = reduce_max(ordered(value)) == ordered(value);
   return reduce_min(top ? cell : 0x7fffffff);
 }
 __device__ inline std::int32_t warp_best(double value, std::int32_t cell) {
-  for (int bit = 16; bit > 0; bit /= 2) {
-    const double v = __shfl_xor_sync(0xffffffffu, value, bit);
-    const std::int32_t c = __shfl_xor_sync(0xffffffffu, cell, bit);
-    if (v > value || (v == value && c < cell)) value = v, cell = c;
-  }
-  return cell;
+  return warp_best(Candidate{value, cell}).number;
 }
 
 // The best cell of the step before, `now`, for an out; a number past all cells where there is none. One warp looks at
@@ -245,7 +190,7 @@ __device__ void follow(const ViterbiArgs<P, Score>& a, std::int64_t b, int back,
                        std::int32_t* path) {
   const DeviceStep& layout = a.layout[back];
   const StepView<Index> view(layout, layout.tables, 0);
-  const P* saved = a.work.saved[back] + b * a.shape.steps * view.cells;
+  const P* saved = a.work.saved[back] + b * a.steps * view.cells;
   for (std::int32_t n = Halves(T).steps[back]; cell < view.cells; --n) {  // past all cells: scores that are no numbers
     const std::int32_t out = view.out_of[cell];
     if (threadIdx.x % 32 == 0) path[back ? T - 1 - n : n] = view.label[out];
@@ -257,28 +202,27 @@ __device__ void follow(const ViterbiArgs<P, Score>& a, std::int64_t b, int back,
 
 template <class P, class Score>
 __device__ MiddleCells meet(const ViterbiArgs<P, Score>& a, std::int64_t b, std::int32_t T) {
-  const DeviceCombine& combine = a.combine;
+  const DeviceTopology& top = a.topology;
   const Halves halves(T);
   const auto saved = [&](int back) {
-    return a.work.saved[back] + (b * a.shape.steps + halves.steps[back]) * std::int64_t{a.layout[back].cells};
+    return a.work.saved[back] + (b * a.steps + halves.steps[back]) * std::int64_t{a.layout[back].cells};
   };
   const P *delta = saved(0), *x = saved(1);
   Candidate best{-INFINITY, 0x7fffffff};
 #pragma unroll 2
-  for (std::int32_t k = threadIdx.x; k < 32 * combine.rounds; k += blockDim.x) {
-    const CombineArrival arrival = combine.arrival[k];
-    if (arrival.cell == combine.backward_cells) continue;  // padding
+  for (std::int32_t m = threadIdx.x; m < top.arrivals; m += blockDim.x) {
     P in = -P{INFINITY};
-    each_cell(combine, k, arrival, [&](std::int32_t cell) { in = max(in, delta[cell]); });
-    best.take({static_cast<double>(in) + static_cast<double>(x[arrival.cell]), k});
+    for (std::int32_t i = top.into_begin[m]; i < top.into_begin[m + 1]; ++i) in = max(in, delta[top.into_cell[i]]);
+    best.take({static_cast<double>(in) + static_cast<double>(x[top.arrival_cell[m]]), m});
   }
-  best = block_best(best);
+  best = block_best<kMostThreads>(best);
   if (!(best.value > -INFINITY)) return {{-1, -1}};
-  const CombineArrival arrival = combine.arrival[best.number];
   std::int32_t from = -1;
-  each_cell(combine, best.number, arrival,
-            [&](std::int32_t cell) { from = from < 0 || delta[cell] > delta[from] ? cell : from; });
-  return {{from, arrival.cell}};
+  for (std::int32_t i = top.into_begin[best.number]; i < top.into_begin[best.number + 1]; ++i) {
+    const std::int32_t cell = top.into_cell[i];
+    from = from < 0 || delta[cell] > delta[from] ? cell : from;
+  }
+  return {{from, top.arrival_cell[best.number]}};
 }
 
 // Both halves of a sequence are there: its answer.
@@ -315,67 +259,55 @@ __global__ void __launch_bounds__(kThreads<kStorage>, 1) walk_kernel(const __gri
   const int back = blockIdx.y;
   if (T > 0) {
     const DeviceStep& layout = a.layout[back];
-    char* at = shared_memory();
-    const auto take = [&](std::int64_t bytes) {
-      char* here = at;
-      at += (bytes + 15) / 16 * 16;
-      return here;
-    };
-    char* meeting = take(kStorage == Storage::cluster ? BlockCluster<P, std::int32_t>::kBytes
-                                                      : SingleBlock<P, std::int32_t>::kBytes);
-    P* rows = reinterpret_cast<P*>(take((a.shape.rows + 1) * (std::int64_t{layout.K} + 1) * std::int64_t{sizeof(P)}));
-    const std::int64_t most = room_for(max(a.layout[0].all_cells, a.layout[1].all_cells));
-    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(at) : a.work.cells + (b * 2 + back) * 2 * most;
-    with_general_steps<MaxPlus<P>, Index, kStorage>(layout, blocks, a.scores.matrix[back], a.scores.sparse[back], at,
-                                                    cells, [&](const auto& view, const auto& steps, P* there) {
-                                                      P* next = there + room_for(view.room());
-                                                      if (back) {
-                                                        walk<true>(a, view, steps, there, next, rows, meeting);
-                                                      } else {
-                                                        walk<false>(a, view, steps, there, next, rows, meeting);
-                                                      }
-                                                    });
+    const WalkRoom<P, std::int32_t, kStorage> room(a.shape.rows + 1, layout.K);
+    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(room.rest)
+                                     : a.work.cells + (b * 2 + back) * cells_in_memory(a.layout[0], a.layout[1]);
+    with_general_steps<MaxPlus<P>, Index, kStorage>(
+        layout, blocks, a.scores.matrix[back], a.scores.sparse[back], room.rest, cells,
+        [&](const auto& view, const auto& steps, P* there) {
+          P* next = there + room_for(view.room());
+          if (back) {
+            walk<true>(a, view, steps, there, next, room.rows, room.meeting);
+          } else {
+            walk<false>(a, view, steps, there, next, room.rows, room.meeting);
+          }
+        });
   }
-  if (is_last_block(a.scores.blocks_done + b, static_cast<std::uint32_t>(2 * blocks))) answer<P, Score, Index>(a, b, T);
+  if (!is_last_block(a.scores.blocks_done + b, static_cast<std::uint32_t>(2 * blocks))) return;
+  if constexpr (kStorage == Storage::cluster) {
+    if (!a.layout[0].narrow) return answer<P, Score, std::int32_t>(a, b, T);
+  }
+  answer<P, Score, Index>(a, b, T);
 }
 
 // --- the call
 
 template <class P>
-ViterbiMemory<P> allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                 const ViterbiShape& s) {
-  const auto B = static_cast<std::size_t>(batch.size), steps = static_cast<std::size_t>(s.steps);
-  const auto most = static_cast<std::size_t>(room_for(std::max(c.forward.all_cells, c.backward.all_cells)));
+ViterbiMemory<P> allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch) {
+  const WalkShape s = shape_of<P>(c, batch);
+  const std::int64_t B = batch.size, steps = steps_of_half(batch);
   ViterbiMemory<P> w{};
   for (int back = 0; back < 2; ++back)
-    w.saved[back] = arena.allocate<P>(B * steps * static_cast<std::size_t>((back ? c.backward : c.forward).cells));
-  w.largest = arena.allocate<double>(2 * B * static_cast<std::size_t>(s.blocks));
-  w.cells = arena.allocate<P>(s.cells_on_chip ? 0 : B * 4 * most);
+    w.saved[back] = arena.allocate<P>(B * steps * std::int64_t{(back ? c.backward : c.forward).cells});
+  w.largest = arena.allocate<double>(2 * B * std::int64_t{s.blocks});
+  w.cells = arena.allocate<P>(s.cells_on_chip ? 0 : 2 * B * cells_in_memory(c.forward, c.backward));
   return w;
 }
 
 template <class P, class Score>
 void run(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, const Prepared<Score>& scores,
          const ViterbiMemory<P>& work, const std::int32_t* only, std::int32_t* redo, cudaStream_t stream) {
-  const ViterbiShape s = shape_of<P>(c, batch);
-  const ViterbiArgs<P, Score> args{
-      {c.forward, c.backward}, c.topology, c.combine, batch, scores, work, s, best, only, redo};
+  const WalkShape s = shape_of<P>(c, batch);
+  const ViterbiArgs<P, Score> args{{c.forward, c.backward}, c.topology, batch, scores, work, s,
+                                   steps_of_half(batch),    best,       only,  redo};
   const auto blocks = static_cast<unsigned>(s.blocks);
   const auto launch = [&](auto* kernel) {
     launch_kernel(kernel, dim3(static_cast<unsigned>(batch.size) * blocks, 2), static_cast<unsigned>(s.threads),
                   s.bytes, stream, args, "viterbi", c.programmatic, blocks);
   };
-  if (s.blocks > 1 && c.forward.narrow) {
-    launch(walk_kernel<P, Score, std::uint16_t, Storage::cluster>);
-  } else if (s.blocks > 1) {
-    launch(walk_kernel<P, Score, std::int32_t, Storage::cluster>);
-  } else if (s.on_chip) {
-    launch(walk_kernel<P, Score, std::uint16_t, Storage::shared>);
-  } else if (c.forward.narrow) {
-    launch(walk_kernel<P, Score, std::uint16_t, Storage::memory>);
-  } else {
-    launch(walk_kernel<P, Score, std::int32_t, Storage::memory>);
-  }
+  with_storage(s, c.forward.narrow, [&](auto storage, auto index) {
+    launch(walk_kernel<P, Score, decltype(index), decltype(storage)::value>);
+  });
 }
 
 // What is done again finds its memory where the first attempt had its own.
@@ -392,20 +324,20 @@ struct ViterbiPlan {
 ViterbiPlan plan_of(Memory memory, const DeviceConstraint::Impl& c, const Batch& batch) {
   Arena arena(memory);
   ViterbiPlan plan{};
-  plan.in_double = batch.type == Type::f64 || batch.emissions_type == Type::f64;
+  plan.in_double = batch.type() == Type::f64 || batch.emissions.type == Type::f64;
   if (plan.in_double) {
     plan.scores_double = allocate_prepared<double>(arena, c, batch, true);
   } else {
     plan.scores = allocate_prepared<float>(arena, c, batch, true);
-    plan.redo = arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size));
+    plan.redo = arena.allocate<std::int32_t>(batch.size);
   }
   Arena again = arena;
-  plan.work_double = allocate_memory<double>(again, c, batch, shape_of<double>(c, batch));
+  plan.work_double = allocate_memory<double>(again, c, batch);
   plan.in_registers = !plan.in_double && integer_fits(c, batch);
   if (plan.in_registers) {
     plan.integer_memory = allocate_integer(arena, c, batch);
   } else if (!plan.in_double) {
-    plan.work = allocate_memory<float>(arena, c, batch, shape_of<float>(c, batch));
+    plan.work = allocate_memory<float>(arena, c, batch);
   }
   plan.bytes = std::max(arena.used(), again.used());
   return plan;

@@ -1,5 +1,5 @@
 // What the two ways to find best paths on a device share (viterbi.cu, viterbi_integer.cu): two blocks walk
-// towards each other from the ends of a sequence, and where they meet the halves are joined.
+// towards each other from the ends of a sequence, and the best path crosses where they meet.
 #pragma once
 
 #include "inference/cuda/expectation/expectation.h"
@@ -19,21 +19,11 @@ __device__ inline std::int32_t ordered(float x) {
 __device__ inline float from_ordered(std::int32_t x) { return __int_as_float(x ^ ((x >> 31) & 0x7fffffff)); }
 
 // The position at which the two halves of a sequence of T positions, not 0, meet; the steps from its begin, and from
-// its end. `split`: of 256 steps, how many are done from the begin.
+// its end.
 struct Halves {
   std::int32_t middle, steps[2];
-  __host__ __device__ explicit Halves(std::int32_t T, std::int32_t split = 128)
-      : middle(static_cast<std::int32_t>(std::int64_t{T - 1} * split / 256)), steps{middle, T - 1 - middle} {}
+  __host__ __device__ explicit Halves(std::int32_t T) : middle((T - 1) / 2), steps{middle, T - 1 - middle} {}
 };
-
-// The forward cells that flow into an arrival (step.h), the k-th of the combine.
-template <class Act>
-__device__ void each_cell(const DeviceCombine& combine, std::int32_t k, const CombineArrival& arrival, const Act& act) {
-  if (arrival.x < combine.forward_cells) act(arrival.x);
-  if (arrival.y < combine.forward_cells) act(arrival.y);
-  if (!combine.arrival_begin) return;
-  for (std::int32_t i = combine.arrival_begin[k]; i < combine.arrival_begin[k + 1]; ++i) act(combine.arrival_source[i]);
-}
 
 // The cells, forward and backward, that the best path has at the middle; -1: there is no path.
 struct MiddleCells {
@@ -62,7 +52,7 @@ struct Answer {
     bool bad = false;
 #pragma unroll 4
     for (std::int32_t t = threadIdx.x % 32; t < T; t += 32) bad |= isnan(shift[t]);
-    bad = __any_sync(0xffffffffu, bad);
+    bad = __any_sync(kAllLanes, bad);
     if (threadIdx.x % 32 == 0) best.status[b] = status_of(batch, scores, b, T, K, bad);
   }
   // `empty`: whether a sequence of no positions is legal.
@@ -84,7 +74,7 @@ struct Answer {
   }
 };
 
-// viterbi_integer.cu: in registers layouts, in whole numbers. Sets `redo`, [B], to 1 for what needs double.
+// viterbi_integer.cu: layouts in registers, in whole numbers. Sets `redo`, [B], to 1 for what needs double.
 struct IntegerMemory {
   std::uint32_t* saved[2];  // [B, steps, cells] forward and backward: the first steps, if not all have room on chip
 };

@@ -1,20 +1,20 @@
-// The combine: alpha and beta of each position become marginals and sums for the bigrams (see combine.h).
+// The combine: from alpha and beta of each position, marginals and sums for the bigrams (see combine.h).
 //
 // What a label weighs at a position is the sum of alpha · beta over its nodes, or over its arrivals, less the emission
 // that is in both. The weight of a bigram (a, b) that begins at a position t is g[a, b] times Σ m[a] · y[b] over the
-// states where a arrives and b leaves, with m alpha at arrivals, and y beta of the next position at outs; nobody wants
-// those for one position, so that they are added up over all of them as they are multiplied.
+// states where a arrives and b leaves, with m alpha at arrivals, and y beta of the next position at outs; only their
+// sums over all positions are needed, so they are accumulated as they are multiplied.
 //
 // A block has a chunk of neighbouring positions of one sequence:
 //   bring     m and y on chip
-//   multiply  tasks, whichever is next to the warp that is free: a warp tile of a group's matrix on the tensor cores in
-//             double, some rounds of sparse states' pairs, some labels; those of the last position from its ends
+//   multiply  tasks, which warps take from a queue: a warp tile of a group's matrix on the tensor cores in double, some
+//             rounds of sparse states' pairs, some labels; those of the last position from its ends
 //   total     z, the weight of a position, and marginals
-// Positions behind the end have whatever is there, and nobody looks at what becomes of it. Where a block has no room on
-// chip, it does one position at a time from memory.
+// Positions behind the end hold garbage, and their results are not used. A block without room on chip does one position
+// at a time from memory.
 //
-// Where the pass leaves alpha and beta as they are wanted here (expectation.h), they are only copied; else they
-// are gathered, cell by cell.
+// Where the pass leaves alpha and beta as they are wanted here (expectation.h), they are copied; else they are
+// gathered, cell by cell.
 #include <cuda_pipeline.h>
 
 #include <algorithm>
@@ -37,7 +37,6 @@ struct Head {
   std::int64_t row[kMostChunk];
   std::int32_t gold[kMostChunk];
   std::int32_t task;  // the next
-  TransactionBarrier brought;
 };
 static_assert(sizeof(Head) <= kHeadBytes);
 
@@ -78,10 +77,8 @@ struct CombineArgs {
   GoldBlocks gold_blocks;
   DeviceRounds labels;   // by nodes, or by arrivals if not at_outs
   bool copied, at_outs;  // m and y are alpha and beta as they lie in memory; the second only with the first
-  bool fetches;          // the device does, and has barriers
   bool gold;
-  void* emissions;  // [rows, K] or null
-  Type type;        // of the caller's arrays
+  Array emissions;  // [rows, K] or absent
 };
 
 // A chunk's arrays. Those in the middle of the sequences come first: the pass ends at the sequences' ends, and what it
@@ -137,90 +134,49 @@ __device__ void copy(P* to, const P* from, std::int32_t count) {
   }
 }
 
-// Alpha and beta where they lie as they are wanted: all of it at once by one thread, or each thread some.
+// Alpha and beta where they lie as they are wanted.
 template <class P, int kChunk, bool kOnChip>
-__device__ void begin_copy(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  const std::int32_t m = a.copied ? chunk.count * a.combine.places : 0,
-                     y = a.at_outs && chunk.bigrams > 0 ? (chunk.bigrams + 1) * a.combine.outs : 0;
-  const P *alpha = a.trellis.alpha + chunk.at * a.combine.places, *beta = a.trellis.beta + chunk.at * a.combine.outs;
-  if (!kOnChip || !a.fetches) {
-    copy<kOnChip>(chunk.m, alpha, m);
-    copy<kOnChip>(chunk.y, beta, y);
-    __pipeline_commit();
-  } else if (threadIdx.x == 0) {
-    const auto bytes = [](std::int32_t count) { return static_cast<std::uint32_t>(count) * unsigned{sizeof(P)}; };
-    TransactionBarrier* box = &chunk.head->brought;
-    init_barrier(box);
-    expect(box, bytes(m + y));
-    if (m > 0) fetch(chunk.m, alpha, bytes(m), box);
-    if (y > 0) fetch(chunk.y, beta, bytes(y), box);
-  }
-}
-// The whole block meets.
-template <class P, int kChunk, bool kOnChip>
-__device__ void end_copy(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  if (!kOnChip || !a.fetches) __pipeline_wait_prior(0);
-  __syncthreads();
-  if (kOnChip && a.fetches) wait_for(&chunk.head->brought, 0);
+__device__ void copy_trellis(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+  const std::int64_t m = a.combine.places, y = a.combine.outs;
+  if (a.copied) copy<kOnChip>(chunk.m, a.trellis.alpha + chunk.at * m, chunk.count * m);
+  if (a.at_outs && chunk.bigrams > 0) copy<kOnChip>(chunk.y, a.trellis.beta + chunk.at * y, (chunk.bigrams + 1) * y);
+  __pipeline_commit();
 }
 
 // Numbers of a step at the positions of a chunk: row j begins at base + row[j].
 template <class P, int kChunk>
 struct PositionRows {
   const P* base;
-  std::int32_t row[kChunk], zero;
+  std::int32_t row[kChunk];
 
-  // Cells x and y, each of which may be the zero, and those of a list.
-  __device__ void sum(std::int32_t x, std::int32_t y, const std::int32_t* list, std::int32_t count,
-                      P (&to)[kChunk]) const {
-    P more[kChunk]{};
+  // The sums of some cells.
+  __device__ void sum(const std::int32_t* cell, std::int32_t count, P (&to)[kChunk]) const {
 #pragma unroll
     for (int j = 0; j < kChunk; ++j) to[j] = 0;
-    if (x < zero) load(x, to);
-    if (y < zero) load(y, more);
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) to[j] += more[j];
-#pragma unroll 1
+#pragma unroll 2
     for (std::int32_t i = 0; i < count; ++i) {
-      load(list[i], more);
 #pragma unroll
-      for (int j = 0; j < kChunk; ++j) to[j] += more[j];
+      for (int j = 0; j < kChunk; ++j) to[j] += base[row[j] + cell[i]];
     }
   }
-
- private:
-  __device__ void load(std::int32_t at, P (&to)[kChunk]) const {
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) to[j] = base[row[j] + at];
-  }
-};
-
-// What is behind an arrival's or an out's first two cells.
-struct List {
-  const std::int32_t* from;
-  std::int32_t count;
-  __device__ List(const std::int32_t* begin, const std::int32_t* list, std::int32_t i)
-      : from(begin ? list + begin[i] : nullptr), count(begin ? begin[i + 1] - begin[i] : 0) {}
 };
 
 template <class P, int kChunk, bool kOnChip>
 __device__ void gather_alpha(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
   const std::int32_t F = a.combine.forward_cells;
-  PositionRows<P, kChunk> rows{a.trellis.alpha + chunk.at * F, {}, F};
+  PositionRows<P, kChunk> rows{a.trellis.alpha + chunk.at * F, {}};
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) rows.row[j] = min(j, chunk.count - 1) * F;
 #pragma unroll 1
   for (std::int32_t i = threadIdx.x; i < kChunk * a.combine.places; i += blockDim.x) chunk.m[i] = 0;
   __syncthreads();
-#pragma unroll 1
-  for (std::int32_t k = threadIdx.x; k < 32 * a.combine.rounds; k += blockDim.x) {
-    const int4 arrival = __ldg(reinterpret_cast<const int4*>(a.combine.arrival + k));
-    if (arrival.z == a.combine.backward_cells) continue;  // padding
-    const List list(a.combine.arrival_begin, a.combine.arrival_source, k);
+#pragma unroll 2
+  for (std::int32_t m = threadIdx.x; m < a.topology.arrivals; m += blockDim.x) {
+    const std::int32_t first = a.topology.into_begin[m], place = a.combine.place[m];
     P in[kChunk];
-    rows.sum(arrival.x, arrival.y, list.from, list.count, in);
+    rows.sum(a.topology.into_cell + first, a.topology.into_begin[m + 1] - first, in);
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j) chunk.m[j * a.combine.places + arrival.w] = in[j];
+    for (int j = 0; j < kChunk; ++j) chunk.m[j * a.combine.places + place] = in[j];
   }
 }
 
@@ -228,17 +184,19 @@ __device__ void gather_alpha(const CombineArgs<P>& a, const Chunk<P, kChunk, kOn
 template <class P, int kChunk, bool kOnChip>
 __device__ void gather_beta(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
   const std::int32_t X = a.combine.backward_cells;
-  PositionRows<P, kChunk> rows{a.trellis.beta + chunk.at * X, {}, X};
+  PositionRows<P, kChunk> rows{a.trellis.beta + chunk.at * X, {}};
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) rows.row[j] = j < chunk.bigrams ? (j + 1) * X : 0;
+#pragma unroll 1
+  for (std::int32_t o = threadIdx.x; o < kChunk * a.combine.outs; o += blockDim.x) chunk.y[a.combine.outs + o] = 0;
+  __syncthreads();
 #pragma unroll 2
-  for (std::int32_t o = threadIdx.x; o < a.combine.outs; o += blockDim.x) {
-    const CombineOut* out = a.combine.out + o;
-    const List list(a.combine.out_begin, a.combine.out_target, o);
+  for (std::int32_t n = threadIdx.x; n < a.topology.nodes; n += blockDim.x) {
+    const std::int32_t first = a.topology.from_begin[n], out = a.topology.node_out[n];
     P y[kChunk];
-    rows.sum(__ldg(&out->x), __ldg(&out->y), list.from, list.count, y);
+    rows.sum(a.topology.from_cell + first, a.topology.from_begin[n + 1] - first, y);
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j) chunk.y[(j + 1) * a.combine.outs + o] = y[j];
+    for (int j = 0; j < kChunk; ++j) chunk.y[(j + 1) * a.combine.outs + out] = y[j];
   }
 }
 
@@ -266,12 +224,13 @@ template <class P, int kChunk, bool kOnChip>
 __device__ void bring(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
   bring_small(a, chunk);
   wait_for_prior_kernel();  // until here, nothing of the pass
-  begin_copy(a, chunk);
+  copy_trellis(a, chunk);
   if (warp_of() == 0) set_units(chunk.head->units, a.trellis, chunk.at, chunk.b, chunk.bigrams);
   if (threadIdx.x == 0) chunk.head->task = 0;
   if (!a.copied) gather_alpha(a, chunk);
   if (!a.at_outs) gather_beta(a, chunk);
-  end_copy(a, chunk);
+  __pipeline_wait_prior(0);
+  __syncthreads();
 }
 
 // --- multiply
@@ -458,7 +417,7 @@ __device__ void total_position(const CombineArgs<P>& a, const Chunk<P, kChunk, k
 #pragma unroll 1
   for (std::int32_t k = lane_of(); k < K; k += 32) {
     const double p = static_cast<double>(labels[k]) * over;
-    write_score(a.emissions, a.type, row * K + k, k == gold ? p - 1 : p);
+    write_real(a.emissions, row * K + k, k == gold ? p - 1 : p);
   }
 }
 
@@ -538,16 +497,18 @@ auto* kernel_of(const CombineShape& s) {
 
 template <class P>
 CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                  const ForwardBackwardMemory<P>& pass, const Expectation& wanted) {
+                                  const Expectation& wanted) {
   const CombineShape s = shape_of<P>(c, batch);
   CombineMemory<P> work{};
   work.chunk = s.chunk;
   work.chunks = static_cast<std::int32_t>((batch.length + work.chunk - 1) / work.chunk);
-  const auto chunks = static_cast<std::size_t>(batch.size * work.chunks);
+  const std::int64_t chunks = batch.size * work.chunks;
   work.entries = wanted.transitions ? (c.combine.dense + c.combine.sparse.rounds + 3) / 4 * 4 : 0;
-  work.sums = arena.allocate<P>(chunks * static_cast<std::size_t>(work.entries));
+  work.sums = arena.allocate<P>(chunks * std::int64_t{work.entries});
   work.inverse = arena.allocate<double>(chunks);
-  work.room = arena.allocate<P>(s.on_chip ? 0 : static_cast<std::size_t>(s.blocks * s.layout.bytes) / sizeof(P));
+  work.room = arena.allocate<P>(s.on_chip ? 0 : std::int64_t{s.blocks * s.layout.bytes} / sizeof(P));
+  if (wanted.gold && gold_bytes(c) == 0)
+    work.stamps = arena.allocate<std::int32_t>(std::int64_t{batch.size * 2 * c.topology.Q});
   return work;
 }
 
@@ -556,7 +517,8 @@ void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trel
                  const ForwardBackwardMemory<P>& pass, const CombineMemory<P>& work, const Expectation& wanted,
                  cudaStream_t stream) {
   const CombineShape s = shape_of<P>(c, batch);
-  const GoldBlocks gold = gold_blocks(c, batch, pass, s.threads / 32);
+  const bool follows = wanted.gold && pass.pieces.count == 1;
+  const GoldBlocks gold = follows ? gold_blocks(c, batch, work.stamps, s.threads / 32) : GoldBlocks{};
   const std::int64_t blocks = gold.count + s.blocks;
   if (blocks == 0) return;
   const int on_chip = kHeadBytes + static_cast<int>(s.on_chip ? s.layout.bytes : 0);
@@ -573,18 +535,15 @@ void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trel
                             pass.at_outs ? c.combine.nodes : c.combine.arrivals,
                             c.combine.copied && pass.whole,
                             pass.at_outs,
-                            c.programmatic,
                             wanted.gold != nullptr,
-                            wanted.emissions,
-                            batch.type};
+                            wanted.emissions};
   launch_kernel(kernel_of<P>(s), static_cast<unsigned>(blocks), static_cast<unsigned>(s.threads), bytes, stream, args,
-                "joining forward and backward", c.programmatic);
+                "combining forward and backward", c.programmatic);
 }
 
-template CombineMemory<float> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&,
-                                               const ForwardBackwardMemory<float>&, const Expectation&);
+template CombineMemory<float> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&, const Expectation&);
 template CombineMemory<double> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&,
-                                                const ForwardBackwardMemory<double>&, const Expectation&);
+                                                const Expectation&);
 template void run_combine(const DeviceConstraint::Impl&, const Batch&, const Trellis<float>&,
                           const ForwardBackwardMemory<float>&, const CombineMemory<float>&, const Expectation&,
                           cudaStream_t);

@@ -26,20 +26,16 @@ __device__ inline std::int32_t largest_exponent(double) { return 1000; }
 __device__ inline float largest_number(float) { return 1e37f; }
 __device__ inline double largest_number(double) { return 1e300; }
 
-// The first blocks of a combine, which follow gold if the pass has none that do.
+// The first blocks of a combine, which follow gold; none behind a scan, which has done so.
 struct GoldBlocks {
   std::uint32_t count;
   std::int32_t together;  // sequences of a block
   std::int32_t* stamps;   // or null: on chip
   int bytes;              // there
 };
-template <class P>
-GoldBlocks gold_blocks(const DeviceConstraint::Impl& c, const Batch& batch, const ForwardBackwardMemory<P>& pass,
-                       int warps) {
-  if (pass.gold != Follows::combine) return {};
+inline GoldBlocks gold_blocks(const DeviceConstraint::Impl& c, const Batch& batch, std::int32_t* stamps, int warps) {
   const std::int32_t together = gold_together(c, warps);
-  const bool on_chip = gold_bytes(c) > 0;
-  return {static_cast<std::uint32_t>((batch.size + together - 1) / together), together, on_chip ? nullptr : pass.stamps,
+  return {static_cast<std::uint32_t>((batch.size + together - 1) / together), together, stamps,
           gold_bytes(c, together)};
 }
 // Whether the block is one of them; it is done then. `Args`: of a combine.
@@ -95,7 +91,7 @@ __device__ void set_units(Units& to, const Trellis<P>& trellis, std::int64_t at,
   if (!fits) trellis.flag[b] = 1;
 }
 
-// Numbers of a warp tile as mma.m8n8k4 leaves them: a lane has row lane / 4, columns 2 · (lane % 4) and the next, of
+// Numbers of a warp tile in the layout of mma.m8n8k4: a lane has row lane / 4, columns 2 · (lane % 4) and the next, of
 // each tile.
 template <class P>
 struct Tiles {

@@ -4,14 +4,12 @@
 #include <cmath>
 
 #include "inference/cuda/expectation/covariance_scaled.h"
-#include "inference/cuda/wide/covariance_wide.h"
 
 namespace regccrf::cuda {
 
 namespace covariance {
 namespace {
 
-constexpr std::int64_t kSlotBytes = std::int64_t{1} << 24, kMostBytes = std::int64_t{1} << 28;
 constexpr std::int64_t kDeclaredHere = 24 << 10;  // bytes on chip, at most, that the kernels declare themselves
 
 struct Answer {
@@ -24,11 +22,12 @@ struct Answer {
 template <class Quantity, bool kOnChip>
 class Worker {
  public:
-  __device__ explicit Worker(const CovarianceArgs& a) : a_(a) {}
+  __device__ explicit Worker(const CovarianceArgs& a) : a_(a), wide_(a.scores, a.work.wide) {}
 
   // `counts`: the sequence has scores. Covariances where wanted, zeros where it does not count.
   __device__ Answer average(const CovarianceScratch& s, std::int64_t b, bool counts) {
-    Answer answer{counts && s.T == 0 && a_.topology.empty, 0};
+    const DeviceTopology& d = a_.scores.topology;
+    Answer answer{counts && s.T == 0 && d.empty, 0};
     bool done = false;
     if (counts && s.T > 0) {
       const Found found = scaled(s, b);
@@ -39,7 +38,7 @@ class Worker {
       }
       done = answer.possible;
     }
-    if (!done) zero_counts(a_.batch, a_.topology.K, b, s.T, s.row, a_.emissions, a_.transitions);
+    if (!done) zero_counts(d.K, b, s.T, s.row, a_.emissions, a_.transitions);
     __syncthreads();
     return answer;
   }
@@ -51,21 +50,30 @@ class Worker {
     has_transitions_ = true;
     return pass.run(b);
   }
+  // The whole, without a weight where nothing is possible.
   __device__ Averaged wide(const CovarianceScratch& s, std::int64_t b) {
-    if (!has_model_) load_wide_model(a_.batch, a_.topology.K, 1, s.g, s.start, s.end);
-    has_model_ = true;
+    const std::int64_t K = a_.scores.topology.K;
     __syncthreads();
-    return average_wide<Quantity>(a_, s, b);
+    const Averaged whole = wide_.forward(b, a_.both_ways());
+    if (!a_.both_ways() || whole.weight.m == 0) return whole;
+    wide_.backward(
+        whole, static_cast<bool>(a_.transitions),
+        [&](std::int32_t t, std::int32_t label, double x) {
+          if (a_.emissions) write_real(a_.emissions, s.row[t] * K + label, x);
+        },
+        [&](std::int32_t pair, double x) { write_real(a_.transitions, b * K * K + pair, x); });
+    return whole;
   }
 
   const CovarianceArgs& a_;
-  bool has_transitions_ = false, has_model_ = false;
+  WidePass<Means<Quantity>> wide_;
+  bool has_transitions_ = false;
 };
 
 template <bool kOnChip>
-__global__ void __launch_bounds__(kThreads, 1) entropy_kernel(const __grid_constant__ CovarianceArgs a) {
+__global__ void __launch_bounds__(kBlockThreads, 1) entropy_kernel(const __grid_constant__ CovarianceArgs a) {
   Worker<Surprise, kOnChip> worker(a);
-  for (std::int64_t b = blockIdx.x; b < a.batch.size; b += gridDim.x) {
+  for (std::int64_t b = blockIdx.x; b < a.scores.batch.size; b += gridDim.x) {
     const CovarianceScratch s(a, b);
     Status& status = a.status[b];
     const bool bad_transition = *a.work.scores.bad != 0, bad = bad_transition || status.outcome != 0;
@@ -79,54 +87,34 @@ __global__ void __launch_bounds__(kThreads, 1) entropy_kernel(const __grid_const
 }
 
 template <bool kOnChip>
-__global__ void __launch_bounds__(kThreads, 1) curvature_kernel(const __grid_constant__ CovarianceArgs a) {
+__global__ void __launch_bounds__(kBlockThreads, 1) curvature_kernel(const __grid_constant__ CovarianceArgs a) {
   Worker<Gain, kOnChip> worker(a);
-  for (std::int64_t b = blockIdx.x; b < a.batch.size; b += gridDim.x) {
+  for (std::int64_t b = blockIdx.x; b < a.scores.batch.size; b += gridDim.x) {
     const CovarianceScratch s(a, b);
     const bool fine = a.known[b].outcome == static_cast<std::int32_t>(Outcome::fine);
     double value = worker.average(s, b, fine).value;
     if (a.gold && fine) {
       const auto label = [&](std::int32_t t) { return a.gold[s.row[t]]; };
-      value -= block_sum<kThreads>(path_score<false>(a.direction, a.topology.K, s.T, s.row, label));
+      value -= block_sum<kBlockThreads>(path_score<false>(a.scores.gains, a.scores.topology.K, s.T, s.row, label));
     }
     if (threadIdx.x == 0) a.value[b] = value;
   }
 }
 
 CovarianceMemory allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const CovarianceArgs& args) {
-  const std::int64_t T = std::max<std::int64_t>(args.batch.length, 1), K = c.topology.K, N = c.topology.nodes,
-                     M = c.topology.arrivals, C = c.topology.bigrams.columns, unit = sizeof(Averaged);
+  const Batch& batch = args.scores.batch;
+  const std::int64_t T = std::max<std::int64_t>(batch.length, 1), bytes = Scaled::bytes(c.topology);
   CovarianceMemory w{};
-  w.scores = allocate_prepared<double>(arena, c, args.batch, false);
-  w.segment = 2;
-  if (args.both_ways()) {
-    const auto root = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(T))));
-    w.segment = static_cast<std::int32_t>(std::max<std::int64_t>(T * N * unit <= kSlotBytes ? T : root, 2));
-    w.segments = static_cast<std::int32_t>((T + w.segment - 1) / w.segment);
-  }
-  const std::int64_t bytes = Scaled::bytes(c.topology);
+  w.scores = allocate_prepared<double>(arena, c, batch, false);
   w.scaled_bytes = bytes <= c.shared_bytes + kDeclared - kDeclaredHere ? 0 : (bytes + 15) / 16 * 16;
-  const std::int64_t numbers = (w.segment + w.segments + 2) * N + 2 * M, wides = K * K + 4 * K + 2;
-  const std::int64_t most =
-      std::max<std::int64_t>(kMostBytes / (numbers * unit + wides * 16 + (C + T) * 8 + w.scaled_bytes), 1);
-  w.slots = static_cast<std::int32_t>(std::min<std::int64_t>({most, args.batch.size, c.processors}));
-  const auto take = [&]<class Number>(Number*& to, std::int64_t count) {
-    to = arena.allocate<Number>(static_cast<std::size_t>(w.slots * count));
-  };
-  take(w.model, K * K + 2 * K);
-  take(w.rows, 2 * (K + 1));
-  take(w.saved, even(w.segment * N));
-  take(w.firsts, even(w.segments * N));
-  take(w.arrivals, 2 * M);
-  take(w.nodes, 2 * N);
-  take(w.bigrams, C);
-  take(w.exponents, T);
-  take(w.scaled, w.scaled_bytes);
+  w.wide = allocate_wide<Averaged>(arena, c, batch, args.both_ways(), 8 * T + w.scaled_bytes);
+  w.exponents = arena.allocate<std::int64_t>(std::int64_t{w.wide.slots * T});
+  w.scaled = arena.allocate<char>(std::int64_t{w.wide.slots * w.scaled_bytes});
   return w;
 }
 
 CovarianceArgs args_of(const Batch& batch, const Entropy& wanted) {
-  return {.batch = batch,
+  return {.scores = {.batch = batch},
           .emissions = wanted.emissions,
           .transitions = wanted.transitions,
           .value = wanted.value,
@@ -134,17 +122,16 @@ CovarianceArgs args_of(const Batch& batch, const Entropy& wanted) {
 }
 
 CovarianceArgs args_of(const Batch& batch, const Curvature& wanted) {
-  CovarianceArgs args{.batch = batch,
-                      .direction = batch,
+  CovarianceArgs args{.scores = {.batch = batch, .gains = batch},
                       .emissions = wanted.emissions,
                       .transitions = wanted.transitions,
                       .value = wanted.value,
                       .known = wanted.status,
                       .gold = wanted.gold};
-  args.direction.emissions = wanted.direction.emissions;
-  args.direction.transitions = wanted.direction.transitions;
-  args.direction.start = wanted.direction.start;
-  args.direction.end = wanted.direction.end;
+  args.scores.gains.emissions = wanted.direction.emissions;
+  args.scores.gains.transitions = wanted.direction.transitions;
+  args.scores.gains.start = wanted.direction.start;
+  args.scores.gains.end = wanted.direction.end;
   return args;
 }
 
@@ -158,16 +145,19 @@ using Kernel = void (*)(CovarianceArgs);
 
 void run(Kernel on_chip, Kernel in_memory, const char* what, const DeviceConstraint& constraint, CovarianceArgs args,
          Memory memory, void* stream) {
-  check_batch(what, args.batch);
-  if (args.batch.size == 0) return;
+  const Batch& batch = args.scores.batch;
+  check_batch(what, batch);
+  if (batch.size == 0) return;
   Arena arena(memory);
   const DeviceConstraint::Impl& c = constraint.impl();
-  args.topology = c.topology;
   args.work = allocate_memory(arena, c, args);
+  args.scores.topology = c.topology;
+  args.scores.length = args.work.scores.length;
+  args.scores.row = args.work.scores.row;
   const auto s = static_cast<cudaStream_t>(stream);
-  prepare<double>(c, args.batch, args.work.scores, Scale::probability, false, args.status, nullptr, s);
+  prepare<double>(c, batch, args.work.scores, Scale::probability, false, args.status, nullptr, s);
   const bool room = args.work.scaled_bytes == 0;
-  launch_kernel(room ? on_chip : in_memory, static_cast<unsigned>(args.work.slots), kThreads,
+  launch_kernel(room ? on_chip : in_memory, static_cast<unsigned>(args.work.wide.slots), kBlockThreads,
                 room ? Scaled::bytes(c.topology) : 0, s, args, what);
 }
 

@@ -31,7 +31,7 @@ __device__ inline Dual operator*(Dual x, Dual y) {
 }
 __device__ inline Dual operator*(Dual x, double y) { return {x.weight * y, x.gained * y}; }
 __device__ inline Dual from_lane(Dual x, std::int32_t bit) {
-  return {from_lane(x.weight, bit), from_lane(x.gained, bit)};
+  return {cuda::from_lane(x.weight, bit), cuda::from_lane(x.gained, bit)};
 }
 
 constexpr double kLeast = 0x1p-900, kLeastTransition = 0x1p-120;
@@ -48,7 +48,7 @@ struct Scaled {
 
   __host__ __device__ static std::int64_t bytes(const DeviceTopology& d) {
     const std::int64_t K = d.K;
-    return 16 * (K * K + K + 2 * d.arrivals + 4 * d.nodes + kThreads / 32);
+    return 16 * (K * K + K + 2 * d.arrivals + 4 * d.nodes + kBlockThreads / 32);
   }
   __device__ Scaled(const DeviceTopology& d, char* room) {
     const std::int64_t K = d.K;
@@ -70,25 +70,23 @@ struct Gains {
   // exp(score − shift), and times its gain. `weight`: as prepared.
   static __device__ Dual dual(double weight, double gain) { return {weight, weight > 0 ? weight * gain : 0}; }
   __device__ Dual emission(std::int32_t t, std::int32_t label) const {
-    const std::int64_t K = a.topology.K, i = s.row[t] * K + label;
+    const std::int64_t K = a.scores.topology.K, i = s.row[t] * K + label;
     return dual(s.emissions[t * (K + 1) + label],
-                kScores ? score_at(a.batch.emissions, a.batch.emissions_type, i) - s.shift[t]
-                        : emission_gain(a, s.row[t], label));
+                kScores ? score_at(a.scores.batch.emissions, i) - s.shift[t] : gain_at(a.scores.gains.emissions, i));
   }
   __device__ Dual transition(std::int32_t pair) const {
-    const double x = score_at(a.batch.transitions, a.batch.type, pair) - a.work.scores.shifts[0];
-    return dual(exp(x), kScores ? x : transition_gain(a, pair));
+    const double x = score_at(a.scores.batch.transitions, pair) - a.work.scores.shifts[0];
+    return dual(exp(x), kScores ? x : gain_at(a.scores.gains.transitions, pair));
   }
   __device__ Dual start(std::int32_t label) const {
     return dual(a.work.scores.start[label],
-                kScores ? edge(a.batch.start, label) - a.work.scores.shifts[1] : start_gain(a, label));
+                kScores ? optional_score_at(a.scores.batch.start, label) - a.work.scores.shifts[1]
+                        : gain_at(a.scores.gains.start, label));
   }
   __device__ Dual end(std::int32_t label) const {
-    return dual(a.work.scores.end[label],
-                kScores ? edge(a.batch.end, label) - a.work.scores.shifts[2] : end_gain(a, label));
-  }
-  __device__ double edge(const void* scores, std::int32_t label) const {
-    return scores ? score_at(scores, a.batch.type, label) : 0;
+    return dual(a.work.scores.end[label], kScores
+                                              ? optional_score_at(a.scores.batch.end, label) - a.work.scores.shifts[2]
+                                              : gain_at(a.scores.gains.end, label));
   }
 };
 
@@ -102,20 +100,25 @@ template <class Quantity>
 class ScaledPass {
  public:
   __device__ ScaledPass(const CovarianceArgs& a, const CovarianceScratch& s, char* room)
-      : a_(a), d_(a.topology), s_(s), gains_{a, s}, x_(a.topology, room), peak_(peaks(), kNoPeak, threadIdx.x) {}
+      : a_(a),
+        d_(a.scores.topology),
+        s_(s),
+        gains_{a, s},
+        x_(a.scores.topology, room),
+        peak_(peaks(), kNoPeak, threadIdx.x) {}
 
   // Before the first sequence of a block.
   __device__ void load_transitions() {
-    for (std::int32_t i = threadIdx.x; i < d_.K * d_.K; i += kThreads) x_.g[i] = gains_.transition(i);
+    for (std::int32_t i = threadIdx.x; i < d_.K * d_.K; i += kBlockThreads) x_.g[i] = gains_.transition(i);
   }
 
   __device__ Found run(std::int64_t b) {
-    for (std::int32_t i = threadIdx.x; i < d_.K * d_.K; i += kThreads) {
+    for (std::int32_t i = threadIdx.x; i < d_.K * d_.K; i += kBlockThreads) {
       const bool tiny = x_.g[i].weight < kLeastTransition;
-      lost_ |= tiny && score_at(a_.batch.transitions, a_.batch.type, i) > -INFINITY;
+      lost_ |= tiny && score_at(a_.scores.batch.transitions, i) > -INFINITY;
       look_at(x_.g[i]);
     }
-    for (std::int32_t k = threadIdx.x; k < d_.K; k += kThreads) look_at(gains_.start(k)), look_at(gains_.end(k));
+    for (std::int32_t k = threadIdx.x; k < d_.K; k += kBlockThreads) look_at(gains_.start(k)), look_at(gains_.end(k));
     __syncthreads();
     forward(0, s_.T, false);
     turn();
@@ -134,7 +137,7 @@ class ScaledPass {
     const bool same = same_whole(T, kScores ? fmax(found.value, unit) : unit);
     found.sure = same || !rounded_up;
     if (!a_.both_ways()) return found;
-    lost_ |= !(kRoundingOfMean * sqrt(T) * fabs(mean_) <= unit * (a_.batch.type == Type::f64 ? 5e-11 : 1e-6));
+    lost_ |= !(kRoundingOfMean * sqrt(T) * fabs(mean_) <= unit * (a_.scores.batch.type() == Type::f64 ? 5e-11 : 1e-6));
     found.covariances_sure = same && !__syncthreads_or(lost_);
     return found;
   }
@@ -177,14 +180,14 @@ class ScaledPass {
   }
 
   __device__ Dual* saved_row(std::int32_t t) const {
-    return reinterpret_cast<Dual*>(s_.saved) + std::int64_t{t % a_.work.segment} * d_.nodes;
+    return reinterpret_cast<Dual*>(s_.saved) + std::int64_t{t % a_.work.wide.segment} * d_.nodes;
   }
   __device__ Dual* first_row(std::int32_t t) const {
-    return reinterpret_cast<Dual*>(s_.firsts) + std::int64_t{t / a_.work.segment} * d_.nodes;
+    return reinterpret_cast<Dual*>(s_.firsts) + std::int64_t{t / a_.work.wide.segment} * d_.nodes;
   }
 
   __device__ void load_row(std::int32_t t) {
-    for (std::int32_t k = threadIdx.x; k < d_.K; k += kThreads) {
+    for (std::int32_t k = threadIdx.x; k < d_.K; k += kBlockThreads) {
       x_.row[k] = gains_.emission(t, k);
       look_at(x_.row[k]);
     }
@@ -215,7 +218,7 @@ class ScaledPass {
       total += shift;
       if (!again && threadIdx.x == 0) s_.exponents[t] = total;
       const double scale = power(-shift);
-      const bool save = !again && a_.both_ways() && t % a_.work.segment == 0;
+      const bool save = !again && a_.both_ways() && t % a_.work.wide.segment == 0;
       std::int32_t most = kNoPeak;
       sum_each(
           d_.nodes,
@@ -240,8 +243,8 @@ class ScaledPass {
 
   // Makes the segment of position t present, whose end has just been left, and t itself.
   __device__ void recall(std::int32_t t) {
-    const std::int32_t first = t / a_.work.segment * a_.work.segment;
-    for (std::int32_t n = threadIdx.x; n < d_.nodes; n += kThreads)
+    const std::int32_t first = t / a_.work.wide.segment * a_.work.wide.segment;
+    for (std::int32_t n = threadIdx.x; n < d_.nodes; n += kBlockThreads)
       x_.now[n] = saved_row(first)[n] = first_row(first)[n];
     __syncthreads();
     forward(first + 1, t + 1, true);
@@ -249,9 +252,9 @@ class ScaledPass {
 
   __device__ void turn() {
     Dual mine{};
-    for (std::int32_t n = threadIdx.x; n < d_.nodes; n += kThreads)
+    for (std::int32_t n = threadIdx.x; n < d_.nodes; n += kBlockThreads)
       if (d_.node_accepts[n]) mine = mine + upwards(x_.now[n], gains_.end(d_.node_label[n]), 1);
-    z_ = block_total<kThreads>(mine);
+    z_ = block_total(mine);
   }
 
   // What paths with this weight and gain add to a covariance around this mean.
@@ -265,10 +268,10 @@ class ScaledPass {
     const std::int64_t e = s_.exponents[t + 1] - s_.exponents[t];
     lost_ |= !(around.weight * power(e) >= kLeast);
     const double mean = around.gained / around.weight, factor = power(-e) / around.weight;
-    sum_columns(
+    sum_bigrams(
         d_.bigrams, [&](std::int32_t m, std::int32_t n) { return x_.arrival[m] * x_.after_next[n]; },
-        [&](std::int32_t column, std::int32_t pair, Dual sum) {
-          s_.bigrams[column] += share(sum * x_.g[pair], mean) * factor;
+        [&](std::int32_t round, std::int32_t pair, Dual sum) {
+          s_.bigrams[round] += share(sum * x_.g[pair], mean) * factor;
         });
   }
 
@@ -286,7 +289,7 @@ class ScaledPass {
   // beta of position t, and what depends on it. The position before becomes present, if it is kept.
   __device__ void visit(std::int32_t t, double scale) {
     const bool last = t + 1 == s_.T;
-    const Dual* before = a_.both_ways() && t % a_.work.segment > 0 ? saved_row(t - 1) : nullptr;
+    const Dual* before = a_.both_ways() && t % a_.work.wide.segment > 0 ? saved_row(t - 1) : nullptr;
     std::int32_t most = kNoPeak;
     Dual mine{};
     sum_each(
@@ -312,30 +315,27 @@ class ScaledPass {
   // alpha · beta of the position that was visited, once the block has met.
   __device__ Dual visited() {
     Dual sum{};
-    for (std::int32_t w = 0; w < kThreads / 32; ++w) sum = sum + x_.warps[w];
+    for (std::int32_t w = 0; w < kBlockThreads / 32; ++w) sum = sum + x_.warps[w];
     lost_ |= !(sum.weight >= kLeast);
     return sum;
   }
 
   __device__ void write_labels(std::int32_t t, Dual around) {
     const double mean = around.gained / around.weight;
-    sum_each(
-        d_.K,
-        [&](std::int32_t label, std::int32_t lane, std::int32_t lanes) {
-          return sum_label(d_, label, lane, lanes, [&](std::int32_t n) { return x_.both[n]; });
-        },
+    sum_labels(
+        d_, [&](std::int32_t n) { return x_.both[n]; },
         [&](std::int32_t label, Dual sum) {
-          write_score(a_.emissions, a_.batch.type, s_.row[t] * d_.K + label, share(sum, mean) / around.weight);
+          write_real(a_.emissions, s_.row[t] * d_.K + label, share(sum, mean) / around.weight);
         });
   }
 
   __device__ void backward(std::int64_t b) {
-    for (std::int32_t i = threadIdx.x; i < d_.bigrams.columns; i += kThreads) s_.bigrams[i] = 0;
+    for (std::int32_t i = threadIdx.x; i < d_.bigrams.rounds; i += kBlockThreads) s_.bigrams[i] = 0;
     Dual around{};
     for (std::int32_t t = s_.T - 1; t >= 0; --t) {
       std::int64_t shift = 0;
       if (t + 1 < s_.T) {
-        if (a_.both_ways() && (t + 1) % a_.work.segment == 0) recall(t);
+        if (a_.both_ways() && (t + 1) % a_.work.wide.segment == 0) recall(t);
         shift = peak(t + 1);
         if (a_.transitions) arrive();
         go_back();
@@ -352,15 +352,17 @@ class ScaledPass {
       x_.after = x_.after_next;
       x_.after_next = next;
     }
-    if (a_.transitions) write_bigrams(a_, b, s_.bigrams);
+    if (!a_.transitions) return;
+    each_bigram(d_.bigrams, d_.K, s_.bigrams,
+                [&](std::int32_t pair, double sum) { write_real(a_.transitions, b * d_.K * d_.K + pair, sum); });
   }
 
   // Whether the way back has found the same Z, and the same mean in units of `size`.
   __device__ bool same_whole(double T, double size) {
     Dual mine{};
-    for (std::int32_t n = d_.node_begin[d_.start] + threadIdx.x; n < d_.node_begin[d_.start + 1]; n += kThreads)
+    for (std::int32_t n = d_.node_begin[d_.start] + threadIdx.x; n < d_.node_begin[d_.start + 1]; n += kBlockThreads)
       mine = mine + gains_.start(d_.node_label[n]) * x_.after_next[n];
-    const Dual z = block_total<kThreads>(mine);
+    const Dual z = block_total(mine);
     return fabs(z.weight * power(beta_exponent_ - z_exponent_) / z_.weight - 1) <= kRounding * (T + 64) &&
            fabs(z.gained / z.weight - mean_) <= kAgreement<double> * size;
   }

@@ -1,11 +1,10 @@
 // log_z and expected counts on a device. Four kernels:
 //   prepare   scores to weights (prepare.cu)
-//   pass      one block a sequence and direction walks the steps and leaves alpha and beta (forward_backward.cu); where
-//   few
-//             sequences are long and the automaton is small, two kernels before it share out the steps (scan.cu)
-//   combine      blocks of some positions each: marginals, and sums for the bigrams (combine.cu)
+//   pass      one block a sequence and direction walks the steps and stores alpha and beta (forward_backward.cu); for
+//             few long sequences under a small automaton, kernels before it cut those into pieces (scan.cu)
+//   combine   blocks of some positions each: marginals, and sums for the bigrams (combine.cu)
 //   finish    one value per sequence; bigrams from the blocks' sums
-// and wide (wide.cu), which does again the sequences that could not be trusted, and reduces a loss where asked to.
+// and wide (wide.cu), which recomputes the sequences that could not be trusted, and reduces the values to a loss.
 //
 // A sequence is trusted where alpha and beta find the same sum over all paths, each from its own end (bounds.h).
 #include "inference/cuda/bounds.h"
@@ -138,7 +137,7 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::
   if (pair < pairs && T > 1) {
     begin = a.combine.pair_begin[pair];
     end = a.combine.pair_begin[pair + 1];
-    if (begin < end) gain = exp(score_at(a.batch.transitions, a.batch.type, pair) - a.trellis.scores.shifts[0]);
+    if (begin < end) gain = exp(score_at(a.batch.transitions, pair) - a.trellis.scores.shifts[0]);
   }
   wait_for_prior_kernel();  // until here, nothing of the combine
   if (begin < end) {
@@ -159,7 +158,7 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::
     for (std::int32_t p = 1; p < kParts; ++p) sum += sums[p][own];
   }
   if (a.wanted.gold) sum -= seen[own];
-  if (pair < pairs) write_score(a.wanted.transitions, a.batch.type, b * pairs + pair, sum);
+  if (pair < pairs) write_real(a.wanted.transitions, b * pairs + pair, sum);
 }
 
 // A block for each sequence, then those of the bigrams: the first take longest.
@@ -195,11 +194,11 @@ void finish(const FinishArgs<P>& args, bool programmatic, cudaStream_t stream) {
 template <class P>
 Trellis<P> allocate_trellis(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
                             const ForwardBackwardMemory<P>& pass) {
-  const auto B = static_cast<std::size_t>(batch.size), BT = static_cast<std::size_t>(batch.size * batch.length);
+  const std::int64_t B = batch.size, BT = batch.size * batch.length;
   Trellis<P> trellis{};
   trellis.scores = allocate_prepared<P>(arena, c, batch, true);
-  trellis.alpha = arena.allocate<P>(BT * static_cast<std::size_t>(c.forward.cells));
-  trellis.beta = arena.allocate<P>(BT * static_cast<std::size_t>(pass.at_outs ? c.combine.outs : c.backward.cells));
+  trellis.alpha = arena.allocate<P>(BT * std::int64_t{c.forward.cells});
+  trellis.beta = arena.allocate<P>(BT * std::int64_t{pass.at_outs ? c.combine.outs : c.backward.cells});
   for (auto*& e : trellis.exponent) e = arena.allocate<std::int32_t>(BT);
   for (auto*& e : trellis.total_exponent) e = arena.allocate<std::int64_t>(B);
   trellis.z = arena.allocate<double>(BT);
@@ -214,7 +213,7 @@ struct ExpectationMemory {
   Trellis<P> trellis;
   ForwardBackwardMemory<P> pass;
   CombineMemory<P> combine;
-  WideMemory wide;
+  WideMemory<Wide> wide;
 };
 template <class P>
 ExpectationMemory<P> allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
@@ -222,8 +221,8 @@ ExpectationMemory<P> allocate_memory(Arena& arena, const DeviceConstraint::Impl&
   ExpectationMemory<P> work{};
   work.pass = allocate_forward_backward<P>(arena, c, batch, pieces, wanted.gold != nullptr);
   work.trellis = allocate_trellis<P>(arena, c, batch, work.pass);
-  work.combine = allocate_combine<P>(arena, c, batch, work.pass, wanted);
-  work.wide = allocate_wide(arena, c, batch, wanted.transitions != nullptr);
+  work.combine = allocate_combine<P>(arena, c, batch, wanted);
+  work.wide = allocate_wide<Wide>(arena, c, batch, wanted.emissions || wanted.transitions);
   return work;
 }
 
@@ -247,13 +246,14 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
   const std::int32_t* grown = work.pass.scan.boundaries.grown;
   finish<P>({c.combine, c.topology, work.trellis, work.combine, wanted, batch, work.pass.at_outs, grown},
             c.programmatic, stream);
-  again_wide(c, batch, wanted, {work.trellis.scores.length, work.trellis.scores.row, work.trellis.flag}, work.wide,
-             loss, work.trellis.scores.blocks_done, stream);
+  const Prepared<P>& scores = work.trellis.scores;
+  again_wide(c, {c.topology, batch, {}, 1, scores.length, scores.row}, wanted, work.trellis.flag, work.wide, loss,
+             scores.blocks_done, stream);
 }
 
 // Float where its errors stay below the tolerance, else double; a scan is in double.
 bool in_float(const Batch& batch, const Pieces& pieces = {}) {
-  return batch.type == Type::f32 && batch.length <= kLongestFloat && pieces.count == 1;
+  return batch.type() == Type::f32 && batch.length <= kLongestFloat && pieces.count == 1;
 }
 
 Pieces pieces_for(const DeviceConstraint& constraint, const Batch& batch) {

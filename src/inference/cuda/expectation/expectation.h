@@ -6,8 +6,6 @@
 
 namespace regccrf::cuda {
 
-inline int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); }
-
 // What the pass leaves for those behind it.
 template <class P>
 struct Trellis {
@@ -21,20 +19,15 @@ struct Trellis {
   std::int32_t* leaves;             // [B] where gold leaves the language; -1: nowhere
 };
 
-// Whose blocks have those beside them that follow gold.
-enum class Follows { nobody, pass, combine };
-
 // forward_backward.cu: one block a sequence and direction, or a piece of these, walks the steps, and leaves each step's
 // cells in memory.
 template <class P>
 struct ForwardBackwardMemory {
   Pieces pieces;
-  ScanMemory scan;       // in double, with more than one piece
-  P* cells;              // where a block has no room for its cells
-  std::int32_t* stamps;  // likewise for gold's states (gold.h)
-  bool whole;            // cells of alpha where nothing is stored are 0
-  bool at_outs;          // beta is left at the combine's outs
-  Follows gold;
+  ScanMemory scan;  // in double, with more than one piece
+  P* cells;         // where a block has no room for its cells
+  bool whole;       // cells of alpha where nothing is stored are 0
+  bool at_outs;     // beta is left at the combine's outs
 };
 template <class P>
 ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
@@ -43,17 +36,19 @@ template <class P>
 void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
                           const ForwardBackwardMemory<P>& work, cudaStream_t stream);
 
-// combine.cu: blocks of some positions each: marginals, and sums for the bigrams.
+// combine.cu: blocks of some positions each: marginals, and sums for the bigrams. Its first blocks follow gold, which
+// needs nothing of the pass.
 template <class P>
 struct CombineMemory {
   std::int32_t chunk, chunks, entries;  // positions of a block, blocks of a sequence, sums of a block (by fours)
   P* sums;                              // [B, chunks, entries] times the z of the chunk's first position
   double* inverse;                      // [B, chunks] 1 over that
   P* room;                              // where a block has no room
+  std::int32_t* stamps;                 // likewise for gold's states (gold.h)
 };
 template <class P>
 CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                  const ForwardBackwardMemory<P>& pass, const Expectation& wanted);
+                                  const Expectation& wanted);
 template <class P>
 void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
                  const ForwardBackwardMemory<P>& pass, const CombineMemory<P>& work, const Expectation& wanted,

@@ -5,63 +5,24 @@
 // Behind a scan (scan.h) a block has one piece of a sequence.
 #include "inference/cuda/bounds.h"
 #include "inference/cuda/expectation/expectation.h"
-#include "inference/cuda/loss/gold.h"
-#include "inference/cuda/step/cluster_step.h"
 #include "inference/cuda/step/register_step.h"
 #include "inference/cuda/step/scan.h"
-#include "inference/cuda/step/step.h"
+#include "inference/cuda/step/walk.h"
 
 namespace regccrf::cuda {
 
 namespace {
 
-struct ForwardBackwardShape {
-  int bytes, threads;
-  std::int32_t rows, blocks;  // rows of emissions on chip; blocks that do a step together
-  bool in_registers, on_chip, cells_on_chip;
-};
-
 template <class P>
-std::int64_t cells_bytes(const DeviceStep& s) {
-  return 2 * room_for(s.all_cells) * static_cast<int>(sizeof(P));
-}
-template <class P>
-std::int64_t matrix_bytes(const DeviceStep& s) {
-  return aligned((s.entries + 8) * std::int64_t{sizeof(P)}) +
-         aligned(std::int64_t{s.sparse} * s.sparse_slots * static_cast<int>(sizeof(P)));
-}
-
-template <class P>
-ForwardBackwardShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces) {
-  ForwardBackwardShape s{};
-  s.rows = rows_in_shared<P>(c.topology.K, batch.length);
-  const std::int64_t rows = aligned(s.rows * (std::int64_t{c.topology.K} + 1) * static_cast<int>(sizeof(P))),
-                     alone = rows + SingleBlock<P, unsigned>::kBytes,
-                     together = rows + aligned(BlockCluster<P, unsigned>::kBytes);
-  check_rows(c, alone);
-  const std::int64_t cells = std::max(cells_bytes<P>(c.forward), cells_bytes<P>(c.backward));
-  const std::int64_t all = std::max(c.forward.table_bytes + matrix_bytes<P>(c.forward) + cells_bytes<P>(c.forward),
-                                    c.backward.table_bytes + matrix_bytes<P>(c.backward) + cells_bytes<P>(c.backward));
-  const auto most = [](std::int32_t forward, std::int32_t backward) {
+WalkShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces) {
+  const auto both = [](std::int32_t forward, std::int32_t backward) {
     return forward > 0 && backward > 0 ? std::max(forward, backward) : 0;
   };
-  const std::int32_t warps = sizeof(P) == 4 ? most(c.forward.warps[1], c.backward.warps[1])
-                                            : most(c.forward.tensor_warps, c.backward.tensor_warps);
-  s.in_registers = c.forward.narrow && warps > 0 && alone + cells <= c.shared_bytes;
-  s.on_chip = !s.in_registers && c.forward.narrow && alone + all <= c.shared_bytes;
-  s.blocks = s.in_registers || pieces.count > 1
-                 ? 1
-                 : blocks_together<P>(c, 2 * batch.size, c.shared_bytes - together, s.on_chip);
-  if (s.blocks > 1) {
-    s.bytes = static_cast<int>(together + partition_bytes<P>(c, s.blocks));
-    s.threads = 32 * warps_together(c, s.blocks);
-    s.cells_on_chip = true;
-    return s;
-  }
-  s.cells_on_chip = s.on_chip || alone + cells <= c.shared_bytes;
-  s.bytes = static_cast<int>(alone + (s.on_chip ? all : s.cells_on_chip ? cells : 0));
-  s.threads = 32 * (s.in_registers ? warps : std::max(c.forward.warps[0], c.backward.warps[0]));
-  return s;
+  return walk_shape<P, unsigned>(
+      c, {.rows = rows_in_shared<P>(c.topology.K, batch.length),
+          .together = pieces.count == 1 ? 2 * batch.size : 0,
+          .register_warps = sizeof(P) == 4 ? both(c.forward.warps[1], c.backward.warps[1])
+                                           : both(c.forward.tensor_warps, c.backward.tensor_warps)});
 }
 
 template <class P>
@@ -71,7 +32,7 @@ struct ForwardBackwardArgs {
   DeviceTopology topology;
   Trellis<P> trellis;
   ForwardBackwardMemory<P> work;
-  ForwardBackwardShape shape;
+  WalkShape shape;
   std::int64_t T;
   Batch batch;
   Pieces pieces;
@@ -88,7 +49,7 @@ struct Emit {
   unsigned& largest;
 
   __device__ P weight(std::uint32_t label) const { return value_of(row, label); }
-  // Of a in registers step.
+  // Of a step in registers.
   __device__ void store(std::uint32_t cell, P weight, P sum) const { put(next, cell, scaled(weight, sum)); }
   // By the general schedule.
   template <class Place>
@@ -110,14 +71,14 @@ struct Emit {
 constexpr std::int32_t kSparseAtOuts = 2;
 
 bool can_be_at_outs(const DeviceCombine& combine, std::int32_t threads) {
-  return combine.copied && (combine.quad || combine.dense_outs == 0) && combine.dense_outs <= 4 * threads &&
-         combine.outs - combine.dense_outs <= kSparseAtOuts * threads;
+  return combine.copied && combine.all_out && (combine.quad || combine.dense_outs == 0) &&
+         combine.dense_outs <= 4 * threads && combine.outs - combine.dense_outs <= kSparseAtOuts * threads;
 }
 
 template <class P>
 class AtOuts {
  public:
-  __device__ AtOuts(const DeviceCombine& combine, std::int32_t thread) : join_(combine), thread_(thread) {
+  __device__ AtOuts(const DeviceCombine& combine, std::int32_t thread) : combine_(combine), thread_(thread) {
     if (combine.quad && 4 * thread < combine.dense_outs)
       quad_ = Two<P>::of(combine.quad[thread].x, combine.quad[thread].y);
 #pragma unroll
@@ -127,7 +88,7 @@ class AtOuts {
   }
 
   __device__ void copy(P* trellis, const P* now) const {
-    if (4 * thread_ < join_.dense_outs) {
+    if (4 * thread_ < combine_.dense_outs) {
       P x[4]{}, y[4]{};
       add4(now, quad_.x(), x);
       add4(now, quad_.y(), y);
@@ -137,21 +98,22 @@ class AtOuts {
     }
 #pragma unroll
     for (std::int32_t k = 0; k < kSparseAtOuts; ++k) {
-      if (sparse(k) < join_.outs) leave(trellis + sparse(k), value_of(now, from_[k].x()) + value_of(now, from_[k].y()));
+      if (sparse(k) < combine_.outs)
+        stream_store(trellis + sparse(k), value_of(now, from_[k].x()) + value_of(now, from_[k].y()));
     }
   }
 
  private:
   __device__ std::int32_t sparse(std::int32_t k) const {
-    return join_.dense_outs + thread_ + k * static_cast<std::int32_t>(blockDim.x);
+    return combine_.dense_outs + thread_ + k * static_cast<std::int32_t>(blockDim.x);
   }
   // Behind the zero lies what is none.
   __device__ void add4(const P* now, std::uint32_t place, P (&to)[4]) const {
-    if (place < bytes_of<P>(join_.backward_cells))
+    if (place < bytes_of<P>(combine_.backward_cells))
       load4(reinterpret_cast<const P*>(reinterpret_cast<const char*>(now) + place), to);
   }
 
-  const DeviceCombine& join_;
+  const DeviceCombine& combine_;
   std::int32_t thread_;
   Two<P> quad_{}, from_[kSparseAtOuts]{};
 };
@@ -207,7 +169,7 @@ __device__ unsigned begin_at_boundary(const ForwardBackwardArgs<P>& a, std::int3
       double sum = 0;
       for (std::int32_t i = top.node_begin[state]; i < top.node_begin[state + 1]; ++i) {
         const std::int64_t pair = std::int64_t{label} * top.K + top.node_label[i];
-        sum += beta[i] * exp(score_at(a.batch.transitions, a.batch.type, pair) - a.trellis.scores.shifts[0]);
+        sum += beta[i] * exp(score_at(a.batch.transitions, pair) - a.trellis.scores.shifts[0]);
       }
       const P v = Downwards::product(row[label], static_cast<P>(sum) * Bounds<P>::beta_top, P{1}, P{0});
       now[top.arrival_cell[m]] = v;
@@ -240,7 +202,7 @@ __device__ void note_growth(const ForwardBackwardArgs<P>& a, std::int32_t number
         scalbn(static_cast<double>(now[a.topology.node_cell[i]]), static_cast<int>(min(max(shift, -most), most)));
     more = fmax(more, mine - alpha[i] * Bounds<double>::alpha_top * (1 + rounding));
   }
-  for (int bit = 16; bit > 0; bit /= 2) more = fmax(more, __shfl_xor_sync(0xffffffffu, more, bit));
+  for (int bit = 16; bit > 0; bit /= 2) more = fmax(more, __shfl_xor_sync(kAllLanes, more, bit));
   if (threadIdx.x > 0 || !(more > 0)) return;
   const double bits = lacks > 0 && isfinite(more) ? fmax(log2(more / lacks), 0.0) : Bounds<double>::most_growth + 1;
   const bool may_be_all = a.boundaries.lost[boundary - 1] == Lost::in_the_middle;
@@ -298,7 +260,7 @@ class DirectionPass {
     if (!piece_.there()) return;
     begin();
     for (std::int32_t n = 1; n < T_; ++n) step(n);
-    if constexpr (Steps::kInRegisters) leave();
+    if constexpr (Steps::kInRegisters) store_step();
     end();
   }
 
@@ -309,7 +271,7 @@ class DirectionPass {
 
   __device__ std::int32_t boundary() const { return piece_.number + (kBack ? 1 : 0); }
   // The cells of this step go to memory.
-  __device__ void leave() const {
+  __device__ void store_step() const {
     if (at_outs_) {
       outs_.copy(trellis_, now_);
     } else {
@@ -337,7 +299,7 @@ class DirectionPass {
     const auto loaded = steps_.load(now_);
     const unsigned seen = team_.look(n - 1);
     if constexpr (Steps::kInRegisters) {
-      if (n > given_) leave();
+      if (n > given_) store_step();
     }
     trellis_ += kStep * row_;
     exponent_ += kStep;
@@ -414,52 +376,37 @@ template <class P, class Index, Storage kStorage, std::int32_t kKind>
 __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
     forward_backward_kernel(const __grid_constant__ ForwardBackwardArgs<P> a) {
   launch_dependents();
-  char* shared = shared_memory();
   const std::int32_t blocks = kStorage == Storage::cluster ? a.shape.blocks : 1;
   const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;
-  if (blockIdx.y == 2) {
-    if (static_cast<std::int32_t>(blockIdx.x) % blocks != 0) return;
-    follow_gold(a.topology, a.trellis.scores.gold, a.T, a.trellis.scores.length, b, a.batch.size, 1, shared,
-                a.work.stamps, a.trellis.leaves);
-    return;
-  }
   const int back = blockIdx.y;
   const DeviceStep& layout = a.layout[back];
   if (threadIdx.x == 0 && back == 0 && a.pieces.count == 1) a.trellis.flag[b] = 0;
-  char* at = shared;
-  const auto take = [&](std::int64_t bytes) {
-    char* here = at;
-    at += (bytes + 15) / 16 * 16;
-    return here;
-  };
-  char* meeting =
-      take(kStorage == Storage::cluster ? BlockCluster<P, unsigned>::kBytes : SingleBlock<P, unsigned>::kBytes);
-  P* rows = reinterpret_cast<P*>(take(a.shape.rows * (std::int64_t{layout.K} + 1) * std::int64_t{sizeof(P)}));
+  const WalkRoom<P, unsigned, kStorage> room(a.shape.rows, layout.K);
   const P *matrix = a.trellis.scores.matrix[back], *sparse = a.trellis.scores.sparse[back];
   if constexpr (kStorage == Storage::registers) {
     const StepView<Index> view(layout, layout.tables, 1);
     constexpr RegisterTile kind = kRegisterTiles[kKind];
     using Steps = std::conditional_t<sizeof(P) == 4, RegisterSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
                                      TensorSteps<P, Index>>;
-    run_direction(a, view, Steps(view, matrix, sparse), reinterpret_cast<P*>(at), rows, meeting);
+    run_direction(a, view, Steps(view, matrix, sparse), reinterpret_cast<P*>(room.rest), room.rows, room.meeting);
   } else {
-    const std::int64_t most = room_for(max(a.layout[0].all_cells, a.layout[1].all_cells));
-    P* cells = a.shape.cells_on_chip
-                   ? reinterpret_cast<P*>(at)
-                   : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) * 2 * most;
-    with_general_steps<SumProduct<P>, Index, kStorage>(
-        layout, blocks, matrix, sparse, at, cells,
-        [&](const auto& view, const auto& steps, P* there) { run_direction(a, view, steps, there, rows, meeting); });
+    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(room.rest)
+                                     : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) *
+                                                          cells_in_memory(a.layout[0], a.layout[1]);
+    with_general_steps<SumProduct<P>, Index, kStorage>(layout, blocks, matrix, sparse, room.rest, cells,
+                                                       [&](const auto& view, const auto& steps, P* there) {
+                                                         run_direction(a, view, steps, there, room.rows, room.meeting);
+                                                       });
   }
 }
 
 template <class P, class Index, Storage kStorage, std::int32_t kKind = 0>
-void launch(const ForwardBackwardArgs<P>& args, bool gold, int gold_bytes, cudaStream_t stream) {
-  const int bytes = std::max(args.shape.bytes, gold ? gold_bytes : 0);
+void launch(const ForwardBackwardArgs<P>& args, cudaStream_t stream) {
   const auto B = static_cast<unsigned>(args.batch.size), pieces = static_cast<unsigned>(args.pieces.count);
   const auto blocks = static_cast<unsigned>(args.shape.blocks);
-  launch_kernel(forward_backward_kernel<P, Index, kStorage, kKind>, dim3(B * blocks, gold ? 3 : 2, pieces),
-                static_cast<unsigned>(args.shape.threads), bytes, stream, args, "forward and backward", false, blocks);
+  launch_kernel(forward_backward_kernel<P, Index, kStorage, kKind>, dim3(B * blocks, 2, pieces),
+                static_cast<unsigned>(args.shape.threads), args.shape.bytes, stream, args, "forward and backward",
+                false, blocks);
 }
 
 }  // namespace
@@ -467,23 +414,14 @@ void launch(const ForwardBackwardArgs<P>& args, bool gold, int gold_bytes, cudaS
 template <class P>
 ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
                                                    const Pieces& pieces, bool gold) {
-  const auto blocks = 2 * static_cast<std::size_t>(batch.size) * static_cast<std::size_t>(pieces.count);
-  const auto most = static_cast<std::size_t>(room_for(std::max(c.forward.all_cells, c.backward.all_cells)));
-  const ForwardBackwardShape shape = shape_of<P>(c, batch, pieces);
+  const auto blocks = 2 * batch.size * pieces.count;
+  const WalkShape shape = shape_of<P>(c, batch, pieces);
   ForwardBackwardMemory<P> work{};
   work.pieces = pieces;
-  work.cells = arena.allocate<P>(shape.cells_on_chip ? 0 : blocks * 2 * most);
-  work.whole = shape.in_registers;
-  work.at_outs = shape.in_registers && can_be_at_outs(c.combine, shape.threads);
-  if (pieces.count > 1) {
-    if constexpr (sizeof(P) == 8) work.scan = allocate_scan(arena, c, batch, pieces, gold);
-    return work;
-  }
-  // Beside the pass if the blocks find a processor each, else beside the combine.
-  if (gold) work.gold = 3 * batch.size <= c.processors ? Follows::pass : Follows::combine;
-  if (gold && gold_bytes(c) == 0)
-    work.stamps =
-        arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size) * 2 * static_cast<std::size_t>(c.topology.Q));
+  work.cells = arena.allocate<P>(shape.cells_on_chip ? 0 : blocks * cells_in_memory(c.forward, c.backward));
+  work.whole = shape.storage == Storage::registers;
+  work.at_outs = work.whole && can_be_at_outs(c.combine, shape.threads);
+  if constexpr (sizeof(P) == 8) work.scan = allocate_scan(arena, c, batch, pieces, gold);
   return work;
 }
 
@@ -504,24 +442,15 @@ void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, c
                                     batch,
                                     work.pieces,
                                     work.scan.boundaries};
-  const bool gold = work.gold == Follows::pass;
-  const auto go = [&](auto* launcher) { launcher(args, gold, gold_bytes(c), stream); };
-  if (args.shape.in_registers) {
-    if (sizeof(P) == 8 || c.forward.kind == 0) go(launch<P, std::uint16_t, Storage::registers, 0>);
-    if constexpr (sizeof(P) == 4) {
-      if (c.forward.kind == 1) go(launch<P, std::uint16_t, Storage::registers, 1>);
-      if (c.forward.kind == 2) go(launch<P, std::uint16_t, Storage::registers, 2>);
-    }
-  } else if (args.shape.blocks > 1 && c.forward.narrow) {
-    go(launch<P, std::uint16_t, Storage::cluster>);
-  } else if (args.shape.blocks > 1) {
-    go(launch<P, std::int32_t, Storage::cluster>);
-  } else if (args.shape.on_chip) {
-    go(launch<P, std::uint16_t, Storage::shared>);
-  } else if (c.forward.narrow) {
-    go(launch<P, std::uint16_t, Storage::memory>);
-  } else {
-    go(launch<P, std::int32_t, Storage::memory>);
+  if (args.shape.storage != Storage::registers) {
+    return with_storage(args.shape, c.forward.narrow, [&](auto storage, auto index) {
+      launch<P, decltype(index), decltype(storage)::value>(args, stream);
+    });
+  }
+  if (sizeof(P) == 8 || c.forward.kind == 0) launch<P, std::uint16_t, Storage::registers, 0>(args, stream);
+  if constexpr (sizeof(P) == 4) {
+    if (c.forward.kind == 1) launch<P, std::uint16_t, Storage::registers, 1>(args, stream);
+    if (c.forward.kind == 2) launch<P, std::uint16_t, Storage::registers, 2>(args, stream);
   }
 }
 

@@ -84,7 +84,7 @@ struct CrossingRoom {
 
 // Thread i + width · part has every kParts-th product of sum i. Leaves sums as they are: forwards alpha, backwards beta
 // without the emissions, which in entry i has the scale of row i of the product that it came through. Products are
-// asked for two pieces ahead.
+// loaded two pieces ahead.
 template <std::int32_t kTiles, bool kBack>
 class Crossing {
  public:
@@ -195,8 +195,8 @@ class Crossing {
   std::int64_t total_exponent_ = 0;
 };
 
-// Gold, piece by piece, by one warp: a lane has two states of the automaton. What pieces say is asked for some pieces
-// at a time.
+// Gold, piece by piece, by one warp: a lane has two states of the automaton. Results of some pieces are loaded at a
+// time.
 __device__ void follow_pieces(const ScanArgs& a, std::int32_t T) {
   constexpr std::int32_t together = 8;
   const std::int64_t b = blockIdx.x, at = b * a.pieces.count * a.topology.Q;
@@ -219,14 +219,14 @@ __device__ void follow_pieces(const ScanArgs& a, std::int32_t T) {
       const bool in[2] = {(set >> lane & 1) != 0, (set >> (lane + 32) & 1) != 0};
       std::uint64_t next = (in[0] ? reach[k][0] : 0) | (in[1] ? reach[k][1] : 0);
       const std::int32_t last = max(in[0] ? dies[k][0] : -1, in[1] ? dies[k][1] : -1);
-      for (int bit = 16; bit > 0; bit /= 2) next |= __shfl_xor_sync(0xffffffffu, next, bit);
+      for (int bit = 16; bit > 0; bit /= 2) next |= __shfl_xor_sync(kAllLanes, next, bit);
       set = next;
       if (set == 0) leaves = reduce_max(last);
     }
   }
   bool accepted = false;
   for (std::int32_t q = lane; q < Q; q += 32) accepted = accepted || ((set >> q & 1) && a.topology.accepting[q]);
-  accepted = __any_sync(0xffffffffu, accepted);
+  accepted = __any_sync(kAllLanes, accepted);
   if (lane == 0) a.out.leaves[b] = leaves >= 0 || accepted ? leaves : T;
 }
 
@@ -293,11 +293,11 @@ __global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ S
 
 }  // namespace
 
-// As measured on an H200. A step of a product takes some time to go round, and some for each of its multiplications.
+// As measured on an H200; `multiply` for products without tensor cores, from bench/record/cuda-h200-2026-11-18.md.
 ScanCosts expectation_costs(std::int32_t nodes, bool in_float) {
   const double tiles = tiles_of(nodes);
   return {.step = in_float ? 0.45 : 0.85,
-          .multiply = 0.25 + 0.007 * tiles * tiles * tiles,
+          .multiply = 0.3 + 0.0105 * tiles * tiles * tiles,
           .cross = 0.3,
           .walk = 0.9,
           .start = 25 + 5 * tiles};
@@ -335,19 +335,19 @@ ScanMemory allocate_scan(Arena& arena, const DeviceConstraint::Impl& c, const Ba
                          bool gold) {
   ScanMemory work{};
   if (pieces.count == 1) return work;
-  const auto all = static_cast<std::size_t>(batch.size) * static_cast<std::size_t>(pieces.count);
-  const auto width = static_cast<std::size_t>(8 * tiles_of(c.topology.nodes));
+  const auto all = batch.size * pieces.count;
+  const std::int64_t width = 8 * tiles_of(c.topology.nodes);
   work.boundaries.width = static_cast<std::int32_t>(width);
   work.boundaries.alpha = arena.allocate<double>(all * width);
   work.boundaries.beta = arena.allocate<double>(all * width);
   for (auto*& e : work.boundaries.exponent) e = arena.allocate<std::int64_t>(all);
   work.boundaries.lost = arena.allocate<std::int32_t>(all);
-  work.boundaries.grown = arena.allocate<std::int32_t>(static_cast<std::size_t>(batch.size));
+  work.boundaries.grown = arena.allocate<std::int32_t>(batch.size);
   for (auto*& products : work.products) products = arena.allocate<double>(all * width * width);
   work.exponents = arena.allocate<std::int32_t>(all * width);
   if (!gold) return work;
-  work.reach = arena.allocate<std::uint64_t>(all * static_cast<std::size_t>(c.topology.Q));
-  work.dies = arena.allocate<std::int32_t>(all * static_cast<std::size_t>(c.topology.Q));
+  work.reach = arena.allocate<std::uint64_t>(all * std::int64_t{c.topology.Q});
+  work.dies = arena.allocate<std::int32_t>(all * std::int64_t{c.topology.Q});
   return work;
 }
 

@@ -1,4 +1,4 @@
-// How two layouts are joined (see combine.h).
+// How two layouts are combined (see combine.h).
 #include "inference/cuda/layout/combine.h"
 
 #include <algorithm>
@@ -20,17 +20,8 @@ void by_key(std::size_t keys, std::size_t items, const Of& key_of, std::vector<s
   order.resize(static_cast<std::size_t>(begin.back()));
   std::vector<std::int32_t> at(begin.begin(), begin.end() - 1);
   for (std::size_t i = 0; i < items; ++i) {
-    if (key_of(i) >= 0)
-      order[static_cast<std::size_t>(at[static_cast<std::size_t>(key_of(i))]++)] = static_cast<std::int32_t>(i);
+    if (key_of(i) >= 0) order[at[key_of(i)]++] = static_cast<std::int32_t>(i);
   }
-}
-
-// The first two of a list of cells, and the others behind `rest`.
-template <class CellAt>
-Source first_two(std::int32_t begin, std::int32_t end, std::int32_t zero, const CellAt& cell_at,
-                 std::vector<std::int32_t>& rest) {
-  for (std::int32_t i = begin + 2; i < end; ++i) rest.push_back(cell_at(i));
-  return {begin < end ? cell_at(begin) : zero, begin + 1 < end ? cell_at(begin + 1) : zero};
 }
 
 // Places for a copied combine: an arrival's is its only source.
@@ -50,8 +41,7 @@ std::vector<std::int32_t> cells_as_places(const Topology& t, const StepLayout& f
 std::vector<std::int32_t> own_places(const Topology& t, const StepLayout& forward, CombineLayout& combine) {
   std::vector<std::int32_t> state_of(static_cast<std::size_t>(forward.outs), -1),
       place(static_cast<std::size_t>(t.arrivals), -1);
-  for (std::int32_t n = 0; n < t.nodes; ++n)
-    state_of[static_cast<std::size_t>(forward.out[static_cast<std::size_t>(n)])] = t.node_state[n];
+  for (std::int32_t n = 0; n < t.nodes; ++n) state_of[forward.out[n]] = t.node_state[n];
   for (const DenseGroup& group : forward.groups) {
     const std::int32_t slots = round_up(group.slots, 4);
     combine.groups.push_back(
@@ -61,8 +51,8 @@ std::vector<std::int32_t> own_places(const Topology& t, const StepLayout& forwar
       const std::int32_t q = *std::find_if(row, row + group.width, [](std::int32_t state) { return state >= 0; });
       std::int32_t m = t.arrival_begin[q];
       for (std::int32_t i = 0; i < group.slots && m < t.arrival_begin[q + 1]; ++i) {
-        const std::int32_t a = forward.entry[static_cast<std::size_t>(group.first_entry + i * group.width)] / t.K;
-        if (t.arrival_label[m] == a) place[static_cast<std::size_t>(m++)] = combine.places + s * slots + i;
+        const std::int32_t a = forward.entry[group.first_entry + i * group.width] / t.K;
+        if (t.arrival_label[m] == a) place[m++] = combine.places + s * slots + i;
       }
     }
     combine.places += group.states * slots;
@@ -79,49 +69,19 @@ std::vector<std::int32_t> number_places(const Topology& t, const StepLayout& for
   return combine.copied ? cells_as_places(t, forward, combine) : own_places(t, forward, combine);
 }
 
-void combine_arrivals(const Topology& t, const StepLayout& forward, const StepLayout& backward,
-                      const std::vector<std::int32_t>& place, CombineLayout& combine) {
-  std::vector<std::int32_t> begin, order;
-  by_key(
-      static_cast<std::size_t>(t.K), static_cast<std::size_t>(t.arrivals),
-      [&](std::size_t m) { return t.arrival_label[m]; }, begin, order);
-  const auto cell_at = [&](std::int32_t i) { return forward.cell(t.into_node[i]); };
-  combine.round_begin = {0};
-  combine.arrival_begin = {0};
-  for (std::size_t a = 0; a + 1 < begin.size(); ++a) {
-    for (std::int32_t k = begin[a]; k < begin[a + 1]; ++k) {
-      const std::int32_t m = order[static_cast<std::size_t>(k)];
-      const Source first =
-          first_two(t.into_begin[m], t.into_begin[m + 1], forward.zero(), cell_at, combine.arrival_source);
-      combine.arrival.push_back({first.x, first.y, backward.cell(m), place[static_cast<std::size_t>(m)]});
-      combine.arrival_begin.push_back(static_cast<std::int32_t>(combine.arrival_source.size()));
-    }
-    while (combine.arrival.size() % 32 != 0) {
-      combine.arrival.push_back({forward.zero(), forward.zero(), backward.zero(), 0});
-      combine.arrival_begin.push_back(combine.arrival_begin.back());
-    }
-    combine.round_begin.push_back(static_cast<std::int32_t>(combine.arrival.size() / 32));
-  }
-  if (combine.arrival_source.empty()) combine.arrival_begin.clear();
-}
-
-void combine_outs(const Topology& t, const StepLayout& forward, const StepLayout& backward,
-                  const std::vector<std::int32_t>& node_of, CombineLayout& combine) {
-  const auto cell_at = [&](std::int32_t i) { return backward.cell(t.from_arrival[i]); };
-  combine.out_begin = {0};
-  for (std::size_t o = 0; o < node_of.size(); ++o) {
-    const std::int32_t n = node_of[o];
-    const Source first = first_two(n < 0 ? 0 : t.from_begin[n], n < 0 ? 0 : t.from_begin[n + 1], backward.zero(),
-                                   cell_at, combine.out_target);
-    combine.out.push_back({first.x, first.y, forward.label[o]});
-    combine.out_begin.push_back(static_cast<std::int32_t>(combine.out_target.size()));
+void combine_outs(const Topology& t, const StepLayout& backward, const std::vector<std::int32_t>& node_of,
+                  CombineLayout& combine) {
+  for (const std::int32_t n : node_of) {
+    const std::int32_t first = n < 0 ? 0 : t.from_begin[n], count = n < 0 ? 0 : t.from_begin[n + 1] - first;
+    const auto cell = [&](std::int32_t i) {
+      return i < count ? backward.cell(t.from_arrival[first + i]) : backward.zero();
+    };
+    combine.out.push_back({cell(0), cell(1)});
+    combine.all_out = combine.all_out && count <= 2;
   }
   combine.no_out = static_cast<std::int32_t>(combine.out.size());
-  for (std::int32_t i = 0; i < kWarpTileColumns; ++i) {  // a warp tile may read past the last out
-    combine.out.push_back({backward.zero(), backward.zero(), t.K});
-    combine.out_begin.push_back(combine.out_begin.back());
-  }
-  if (combine.out_target.empty()) combine.out_begin.clear();
+  combine.out.resize(combine.out.size() + kWarpTileColumns,
+                     {backward.zero(), backward.zero()});  // a warp tile may read past the last out
 }
 
 // Where four numbers lie side by side, zeros among them as cells that hold nothing. `cell`: [4]; false: they do not.
@@ -133,7 +93,7 @@ bool side_by_side(const StepLayout& backward, const std::int32_t (&cell)[4], std
   if (first == backward.zero()) return true;
   if (first < 0 || first % 4 != 0 || first + 4 > backward.cells) return false;
   for (std::int32_t i = 0; i < 4; ++i) {
-    const bool holds = backward.out_of[static_cast<std::size_t>(first + i)] >= 0;
+    const bool holds = backward.out_of[first + i] >= 0;
     if (cell[i] == backward.zero() ? holds : cell[i] != first + i) return false;
   }
   return true;
@@ -141,12 +101,12 @@ bool side_by_side(const StepLayout& backward, const std::int32_t (&cell)[4], std
 
 void find_quads(const StepLayout& forward, const StepLayout& backward, CombineLayout& combine) {
   combine.dense_outs = forward.first_sparse;
-  if (backward.kind < 0 || !combine.out_begin.empty()) return;
+  if (backward.kind < 0 || !combine.all_out) return;
   for (std::int32_t o = 0; o < combine.dense_outs; o += 4) {
     std::int32_t x[4], y[4];
     for (std::int32_t i = 0; i < 4; ++i) {
-      x[i] = combine.out[static_cast<std::size_t>(o + i)].x;
-      y[i] = combine.out[static_cast<std::size_t>(o + i)].y;
+      x[i] = combine.out[o + i].x;
+      y[i] = combine.out[o + i].y;
     }
     Source quad{};
     if (!side_by_side(backward, x, quad.x) || !side_by_side(backward, y, quad.y)) return combine.quad.clear();
@@ -171,8 +131,7 @@ PairRounds rounds_of(std::size_t keys, std::size_t count, Source padding, const 
         rounds.key.push_back(static_cast<std::int32_t>(key));
         rounds.pair.resize(rounds.pair.size() + static_cast<std::size_t>(rounds.height), padding);
       }
-      rounds.pair[static_cast<std::size_t>((rounds.rounds() - 1) * rounds.height + n)] =
-          pair_of(static_cast<std::size_t>(order[static_cast<std::size_t>(i)]));
+      rounds.pair[(rounds.rounds() - 1) * rounds.height + n] = pair_of(static_cast<std::size_t>(order[i]));
     }
     rounds.begin.push_back(rounds.rounds());
   }
@@ -181,17 +140,17 @@ PairRounds rounds_of(std::size_t keys, std::size_t count, Source padding, const 
 
 // Sparse states' bigrams, by (a, b).
 void combine_pairs(const Topology& t, const StepLayout& forward, const std::vector<std::int32_t>& node_of,
-                   const std::vector<std::int32_t>& place, CombineLayout& combine) {
+                   CombineLayout& combine) {
   combine.dense = static_cast<std::int32_t>(forward.entry.size());
   const std::size_t bigrams = static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K);
   std::vector<std::int32_t> bigram;
   std::vector<Source> pairs;
   for (std::int32_t o = forward.first_sparse; o < forward.outs; ++o) {
-    const std::int32_t n = node_of[static_cast<std::size_t>(o)];
+    const std::int32_t n = node_of[o];
     if (n < 0) continue;  // padding
     for (std::int32_t m = t.arrival_begin[t.node_state[n]]; m < t.arrival_begin[t.node_state[n] + 1]; ++m) {
       bigram.push_back(t.arrival_label[m] * t.K + t.node_label[n]);
-      pairs.push_back({place[static_cast<std::size_t>(m)], o});
+      pairs.push_back({combine.place[m], o});
     }
   }
   combine.sparse = rounds_of(
@@ -203,13 +162,12 @@ void combine_pairs(const Topology& t, const StepLayout& forward, const std::vect
       bigrams, pair.size(), [&](std::size_t e) { return pair[e]; }, combine.pair_begin, combine.pair_entry);
 }
 
-void combine_labels(const Topology& t, const StepLayout& forward, const StepLayout& backward,
-                    const std::vector<std::int32_t>& place, CombineLayout& combine) {
+void combine_labels(const Topology& t, const StepLayout& forward, const StepLayout& backward, CombineLayout& combine) {
   const auto K = static_cast<std::size_t>(t.K);
   combine.arrivals = rounds_of(
       K, static_cast<std::size_t>(t.arrivals), {0, backward.zero()}, [&](std::size_t m) { return t.arrival_label[m]; },
       [&](std::size_t m) {
-        return Source{place[m], backward.cell(static_cast<std::int32_t>(m))};
+        return Source{combine.place[m], backward.cell(static_cast<std::int32_t>(m))};
       });
   if (!combine.copied) return;
   combine.nodes = rounds_of(
@@ -240,19 +198,29 @@ void combine_ends(const Topology& t, const StepLayout& forward, CombineLayout& c
 
 }  // namespace
 
+PairRounds bigram_rounds(const Topology& t) {
+  std::vector<Source> pairs;
+  for (std::int32_t m = 0; m < t.arrivals; ++m) {
+    for (std::int32_t n = t.node_begin[t.arrival_state[m]]; n < t.node_begin[t.arrival_state[m] + 1]; ++n)
+      pairs.push_back({m, n});
+  }
+  return rounds_of(
+      static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K), pairs.size(), {-1, -1},
+      [&](std::size_t i) { return t.arrival_label[pairs[i].x] * t.K + t.node_label[pairs[i].y]; },
+      [&](std::size_t i) { return pairs[i]; });
+}
+
 CombineLayout make_combine_layout(const Topology& t, const StepLayout& forward, const StepLayout& backward) {
   CombineLayout combine;
   std::vector<std::int32_t> node_of(static_cast<std::size_t>(forward.outs), -1);
-  for (std::int32_t n = 0; n < t.nodes; ++n)
-    node_of[static_cast<std::size_t>(forward.out[static_cast<std::size_t>(n)])] = n;
-  const std::vector<std::int32_t> place = number_places(t, forward, combine);
-  combine_arrivals(t, forward, backward, place, combine);
-  combine_outs(t, forward, backward, node_of, combine);
+  for (std::int32_t n = 0; n < t.nodes; ++n) node_of[forward.out[n]] = n;
+  combine.place = number_places(t, forward, combine);
+  combine_outs(t, backward, node_of, combine);
   find_quads(forward, backward, combine);
   combine.places = round_up(combine.places, 4);
   make_warp_tiles(combine);
-  combine_pairs(t, forward, node_of, place, combine);
-  combine_labels(t, forward, backward, place, combine);
+  combine_pairs(t, forward, node_of, combine);
+  combine_labels(t, forward, backward, combine);
   combine_ends(t, forward, combine);
   return combine;
 }

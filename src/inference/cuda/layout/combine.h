@@ -1,5 +1,5 @@
-// CombineLayout: what joins two layouts (step.h), laid out for a GPU. A bigram's weight at a position is alpha at an
-// arrival (m, a sum over forward cells), g, and y at an out, a sum over the backward cells that a node flows into. A
+// CombineLayout: how alpha and beta of two layouts (step.h) are combined. A bigram's weight at a position is alpha at
+// an arrival (m, a sum over forward cells), g, and y at an out, a sum over the backward cells that a node flows into. A
 // label's is the sum of alpha · y over its nodes, both at its own position, or of m · beta over its arrivals; in the
 // last position it is alpha at the nodes where a sequence may end.
 //
@@ -16,15 +16,6 @@ namespace regccrf {
 
 constexpr std::int32_t kWarpTileRows = 16, kWarpTileColumns = 24;
 
-struct CombineArrival {
-  std::int32_t x, y;   // the first two forward cells that flow into it, or the zero …
-  std::int32_t cell;   // backward cell; the zero for padding …
-  std::int32_t place;  // where its alpha is put: one of a group's slots, or behind those
-};
-struct CombineOut {
-  std::int32_t x, y;   // the first two backward cells that a node flows into, or the zero
-  std::int32_t label;  // K for padding
-};
 struct CombineGroup {
   std::int32_t states, slots, width;  // slots and width: multiples of 4
   std::int32_t first_place;           // place = first_place + state · slots + i
@@ -34,7 +25,7 @@ struct CombineGroup {
 // Some rows and columns of a group's matrix.
 struct WarpTile {
   std::int32_t states, slots, width;  // as in CombineGroup
-  std::int32_t rows, columns;         // up to kPatchRows, kPatchColumns
+  std::int32_t rows, columns;         // up to kWarpTileRows, kWarpTileColumns
   std::int32_t place, out, entry;     // of its first row and column, in the first state
 };
 // Pairs whose products add up, in rounds of one label, or of one bigram. A warp does kRoundsTogether of them at a time,
@@ -49,12 +40,10 @@ struct PairRounds {
   std::int32_t rounds() const { return static_cast<std::int32_t>(key.size()); }
 };
 struct CombineLayout {
-  std::vector<CombineArrival> arrival;    // [rounds, 32] 32 arrivals of one label
-  std::vector<std::int32_t> round_begin;  // [K + 1] the rounds of each label
-  std::int32_t rounds() const { return round_begin.back(); }
-
-  std::vector<CombineOut> out;  // [forward outs, and some where nothing is]
-  std::int32_t no_out = 0;      // the first of those
+  std::vector<std::int32_t> place;  // [arrivals] where alpha at each is put: one of a group's slots, or behind those
+  std::vector<Source> out;          // [outs of the forward layout, and some where nothing is] backward cells, or zeros
+  std::int32_t no_out = 0;          // the first of those
+  bool all_out = true;              // those two are all that a node flows into
   // The groups' outs by fours, as the backward cells from x and from y on, or the zero: where backward rows lie as the
   // forward groups want them, and cells that hold nothing are zero. Empty where they do not.
   std::vector<Source> quad;
@@ -63,10 +52,6 @@ struct CombineLayout {
   std::vector<WarpTile> warp_tiles;
   std::int32_t places = 0;  // a multiple of 4
   bool copied = false;      // a place is a forward cell: every arrival has one source, and alpha itself is m
-
-  // What does not fit into the first two: lists by arrival and by out, empty if there are none.
-  std::vector<std::int32_t> arrival_begin, arrival_source;  // [rounds · 32 + 1]
-  std::vector<std::int32_t> out_begin, out_target;          // [outs + 1]
 
   PairRounds nodes;     // by label, x: forward cell, y: out; none if not copied
   PairRounds arrivals;  // by label, x: place, y: backward cell
@@ -81,5 +66,8 @@ struct CombineLayout {
   std::vector<std::int32_t> end_cell;   // forward cells
 };
 CombineLayout make_combine_layout(const Topology& topology, const StepLayout& forward, const StepLayout& backward);
+
+// All bigrams by pair of labels, x: arrival, y: node, of the same state; -1 for padding.
+PairRounds bigram_rounds(const Topology& topology);
 
 }  // namespace regccrf

@@ -57,7 +57,7 @@ class Builder {
     layout_.K = topology.K;
     layout_.out.resize(static_cast<std::size_t>(side.places));
     for (const Draft& draft : drafts_) {
-      for (std::int32_t q : draft.states) grouped_[static_cast<std::size_t>(q)] = true;
+      for (std::int32_t q : draft.states) grouped_[q] = true;
       number_group(draft);
     }
     number_sparse();
@@ -79,7 +79,7 @@ class Builder {
            sparse_terms() <= kSparseTerms && wanted_once();
   }
 
-  // `kind`: of kResidentKinds, or -1.
+  // `kind`: of kRegisterTiles, or -1.
   StepLayout build(std::int32_t kind, std::int32_t most_warps) {
     layout_.kind = kind;
     if (kind >= 0) {
@@ -92,8 +92,7 @@ class Builder {
       layout_.cells = layout_.outs;
     }
     layout_.out_of.assign(static_cast<std::size_t>(layout_.cells), -1);
-    for (const std::int32_t out : layout_.out)
-      layout_.out_of[static_cast<std::size_t>(layout_.stored[static_cast<std::size_t>(out)])] = out;
+    for (const std::int32_t out : layout_.out) layout_.out_of[layout_.stored[out]] = out;
     for (std::size_t g = 0; g < drafts_.size(); ++g) fill_group(drafts_[g], layout_.groups[g]);
     fill_sparse();
     for (const Source& s : layout_.source) note(s);
@@ -124,18 +123,18 @@ class Builder {
     for (const std::int32_t a : draft.slot_labels) {
       for (std::int32_t o = 0; o < group.width; ++o) {
         const bool real = o < static_cast<std::int32_t>(draft.place_labels.size());
-        layout_.entry.push_back(real ? entry(a, draft.place_labels[static_cast<std::size_t>(o)]) : -1);
+        layout_.entry.push_back(real ? entry(a, draft.place_labels[o]) : -1);
       }
     }
     layout_.label.resize(layout_.label.size() + static_cast<std::size_t>(group.width) * draft.states.size(),
                          topology_.K);
     for (std::int32_t state = 0; state < group.states; ++state) {
-      const std::int32_t q = draft.states[static_cast<std::size_t>(state)];
+      const std::int32_t q = draft.states[state];
       for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
         const std::int32_t out =
             group.first_out + state * group.width + index_of(draft.place_labels, side_.place_label[p]);
-        layout_.out[static_cast<std::size_t>(p)] = out;
-        layout_.label[static_cast<std::size_t>(out)] = side_.place_label[p];
+        layout_.out[p] = out;
+        layout_.label[out] = side_.place_label[p];
       }
     }
     layout_.groups.push_back(group);
@@ -144,10 +143,10 @@ class Builder {
   void number_sparse() {
     layout_.first_sparse = static_cast<std::int32_t>(layout_.label.size());
     for (std::int32_t q = 0; q < topology_.Q; ++q) {
-      if (grouped_[static_cast<std::size_t>(q)]) continue;
+      if (grouped_[q]) continue;
       layout_.sparse_slots = std::max(layout_.sparse_slots, side_.width(q) > 0 ? side_.slots(q) : 0);
       for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
-        layout_.out[static_cast<std::size_t>(p)] = static_cast<std::int32_t>(layout_.label.size());
+        layout_.out[p] = static_cast<std::int32_t>(layout_.label.size());
         layout_.label.push_back(side_.place_label[p]);
       }
     }
@@ -156,7 +155,7 @@ class Builder {
     if (layout_.sparse > 0) layout_.sparse_slots = std::max(layout_.sparse_slots, 1);
   }
 
-  // The cells that flow into a slot: at most two by name, more as an fan-in.
+  // The cells that flow into a slot: two at most, or a fan-in of more.
   Source source(std::int32_t slot) {
     const std::int32_t first = side_.from_begin[slot], last = side_.from_begin[slot + 1];
     const auto cell = [&](std::int32_t i) { return layout_.cell(side_.from_place[i]); };
@@ -173,7 +172,7 @@ class Builder {
     layout_.source.resize(layout_.source.size() + draft.states.size() * draft.slot_labels.size(),
                           {layout_.zero(), layout_.zero()});
     each_slot(draft, [&](std::int32_t state, std::int32_t i, std::int32_t slot) {
-      layout_.source[static_cast<std::size_t>(group.first_source + state * group.slots + i)] = source(slot);
+      layout_.source[group.first_source + state * group.slots + i] = source(slot);
     });
   }
 
@@ -193,14 +192,13 @@ class Builder {
                                  {layout_.zero(), layout_.zero()});
     layout_.sparse_entry.assign(sparse * static_cast<std::size_t>(layout_.sparse_slots), -1);
     for (std::int32_t q = 0; q < topology_.Q; ++q) {
-      if (grouped_[static_cast<std::size_t>(q)] || side_.width(q) == 0) continue;
+      if (grouped_[q] || side_.width(q) == 0) continue;
       for (std::int32_t i = 0; i < side_.slots(q); ++i) {
         const std::int32_t slot = side_.slot_begin[q] + i;
         const Source from = source(slot);
         for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) {
           const std::size_t at =
-              static_cast<std::size_t>(i) * sparse +
-              static_cast<std::size_t>(layout_.out[static_cast<std::size_t>(p)] - layout_.first_sparse);
+              static_cast<std::size_t>(i) * sparse + static_cast<std::size_t>(layout_.out[p] - layout_.first_sparse);
           layout_.sparse_source[at] = from;
           layout_.sparse_entry[at] = entry(side_.slot_label[slot], side_.place_label[p]);
         }
@@ -212,8 +210,7 @@ class Builder {
     layout_.begins.resize(static_cast<std::size_t>(layout_.outs));
     for (std::int32_t q = 0; q < topology_.Q; ++q) {
       if (!(side_.forward ? q == topology_.start : topology_.accepting[q] != 0)) continue;
-      for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p)
-        layout_.begins[static_cast<std::size_t>(layout_.out[static_cast<std::size_t>(p)])] = 1;
+      for (std::int32_t p = side_.place_begin[q]; p < side_.place_begin[q + 1]; ++p) layout_.begins[layout_.out[p]] = 1;
     }
   }
 
@@ -237,7 +234,7 @@ class Builder {
   std::int32_t sparse_terms() const {
     std::int32_t most = 0;
     for (std::int32_t q = 0; q < topology_.Q; ++q) {
-      if (grouped_[static_cast<std::size_t>(q)] || side_.width(q) == 0) continue;
+      if (grouped_[q] || side_.width(q) == 0) continue;
       for (std::int32_t slot = side_.slot_begin[q]; slot < side_.slot_begin[q + 1]; ++slot)
         most = std::max(most, side_.from_begin[slot + 1] - side_.from_begin[slot]);
     }
@@ -266,9 +263,7 @@ class Builder {
   void make_register_schedule(const RegisterTile& kind) {
     std::int32_t cells = 0;
     layout_.stored.assign(static_cast<std::size_t>(layout_.outs), -1);
-    const auto store = [&](std::int32_t place, std::int32_t cell) {
-      layout_.stored[static_cast<std::size_t>(layout_.out[static_cast<std::size_t>(place)])] = cell;
-    };
+    const auto store = [&](std::int32_t place, std::int32_t cell) { layout_.stored[layout_.out[place]] = cell; };
     for (std::size_t g = 0; g < drafts_.size(); ++g) {
       DenseGroup& group = layout_.groups[g];
       const std::int32_t lanes = register_lanes(group, kind);
@@ -287,7 +282,7 @@ class Builder {
         layout_.in_registers.units.push_back({static_cast<std::int32_t>(g), tile, lanes});
     }
     for (const std::int32_t out : layout_.out) {
-      if (layout_.stored[static_cast<std::size_t>(out)] < 0) layout_.stored[static_cast<std::size_t>(out)] = cells++;
+      if (layout_.stored[out] < 0) layout_.stored[out] = cells++;
     }
     layout_.cells = round_up(cells, 4);
     layout_.scratch = layout_.zero() + 1;
@@ -321,8 +316,7 @@ class Builder {
       for (std::int32_t i = 0; i < group.slots; ++i) {
         for (std::int32_t o = 0; o < group.width; ++o) {
           const std::int32_t at = group.first_gain + gain_of_slot(group, kind, i) + gain_of_out(group, kind, o);
-          layout_.gain_entry[static_cast<std::size_t>(at)] =
-              layout_.entry[static_cast<std::size_t>(group.first_entry + i * group.width + o)];
+          layout_.gain_entry[at] = layout_.entry[group.first_entry + i * group.width + o];
         }
       }
     }
@@ -331,12 +325,11 @@ class Builder {
   void make_row_of(const RegisterTile& kind) {
     layout_.row_of.assign(static_cast<std::size_t>(layout_.cells), {0, 0, 0, 0, kSparseGroup});
     const auto put = [&](std::int32_t out, std::int32_t row, std::int32_t entry, std::size_t group) {
-      const std::int32_t label = layout_.label[static_cast<std::size_t>(out)];
+      const std::int32_t label = layout_.label[out];
       if (label == topology_.K) return;
-      layout_.row_of[static_cast<std::size_t>(layout_.stored[static_cast<std::size_t>(out)])] = {
-          static_cast<std::uint16_t>(row), static_cast<std::uint16_t>(entry),
-          static_cast<std::uint16_t>(label & 0x7fff), layout_.begins[static_cast<std::size_t>(out)],
-          static_cast<std::uint16_t>(group)};
+      layout_.row_of[layout_.stored[out]] = {static_cast<std::uint16_t>(row), static_cast<std::uint16_t>(entry),
+                                             static_cast<std::uint16_t>(label & 0x7fff), layout_.begins[out],
+                                             static_cast<std::uint16_t>(group)};
     };
     for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
       const DenseGroup& group = layout_.groups[g];
@@ -474,12 +467,12 @@ class Builder {
       if (cut.of_group[g] != partition) continue;
       for (std::int32_t state = 0; state < piece.states; ++state) {
         for (std::int32_t i = 0; i < piece.slots; ++i)
-          act(layout_.source[static_cast<std::size_t>(piece.first_source + state * piece.slots + i)],
-              partitions.source[static_cast<std::size_t>(piece.first_source + i * piece.states + state)]);
+          act(layout_.source[piece.first_source + state * piece.slots + i],
+              partitions.source[piece.first_source + i * piece.states + state]);
       }
     }
     for (std::int32_t i = 0; i < layout_.sparse; ++i) {
-      if (cut.of_sparse[static_cast<std::size_t>(i / 32)] != partition) continue;
+      if (cut.of_sparse[i / 32] != partition) continue;
       for (std::int32_t s = 0; s < layout_.sparse_slots; ++s) {
         const auto at = static_cast<std::size_t>(s * layout_.sparse + i);
         act(layout_.sparse_source[at], partitions.sparse_source[at]);
@@ -487,7 +480,7 @@ class Builder {
     }
   }
 
-  // Numbers for what the slots of a partition want; where each out goes.
+  // Numbers the cells that the slots of a partition read; `to`: where each out is sent.
   void number_copies(const Cut& cut, std::int32_t partition, std::vector<std::vector<std::uint32_t>>& to) {
     Partitions& partitions = layout_.partitions;
     std::vector<std::int32_t> cells, fan_ins;
@@ -505,9 +498,9 @@ class Builder {
     });
     sort(fan_ins);
     const auto fan_in_sources = [&](std::int32_t fan_in, const auto& act) {
-      for (std::int32_t j = layout_.fan_in_begin[static_cast<std::size_t>(fan_in)];
+      for (std::int32_t j = layout_.fan_in_begin[fan_in];
            j < layout_.fan_in_begin[static_cast<std::size_t>(fan_in) + 1]; ++j)
-        act(layout_.fan_in_source[static_cast<std::size_t>(j)]);
+        act(layout_.fan_in_source[j]);
     };
     for (const std::int32_t fan_in : fan_ins) fan_in_sources(fan_in, [&](std::int32_t cell) { cells.push_back(cell); });
     sort(cells);
@@ -517,8 +510,7 @@ class Builder {
       if (cell < layout_.zero()) return 1 + index_of(cells, cell);
       return 1 + count + index_of(fan_ins, cell - layout_.zero() - 1);
     };
-    for (const std::int32_t cell : cells)
-      to[static_cast<std::size_t>(cell)].push_back(partition_cell(partition, number(cell)));
+    for (const std::int32_t cell : cells) to[cell].push_back(partition_cell(partition, number(cell)));
     each_source(cut, partition, [&](const Source& from, Source& here) { here = {number(from.x), number(from.y)}; });
     for (const std::int32_t fan_in : fan_ins) {
       fan_in_sources(fan_in, [&](std::int32_t cell) { partitions.fan_in_source.push_back(number(cell)); });
@@ -547,12 +539,11 @@ class Builder {
     std::iota(partitions.number.begin(), partitions.number.end(), 0);
     for (const DenseGroup& piece : partitions.groups) {
       for (std::int32_t i = 0; i < piece.states * piece.width; ++i)
-        partitions.number[static_cast<std::size_t>(piece.first_out + i)] =
-            piece.first_out + i % piece.states * piece.width + i / piece.states;
+        partitions.number[piece.first_out + i] = piece.first_out + i % piece.states * piece.width + i / piece.states;
     }
     for (const std::int32_t number : partitions.number) {
-      const std::vector<std::uint32_t>& cells = to[static_cast<std::size_t>(number)];
-      PartitionedOut out{layout_.label[static_cast<std::size_t>(number)], kNoCell, kNoCell, -1};
+      const std::vector<std::uint32_t>& cells = to[number];
+      PartitionedOut out{layout_.label[number], kNoCell, kNoCell, -1};
       if (!cells.empty()) out.x = cells[0];
       if (cells.size() > 1) out.y = cells[1];
       if (cells.size() > 2) {
@@ -568,9 +559,8 @@ class Builder {
       // Few lanes a tile, so that the threads of a warp read the same entries of a matrix.
       for (Costed& next : units_of(partitions.groups, 6 * blocks)) {
         Unit& unit = next.unit;
-        unit.partition = unit.group < 0 ? cut.of_sparse[static_cast<std::size_t>(unit.first / 32)]
-                                        : cut.of_group[static_cast<std::size_t>(unit.group)];
-        of_block[static_cast<std::size_t>(unit.partition * blocks / kPartitions)].push_back(next);
+        unit.partition = unit.group < 0 ? cut.of_sparse[unit.first / 32] : cut.of_group[unit.group];
+        of_block[unit.partition * blocks / kPartitions].push_back(next);
       }
       Schedule& schedule = partitions.schedule[k];
       std::size_t most = 1;

@@ -6,27 +6,26 @@
 // So an out is a weight times a dot product over the slots of its state; a slot is a sum over a few outs of the step
 // before, and an entry of g stands between a slot and an out. Where an out is stored is its cell.
 //
-// A slot names up to two cells, its sources; where it has more, their sum gets a cell of its own (an fan-in), made in a
-// round of its own before the step. States with few slots (sparse) are done out by out. The others are put into groups
+// A slot names up to two cells, its sources; where it has more, their sum gets a cell of its own (a fan-in), computed
+// before the step. States with few slots (sparse) are done out by out. The others are put into groups
 // of alike states, padded to the union of their slots' labels and their outs' labels, so that a group is one dense
 // product with a matrix [slots, labels] that its states partition.
 //
 // A unit is what a warp does at a time: 32 sparse outs, or some tiles (one state, kTile neighbouring outs) of a group,
 // each by `lanes` threads that split the slots among them.
 //
-// A small enough layout is in registers: what its threads need of g is in registers from the first step to the last,
-// and each has up to kSparsePerThread sparse outs. For that the cells are put where they are wanted: the sources of a
-// state's slots lie side by side, in one row for the first and one for the second. That needs an out to be wanted by
-// one slot of a group at most. There are two ways to partition out a step:
-//   in registers  a thread has one tile and `slots` of its rows, for `repeats` states, and reads its slots as a vector;
-//             for floats
-//   tensor    a warp has 8 or 16 columns of a group's matrix, for 8 or 16 states, as the tensor cores multiply them;
-//             for sums of products in double
+// A small layout is kept in registers: a thread loads what it needs of g once, before the first step, and has up to
+// kSparsePerThread sparse outs. Cells are then stored where they are read: the sources of a state's slots lie side by
+// side, in one row for the first and one for the second, so that a thread reads them as vectors. This requires that an
+// out is read by one slot of a group at most. There are two ways to divide a step among threads:
+//   registers  a thread has one tile and `slots` of its rows, for `repeats` states; for floats
+//   tensor     a warp has 8 or 16 columns of a group's matrix, for 8 or 16 states, as the tensor cores multiply them;
+//              for sums of products in double
 //
-// A large one is cut into kPartitions partitions, each some states of the groups and some sparse outs, so that a
-// cluster of blocks can do a step together: a block does some of the partitions. A partition has copies of the cells
-// that its slots want, with numbers of its own, and an out is sent to each partition that wants it. The cut is the same
-// for every size of cluster.
+// A large layout is cut into kPartitions partitions, each with some states of the groups and some sparse outs, for
+// clusters of blocks: a block computes some of the partitions. A partition has its own copies of the cells that its
+// slots read, numbered on their own, and an out is sent to each partition that reads it. The cut is the same for every
+// size of cluster.
 #pragma once
 
 #include <cstdint>
@@ -90,7 +89,7 @@ struct Schedule {
 };
 
 // Where the sources of a cell's out are, if in registers: in row `row` with the column of g from gain `entry` on, or,
-// of a sparse out (group kThinGroup), where its number `entry` says.
+// of a sparse out (group kSparseGroup), where its number `entry` says.
 constexpr std::uint16_t kSparseGroup = 0xffff;
 struct RowOf {
   std::uint16_t row, entry, label : 15, begins : 1, group;  // `begins`: as in StepLayout
@@ -130,46 +129,47 @@ struct Partitions {
   Schedule schedule[4];  // for clusters of 2, 4, 8, 16: `warps` for each block, one block after the other
 };
 
-struct StepLayout {
+// What is counted in a layout, here and on the device.
+struct StepSizes {
   std::int32_t K = 0;
   std::int32_t outs = 0, cells = 0, fan_ins = 0;
+  std::int32_t sparse = 0, first_sparse = 0, sparse_slots = 0;  // sparse outs, the first of them, slots of each
+  std::int32_t kind = -1;                                       // of kRegisterTiles; -1: not in registers
+  std::int32_t scratch = -1;  // if in registers: a cell that nobody reads, behind the others; padding is stored there
+  std::int32_t tensor_warps = 0;  // 0: not with tensor cores
+  std::int64_t cost = 0;          // of all units of the general schedule, about one for an instruction of a warp
+  bool two = false;               // some slot has two sources
+};
+
+struct StepLayout : StepSizes {
   std::int32_t zero() const { return cells; }  // the cell that stays at the semiring's zero
-  std::int32_t all_cells() const {
-    return cells + 1 + fan_ins + (kind >= 0);
-  }                  // fan-ins and scratch cell lie behind the zero
-  bool two = false;  // some slot has two sources
+  // Fan-ins and the scratch cell lie behind the zero.
+  std::int32_t all_cells() const { return cells + 1 + fan_ins + (kind >= 0); }
 
   std::vector<std::int32_t> label;   // [outs] K for padding
   std::vector<std::uint8_t> begins;  // [outs] where the direction's first step puts weight
   std::vector<std::int32_t> stored;  // [outs] → cell
   std::vector<std::int32_t> out_of;  // [cells] → the out that is stored there; -1: none
   std::vector<std::int32_t> out;     // [nodes or arrivals] → out
-  std::int32_t cell(std::int32_t place) const {
-    return stored[static_cast<std::size_t>(out[static_cast<std::size_t>(place)])];
-  }
+  std::int32_t cell(std::int32_t place) const { return stored[out[place]]; }
 
   std::vector<DenseGroup> groups;
   std::vector<Source> source;       // of the groups' slots
   std::vector<std::int32_t> entry;  // [entries] index into g [K, K], or -1
 
-  std::int32_t sparse = 0, first_sparse = 0, sparse_slots = 0;
-  std::vector<Source> sparse_source;       // [thin_slots, sparse]
-  std::vector<std::int32_t> sparse_entry;  // [thin_slots, sparse] index into g, or -1
+  std::vector<Source> sparse_source;       // [sparse_slots, sparse]
+  std::vector<std::int32_t> sparse_entry;  // [sparse_slots, sparse] index into g, or -1
 
   std::vector<std::int32_t> fan_in_begin{0};  // [fan-ins + 1]
   std::vector<std::int32_t> fan_in_source;
 
   Schedule general;
-  std::int64_t cost = 0;      // of all units of the general schedule, about one for an instruction of a warp
-  std::int32_t kind = -1;     // of kResidentKinds; -1: not in registers
-  std::int32_t scratch = -1;  // if in registers: a cell that nobody reads, behind the others; padding is stored there
   Schedule in_registers;      // a group's unit for each of the first warps
   std::vector<RowOf> row_of;  // [cells] if in registers
   // If in registers: a group's entries as its threads take them, four outs at a time, so that those of neighbours lie
   // side by side: [slots of a thread, halves of a tile, tiles, lanes, 4], -1 for padding, and some behind each slot so
   // that those of a column lie apart.
   std::vector<std::int32_t> gain_entry;
-  std::int32_t tensor_warps = 0;   // 0: not with tensor cores
   std::vector<TensorUnit> tensor;  // for each of the first warps
   Partitions partitions;           // none if in registers, or small
 };

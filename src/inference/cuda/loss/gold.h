@@ -1,11 +1,12 @@
-// Whether gold is in the language: which states it may be in, step by step. A state's stamp is the step in which it was
-// last reached. A block follows a sequence; where the arcs lie on chip and there are few of each label, each of its
-// warps follows one.
+// Whether gold is in the language: the set of states that it may be in, step by step. A state's stamp is the step in
+// which it was last reached. A block follows one sequence; where the arcs fit on chip and there are few of each label,
+// each of its warps does.
 #pragma once
 
 #include <algorithm>
 
 #include "inference/cuda/device.h"
+#include "inference/cuda/warp.h"
 
 namespace regccrf::cuda {
 
@@ -37,7 +38,7 @@ struct Warp {
   static __device__ std::int32_t threads() { return 32; }
   static __device__ bool any(bool x) {
     __syncwarp();
-    return __any_sync(0xffffffffu, x);
+    return __any_sync(kAllLanes, x);
   }
 };
 

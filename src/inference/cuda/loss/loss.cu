@@ -1,4 +1,4 @@
-// A loss and its gradients from what each sequence has on its own: one kernel for the one, one for the others.
+// A loss and its gradients from what each sequence has on its own: a kernel for each.
 //
 // A gradient is a sum over sequences of weight · counts. The blocks of the second kernel have four kinds of work, side
 // by side: pieces of 32 numbers of the transitions' gradient, the start's and the end's, where a warp takes every
@@ -11,7 +11,6 @@ namespace regccrf::cuda {
 namespace {
 
 constexpr int kThreads = 256, kLanes = 32, kWarps = kThreads / kLanes;
-constexpr unsigned kAll = 0xffffffffu;
 
 // Of f32 or f64.
 template <class AnArray>
@@ -22,23 +21,23 @@ __device__ double number_at(const AnArray& numbers, std::int64_t i) {
 
 // --- the loss
 
-struct Reducing {
+struct ReduceArgs {
   std::int64_t size;
   Loss loss;
 };
 
-__global__ void reduce_kernel(Reducing reducing) { reduce_values<kThreads>(reducing.size, reducing.loss); }
+__global__ void reduce_kernel(ReduceArgs a) { reduce_values<kThreads>(a.size, a.loss); }
 
 // --- its gradients
 
-struct Arguments {
+struct GradientArgs {
   Batch batch;
   LossGradients to;
   std::int64_t K, row_blocks, transition_blocks, label_blocks;  // label_blocks: of start, and of end
 };
 
-// What sequence i adds of a number: nothing if it is not fine, whatever the number is then. What is read does not
-// depend on what else is, so that all of it is on its way at once.
+// What sequence i adds of a number: 0 if it is not fine, whatever the number is then. No load depends on another, so
+// that all are in flight at once.
 __device__ double scaled(const LossGradients& to, std::int64_t i, double number) {
   const double weight = *to.saved.scale * number_at(to.weights, i * to.weights_stride);
   return fine(to.saved.status[i]) ? weight * number : 0;
@@ -46,7 +45,7 @@ __device__ double scaled(const LossGradients& to, std::int64_t i, double number)
 
 // One number of the emissions' gradient by each thread, in the order of memory. Index: a number of them all.
 template <class Index>
-__device__ void scale_rows(const Arguments& a, std::int64_t block) {
+__device__ void scale_rows(const GradientArgs& a, std::int64_t block) {
   const Batch& batch = a.batch;
   const auto K = static_cast<Index>(a.K), at = static_cast<Index>(block) * kThreads + static_cast<Index>(threadIdx.x),
              n = at / K, label = at - n * K;
@@ -61,12 +60,12 @@ __device__ void scale_rows(const Arguments& a, std::int64_t block) {
   write_number(a.to.emissions, place, here ? x : 0);
 }
 
-constexpr int kTogether = 8;  // sequences that a warp asks for at once
+constexpr int kTogether = 8;  // sequences that a warp has in flight
 
 // Sums of this lane's number over the sequences, by the whole block. places(i, to): where each of those sequences has
 // it among `numbers`, or -1; asked by whole warps.
 template <class Places>
-__device__ void scaled_sums(const Arguments& a, const Array& numbers, const Array& out, std::int64_t at,
+__device__ void scaled_sums(const GradientArgs& a, const Array& numbers, const Array& out, std::int64_t at,
                             std::int64_t size, const Places& places) {
   __shared__ double sums[kWarps][kLanes];
   const int warp = threadIdx.x / kLanes, lane = threadIdx.x % kLanes;
@@ -89,7 +88,7 @@ __device__ void scaled_sums(const Arguments& a, const Array& numbers, const Arra
   write_number(out, at, sum);
 }
 
-__device__ void sum_transitions(const Arguments& a, std::int64_t block) {
+__device__ void sum_transitions(const GradientArgs& a, std::int64_t block) {
   const std::int64_t size = a.K * a.K, at = block * kLanes + threadIdx.x % kLanes, from = min(at, size - 1);
   scaled_sums(a, a.to.saved.transitions, a.to.transitions, at, size,
               [&](const std::int64_t(&i)[kTogether], std::int64_t(&to)[kTogether]) {
@@ -112,9 +111,9 @@ class FromAnEnd {
   }
   // The first that is, if the first 32 are `here`; -1: there is none.
   __device__ std::int64_t first_present(std::int64_t i, bool here_at_first) const {
-    unsigned found = __ballot_sync(kAll, here_at_first);
+    unsigned found = __ballot_sync(kAllLanes, here_at_first);
     std::int64_t begin = 0;
-    while (!found && (begin += kLanes) < batch_.length) found = __ballot_sync(kAll, here(i, begin));
+    while (!found && (begin += kLanes) < batch_.length) found = __ballot_sync(kAllLanes, here(i, begin));
     return found ? row(i, begin + __ffs(static_cast<int>(found)) - 1) : -1;
   }
 
@@ -123,7 +122,7 @@ class FromAnEnd {
   bool last_;
 };
 
-__device__ void sum_ends(const Arguments& a, std::int64_t block, bool last) {
+__device__ void sum_ends(const GradientArgs& a, std::int64_t block, bool last) {
   const std::int64_t at = block * kLanes + threadIdx.x % kLanes;
   const Array& out = last ? a.to.end : a.to.start;
   if (a.batch.length == 0) {  // no numbers at all
@@ -144,7 +143,7 @@ __device__ void sum_ends(const Arguments& a, std::int64_t block, bool last) {
               });
 }
 
-__global__ void gradients_kernel(Arguments a) {
+__global__ void gradients_kernel(GradientArgs a) {
   std::int64_t block = blockIdx.x;  // sums first: they take longest
   if (block < a.transition_blocks) return sum_transitions(a, block);
   block -= a.transition_blocks;
@@ -161,15 +160,15 @@ std::int64_t pieces(std::int64_t count, std::int64_t size) { return (count + siz
 
 Expectation expectation_of(const Batch& batch, const Loss& loss) {
   const SavedForBackward& saved = loss.saved;
-  Expectation wanted{saved.value, saved.emissions.data, saved.transitions.data, saved.status, nullptr};
+  Expectation wanted{saved.value, saved.emissions, saved.transitions, saved.status, nullptr};
   if (loss.objective != Objective::nll) return wanted;
   wanted.gold = loss.gold;
-  if (!wanted.gold) wanted.gold = static_cast<const std::int64_t*>(batch.transitions);  // T = 0: never read
+  if (!wanted.gold) wanted.gold = static_cast<const std::int64_t*>(batch.transitions.data);  // T = 0: never read
   return wanted;
 }
 
 Entropy entropy_of(const Loss& loss) {
-  return {loss.saved.value, loss.saved.emissions.data, loss.saved.transitions.data, loss.saved.status};
+  return {loss.saved.value, loss.saved.emissions, loss.saved.transitions, loss.saved.status};
 }
 
 }  // namespace
@@ -193,7 +192,7 @@ void reduce(std::int64_t size, const Loss& loss, void* stream) {
 
 void loss_gradients(const Batch& batch, std::int32_t labels, const LossGradients& gradients, void* stream) {
   const std::int64_t K = labels;
-  Arguments args{batch, gradients, K, 0, 0, pieces(K, kLanes)};
+  GradientArgs args{batch, gradients, K, 0, 0, pieces(K, kLanes)};
   if (gradients.emissions) args.row_blocks = pieces(batch.size * batch.length * K, kThreads);
   if (gradients.transitions) args.transition_blocks = pieces(K * K, kLanes);
   const std::int64_t ends = (gradients.start.data != nullptr) + (gradients.end.data != nullptr),

@@ -34,7 +34,7 @@ __device__ inline bool is_error(Errors errors, const Status& status) {
 __device__ inline void keep_failure(std::int64_t size, const Loss& loss) {
   for (std::int64_t begin = 0; begin < size; begin += 32) {
     const std::int64_t i = begin + threadIdx.x;
-    const unsigned found = __ballot_sync(0xffffffffu, i < size && is_error(loss.errors, loss.saved.status[i]));
+    const unsigned found = __ballot_sync(kAllLanes, i < size && is_error(loss.errors, loss.saved.status[i]));
     if (!found) continue;
     const std::int64_t first = begin + __ffs(static_cast<int>(found)) - 1;
     const Status status = loss.saved.status[first];

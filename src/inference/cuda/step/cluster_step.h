@@ -1,7 +1,8 @@
-// Who does the steps of a walk: a block alone, or the blocks of a cluster together.
+// The blocks that do the steps of a walk: one alone, or those of a cluster.
 //
-// A large automaton's step is bound by what one processor reads, so a cluster partitions it out (Partitions in step.h):
-// a block has on chip the cells that its partitions want, and sends an out to the blocks that want it.
+// A large automaton's step is bound by the bandwidth of one multiprocessor, so a cluster divides it (Partitions in
+// step.h): a block has the cells that its partitions read in its shared memory, and sends an out to the blocks that
+// read it.
 #pragma once
 
 #include "inference/cuda/cluster.h"
@@ -9,13 +10,13 @@
 
 namespace regccrf::cuda {
 
-// The largest of a block's numbers in the step before: every warp leaves its own, and reads them all once the block has
-// met. Bits: unsigned, or signed numbers.
+// The largest of a block's numbers in the step before: every warp stores its own, and reads all of them after the
+// barrier. Bits: unsigned, or signed numbers.
 template <class Bits>
 class Peak {
  public:
   static constexpr int kBytes = 2 * 32 * sizeof(Bits);
-  // Before the block first meets. `least`: for warps that are not there.
+  // Before the first barrier. `least`: for warps that are not there.
   __device__ Peak(Bits* room, Bits least, std::int32_t thread)
       : mine_(room + thread / 32), all_(room + thread % 32), leaves_(thread % 32 == 0) {
     for (std::int32_t i = thread; i < 64; i += blockDim.x) room[i] = least;
@@ -26,20 +27,26 @@ class Peak {
   }
   __device__ Bits of_a_warp(std::int32_t n) const { return all_[(n & 1) * 32]; }
   static __device__ Bits of_all(Bits of_a_warp) { return reduce_max(of_a_warp); }
+  // The block's own, behind the last step, n - 1. Meets.
+  __device__ Bits of_block(std::int32_t n, Bits mine) {
+    leave(n, mine);
+    __syncthreads();
+    return of_all(of_a_warp(n));
+  }
 
  private:
   Bits *mine_, *all_;
   bool leaves_;
 };
 
-// A block that does every step alone. How walks see it: which sequence is its own, which outs a thread begins with,
-// where an out is put, and how a step ends.
+// A block that does every step alone: which sequence it has, which outs a thread begins with, where an out is stored,
+// and how a step ends.
 template <class P, class Bits>
 class SingleBlock {
  public:
   static constexpr bool kAlone = true;
   static constexpr int kBytes = Peak<Bits>::kBytes;
-  // Before the block first meets. `room`: kBytes on chip. `least`: the peak of nothing.
+  // Before the first barrier. `room`: kBytes of shared memory. `least`: the peak where there are no numbers.
   template <class View>
   __device__ SingleBlock(char* room, Bits least, std::int32_t thread, const View&)
       : peak_(reinterpret_cast<Bits*>(room), least, thread), thread_(thread) {}
@@ -58,24 +65,19 @@ class SingleBlock {
     peak_.leave(n, mine);
     __syncthreads();
   }
-  // What peak() then needs, asked for beforehand.
+  // Loads what peak() needs; early, to hide its latency.
   __device__ Bits look(std::int32_t n) const { return peak_.of_a_warp(n); }
   __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
-  // The largest of the block's own, behind the last step, n - 1.
-  __device__ Bits of_block(std::int32_t n, Bits mine) {
-    peak_.leave(n, mine);
-    __syncthreads();
-    return peak_.of_all(peak_.of_a_warp(n));
-  }
+  __device__ Bits of_block(std::int32_t n, Bits mine) { return peak_.of_block(n, mine); }
 
  private:
   Peak<Bits> peak_;
   std::int32_t thread_;
 };
 
-// The blocks of a cluster, each with cells of its own for two steps, and a barrier for each: into the one it reads, and
-// into the other all send. A block sends its peak when all of its threads have read what they read in this step, and
-// goes on when it has everybody's: so nobody sends to cells that are still read.
+// The blocks of a cluster. Each has cells for two steps, and a barrier for each of these: it reads one, and all send to
+// the other. A block sends its peak when its threads have read all they need in this step, and goes on when it has the
+// peaks of all blocks: so no block sends to cells that are still read.
 template <class P, class Bits>
 class BlockCluster {
  public:
@@ -130,12 +132,7 @@ class BlockCluster {
   }
   __device__ Bits look(std::int32_t n) const { return peaks_[n % 2 * kPartitions + (thread_ & (blocks_ - 1))]; }
   __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
-  // The largest of the block's own, behind the last step, n - 1.
-  __device__ Bits of_block(std::int32_t n, Bits mine) {
-    peak_.leave(n, mine);
-    __syncthreads();
-    return peak_.of_all(peak_.of_a_warp(n));
-  }
+  __device__ Bits of_block(std::int32_t n, Bits mine) { return peak_.of_block(n, mine); }
 
  private:
   __device__ void deliver(P* next, std::uint32_t to, P value) const {
@@ -152,7 +149,7 @@ class BlockCluster {
   std::uint32_t bytes_ = 0;                                // that come to the block in a step
 };
 
-// What the cells of a block of a cluster take on chip; the warps that it has.
+// Shared memory for the cells of a block of a cluster, and its warps.
 template <class P>
 std::int64_t partition_bytes(const DeviceConstraint::Impl& c, std::int32_t blocks) {
   const std::int64_t room = std::max(c.forward.partitions.room, c.backward.partitions.room);
@@ -163,9 +160,9 @@ inline std::int32_t warps_together(const DeviceConstraint::Impl& c, std::int32_t
   return std::max(c.forward.partitions.warps[kind], c.backward.partitions.warps[kind]);
 }
 
-// How many blocks do a step together, of `walks` walks with `room` on chip for cells: what ends first, by microseconds
-// a step as an H200 takes them, times how often the device must be filled. `on_chip`: a block alone would have all
-// there.
+// How many blocks do a step together, for `walks` walks with `room` bytes of shared memory for cells: the fastest by a
+// model of an H200, microseconds a step times waves of blocks. `on_chip`: a block alone has everything in shared
+// memory.
 template <class P>
 std::int32_t blocks_together(const DeviceConstraint::Impl& c, std::int64_t walks, std::int64_t room, bool on_chip) {
   if (c.forward.partitions.room == 0 || c.backward.partitions.room == 0) return 1;

@@ -1,8 +1,7 @@
 // Steps of small automata, with everything but the cells in registers.
 //
-// Such a step is short, and a block's steps follow one another, so what counts is how many instructions stand one
-// behind the other. ResidentSteps is one straight line of them: nobody is left out, threads with nothing to do read a
-// zero and write to a cell that nobody reads.
+// Such a step is short and depends on the one before, so what counts is the number of dependent instructions.
+// RegisterSteps has no branches that diverge: threads without an out read a zero and write to the scratch cell.
 #pragma once
 
 #include "inference/cuda/step/step.h"
@@ -22,7 +21,7 @@ struct Two {
   __device__ std::uint32_t y() const { return (bits >> 16) * (sizeof(P) / kUnit); }
 };
 
-// Outs, each a cell and a label. Weights first, all at once, since to read them takes a while.
+// Outs, each a cell and a label. Weights are loaded first, all at once, to hide their latency.
 template <std::int32_t kCount, class P, class Emit>
 __device__ void emit_all(const Two<P>* out, const P* sum, const Emit& emit) {
   P weight[kCount];
@@ -177,7 +176,7 @@ class RegisterSteps {
       if (r > 0) sums = multiply(load(now, r));
       own_outs<kOuts>(lanes_, [&](auto own) {
         constexpr std::int32_t count = decltype(own)::value;
-        P weight[count];  // first, since to read them takes a while
+        P weight[count];  // loaded first, to hide their latency
 #pragma unroll
         for (std::int32_t k = 0; k < count; ++k) weight[k] = emit.weight(out_[r][k].y());
         reduce_scatter<S>(count == 1 ? lanes_ : kTile / count, part_, sums.sum);
@@ -308,7 +307,7 @@ class TensorSteps {
     }
   }
 
-  // Two sums for each column of tiles where there is one only, so that one product need not wait for the other.
+  // Two accumulators where there is one column of tiles only, so that products do not depend on each other.
   template <std::int32_t kColumns, class Emit>
   __device__ void tile_step(const P* now, std::int32_t t, const Emit& emit) const {
     const P* row = now + row_[t];

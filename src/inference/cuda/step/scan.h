@@ -63,8 +63,7 @@ __device__ inline double step_score(const DeviceTopology& top, const Batch& batc
   if (i >= top.nodes || j >= top.nodes) return -INFINITY;
   const std::int64_t pair = std::int64_t{top.node_label[i]} * top.K + top.node_label[j];
   for (std::int32_t k = top.from_begin[i]; k < top.from_begin[i + 1]; ++k)
-    if (top.arrival_state[top.from_arrival[k]] == top.node_state[j])
-      return score_at(batch.transitions, batch.type, pair);
+    if (top.arrival_state[top.from_arrival[k]] == top.node_state[j]) return score_at(batch.transitions, pair);
   return -INFINITY;
 }
 

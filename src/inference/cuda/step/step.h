@@ -1,6 +1,6 @@
-// One step of a layout. Written once: the semiring says what sums and products are, and `emit` what becomes of an out.
-// Here are the steps by a general schedule, which serves every automaton; register_step.h has those of small ones, and
-// cluster_step.h who does them.
+// One step of a layout, written once: the semiring says what sums and products are, and `emit` what is done with an
+// out. Here are the steps by a general schedule, for every automaton; register_step.h has those of small ones, and
+// cluster_step.h the blocks that do them.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,8 +14,8 @@
 
 namespace regccrf::cuda {
 
-// Where a block keeps what a step reads: in memory, on chip, or on chip with the matrices in registers; or the cells
-// that it wants on chip and the rest in memory, as one of a cluster.
+// Where a block keeps what a step reads: in global memory, in shared memory, or there with the matrices in registers;
+// or, as one of a cluster, the cells that it reads in shared memory and the rest in global memory.
 enum class Storage { memory, shared, registers, cluster };
 
 // The larger word of a number ≥ 0: ordered as the numbers are, and holds the exponent.
@@ -47,15 +47,15 @@ struct alignas(2 * sizeof(Index)) Pair {
   Index x, y;
 };
 
-// How blocks do the steps of a walk: alone, or with others in a cluster.
+// The blocks that do the steps of a walk together: one, or a cluster.
 template <class P, class Bits>
 class SingleBlock;
 template <class P, class Bits>
 class BlockCluster;
 
-// The shared part of a DeviceStep, on chip or not.
+// The tables of a DeviceStep, in shared memory or not.
 template <class Index>
-struct StepView {
+struct StepView : StepSizes {
   template <class P, class Bits>
   using Team = SingleBlock<P, Bits>;
   const DenseGroup* group;
@@ -67,12 +67,11 @@ struct StepView {
   const Pair<Index>* sparse_source;
   const std::int32_t* fan_in_begin;
   const Index* fan_in_source;
-  std::int32_t K, outs, cells, fan_ins, sparse, first_sparse, sparse_slots, warps, scratch, register_units,
-      tensor_units;
-  bool two;
+  std::int32_t warps, register_units, tensor_units;
 
   __device__ StepView(const DeviceStep& layout, const char* tables, int in_registers)
-      : group(reinterpret_cast<const DenseGroup*>(tables + layout.group_at)),
+      : StepSizes(layout),
+        group(reinterpret_cast<const DenseGroup*>(tables + layout.group_at)),
         unit(reinterpret_cast<const Unit*>(tables + layout.unit_at[in_registers])),
         tensor(reinterpret_cast<const TensorUnit*>(tables + layout.tensor_at)),
         warp_begin(reinterpret_cast<const std::int32_t*>(tables + layout.warp_at[in_registers])),
@@ -83,18 +82,9 @@ struct StepView {
         sparse_source(reinterpret_cast<const Pair<Index>*>(tables + layout.sparse_source_at)),
         fan_in_begin(reinterpret_cast<const std::int32_t*>(tables + layout.fan_in_begin_at)),
         fan_in_source(reinterpret_cast<const Index*>(tables + layout.fan_in_source_at)),
-        K(layout.K),
-        outs(layout.outs),
-        cells(layout.cells),
-        fan_ins(layout.fan_ins),
-        sparse(layout.sparse),
-        first_sparse(layout.first_sparse),
-        sparse_slots(layout.sparse_slots),
         warps(layout.warps[in_registers]),
-        scratch(layout.scratch),
         register_units(layout.register_units),
-        tensor_units(layout.tensor_units),
-        two(layout.two != 0) {}
+        tensor_units(layout.tensor_units) {}
 
   __device__ std::int32_t room() const { return cells + 1 + fan_ins; }  // a step's numbers
   __device__ std::int32_t first_cell(const Unit&) const { return 0; }   // from here on a unit's sources count
@@ -124,9 +114,9 @@ struct StepView {
   }
 };
 
-// The same for a block of a cluster: its partitions, whose cells lie one partition's behind the other's.
-template <class Index>
-struct ClusterView : StepView<Index> {
+// The same for a block of a cluster: its partitions, whose cells lie one partition's behind the other's. Numbers of
+// those have 16 bits, whatever the layout's have.
+struct ClusterView : StepView<std::uint16_t> {
   template <class P, class Bits>
   using Team = BlockCluster<P, Bits>;
   const DevicePartitions& partitions;
@@ -139,7 +129,7 @@ struct ClusterView : StepView<Index> {
   std::int32_t own_bits;
 
   __device__ ClusterView(const DeviceStep& layout, std::int32_t blocks)
-      : StepView<Index>(layout, layout.tables, 0),
+      : StepView(layout, layout.tables, 0),
         partitions(layout.partitions),
         group(layout.partitions.group),
         source(reinterpret_cast<const Pair<std::uint16_t>*>(layout.partitions.source)),
@@ -249,30 +239,29 @@ __device__ inline void store4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
   *reinterpret_cast<uint4*>(to) = uint4{x[0], x[1], x[2], x[3]};
 }
 
-// To memory, where it is read once, by another kernel: such lines are the first to leave the cache, and those stay that
-// every call wants, instructions among them.
+// A streaming store, of what another kernel reads once: it does not displace from the cache what every call needs.
 template <class T>
-__device__ void leave(T* to, T x) {
+__device__ void stream_store(T* to, T x) {
   __stcs(to, x);
 }
 __device__ inline void stream_store4(float* to, const float (&x)[4]) {
-  leave(reinterpret_cast<float4*>(to), float4{x[0], x[1], x[2], x[3]});
+  stream_store(reinterpret_cast<float4*>(to), float4{x[0], x[1], x[2], x[3]});
 }
 __device__ inline void stream_store4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
-  leave(reinterpret_cast<uint4*>(to), uint4{x[0], x[1], x[2], x[3]});
+  stream_store(reinterpret_cast<uint4*>(to), uint4{x[0], x[1], x[2], x[3]});
 }
 __device__ inline void stream_store4(double* to, const double (&x)[4]) {
-  leave(reinterpret_cast<double2*>(to), double2{x[0], x[1]});
-  leave(reinterpret_cast<double2*>(to) + 1, double2{x[2], x[3]});
+  stream_store(reinterpret_cast<double2*>(to), double2{x[0], x[1]});
+  stream_store(reinterpret_cast<double2*>(to) + 1, double2{x[2], x[3]});
 }
 
-// The thread's number as a value that stays in a register: a compiler would ask for it anew each time, which takes
-// long. It does not know that a lane asks itself.
+// The thread's number, kept in a register: the compiler would read the special register again at every use, which is
+// slow. The shuffle hides where the number is from.
 __device__ inline std::int32_t thread_number() {
-  return __shfl_xor_sync(0xffffffffu, static_cast<std::int32_t>(threadIdx.x), 0);
+  return __shfl_xor_sync(kAllLanes, static_cast<std::int32_t>(threadIdx.x), 0);
 }
 
-// A number that all threads of a warp have, in a way that the compiler knows it: branches on it cost little.
+// A number that is the same for all threads of a warp, so that the compiler knows it: branches on it are uniform.
 __device__ inline std::int32_t common_to_warp(std::int32_t x) { return reduce_max(x); }
 
 // Which tile a thread works on, and which part of its slots. The threads of a tile are neighbours; neighbouring tiles
@@ -287,19 +276,19 @@ struct TileOf {
     tile = real ? item / states : 0;
     state = real ? item - tile * states : 0;
   }
-  // The first of the outs that this thread has after sharing out, and how many: 8 / lanes, at least 1.
+  // The first of the outs that this thread has after reduce_scatter(); there are 8 / lanes, at least 1.
   __device__ std::int32_t first_own() const { return (part & 1) * 4 + (part & 2) + ((part & 4) >> 2); }
 };
 
-// The threads of a tile partition out its sums: each round a thread keeps half of them and gives the other half to its
-// partner. What it has in the end stands at the front of `sum`.
+// Reduces the sums of a tile over its threads and scatters them: in each round a thread keeps half of its sums and
+// sends the other half to its partner. Results are compacted to the front of `sum`.
 template <class S, std::int32_t kWidth>
 __device__ void reduce_scatter_round(std::int32_t part, std::int32_t bit, typename S::Value (&sum)[kTile]) {
   const bool upper = (part & bit) != 0;
 #pragma unroll
   for (std::int32_t k = 0; k < kWidth; ++k) {
     const auto given = upper ? sum[k] : sum[k + kWidth], kept = upper ? sum[k + kWidth] : sum[k];
-    sum[k] = S::plus(kept, __shfl_xor_sync(0xffffffffu, given, bit));
+    sum[k] = S::plus(kept, __shfl_xor_sync(kAllLanes, given, bit));
   }
 }
 template <class S>
@@ -307,7 +296,7 @@ __device__ void reduce_scatter(std::int32_t lanes, std::int32_t part, typename S
   if (lanes >= 2) reduce_scatter_round<S, 4>(part, 1, sum);
   if (lanes >= 4) reduce_scatter_round<S, 2>(part, 2, sum);
   if (lanes >= 8) reduce_scatter_round<S, 1>(part, 4, sum);
-  if (lanes >= 16) sum[0] = S::plus(sum[0], __shfl_xor_sync(0xffffffffu, sum[0], 8));
+  if (lanes >= 16) sum[0] = S::plus(sum[0], __shfl_xor_sync(kAllLanes, sum[0], 8));
 }
 
 // act(N) where N = 8 / lanes, at least 1 and at most kMost, is the number of outs that a thread has; the same for a
@@ -379,15 +368,16 @@ __device__ void sparse_unit(const View& view, std::int32_t first, const Gain* __
   if (place.label != view.K) emit.send(place, emit.weight(bytes_of<P>(place.label)), sum);  // else padding
 }
 
-// Steps come in three parts, so that their user can do other things where they would wait:
-//   load      asks for the cells that the products need
-//   multiply  the products
-//   finish    all that is left, with emit
-// These do all in the last.
+// A step has three parts, so that other work can hide their latency:
+//   load      reads the cells
+//   multiply  computes products
+//   finish    the rest, with emit
+// Steps by a general schedule do everything in the last.
 struct Empty {};
 
-// Steps by a general schedule, which reads everything anew. emit.send(view.place(out), emit.weight(label), sum) takes
-// each out's sum over its slots; the label is a place in an array of P, in bytes. Gain: as the matrices are stored.
+// Steps by a general schedule, which reads its tables in every step. emit.send(view.place(out), emit.weight(label),
+// sum) takes each out's sum over its slots; the label is an offset into an array of P, in bytes. Gain: the type in
+// which matrices are stored.
 template <class S, class View, class Gain = typename S::Value>
 struct GeneralSteps {
   using P = typename S::Value;
@@ -425,7 +415,7 @@ struct GeneralSteps {
   }
 };
 
-// The emissions of some steps, on chip. Read: what becomes of a weight on the way.
+// The emissions of some steps, staged in shared memory. Read: what is done to a weight on the way.
 struct AsItIs {
   template <class P>
   static __device__ P weight(P w) {
@@ -438,7 +428,7 @@ class EmissionRows {
   // `room`: for `count` rows of K + 1 numbers.
   __device__ EmissionRows(P* room, std::int32_t count, const Score* emissions, std::int32_t K, std::int32_t T)
       : room_(room), emissions_(emissions), count_(count), width_(K + 1), T_(T) {}
-  // Copies the rows of step n and those behind it; the block must not be reading rows. Meets.
+  // Copies the rows of step n and those behind it; the block must not be reading rows. Ends with a barrier.
   __device__ void stage(std::int32_t n) {
     const std::int32_t rows = min(count_, T_ - n);
     end_ = n + rows;
@@ -457,7 +447,7 @@ class EmissionRows {
   std::int32_t count_, width_, T_, first_ = 0, end_ = 0;
 };
 
-// How many rows a block keeps: some, and not so many that blocks could not partition a processor.
+// How many rows a block keeps on chip: few enough for several blocks on a multiprocessor.
 template <class P>
 std::int32_t rows_in_shared(std::int64_t K, std::int64_t T) {
   constexpr std::int64_t bytes = 16384;
@@ -473,7 +463,7 @@ inline void check_rows(const DeviceConstraint::Impl& c, std::int64_t bytes) {
               std::to_string(c.shared_bytes) + ": use the CPU");
 }
 
-// A step's cells go to memory, four at a time; `count` is a multiple of four. Two at once, for that is mostly all.
+// Copies a step's cells to global memory in vectors of four, two in flight; `count` is a multiple of four.
 template <class P>
 __device__ void copy_out(P* __restrict__ to, const P* from, std::int32_t count, std::int32_t thread) {
   const std::int32_t further = 4 * static_cast<std::int32_t>(blockDim.x);
@@ -496,7 +486,7 @@ __device__ inline void copy_in(char* to, const char* from, std::int32_t bytes) {
   }
 }
 
-// A layout's shared part and its matrices, on chip from `at` on; the whole block takes part, and meets.
+// Copies a layout's tables and its matrices to shared memory, from `at` on. By the whole block; ends with a barrier.
 template <class P>
 struct OnChip {
   const P *matrix, *sparse;
@@ -515,15 +505,15 @@ __device__ OnChip<P> bring(char* at, const DeviceStep& layout, const Gain* matri
   return {matrix_here, sparse_here, tables};
 }
 
-// Calls act(view, steps, cells) for a block that goes by the general schedule: with everything on chip from `at` on,
-// with its cells in `cells` and the rest where it is, or with cells at `at` as one of `blocks` in a cluster.
+// Calls act(view, steps, cells) for a block that uses the general schedule: with everything in shared memory from `at`
+// on, with its cells in `cells` and the rest in global memory, or with cells at `at` as one of `blocks` in a cluster.
 template <class S, class Index, Storage kStorage, class Gain, class Act>
 __device__ void with_general_steps(const DeviceStep& layout, std::int32_t blocks, const Gain* matrix,
                                    const Gain* sparse, char* at, typename S::Value* cells, const Act& act) {
   using P = typename S::Value;
   if constexpr (kStorage == Storage::cluster) {
-    const ClusterView<Index> view(layout, blocks);
-    act(view, GeneralSteps<S, ClusterView<Index>, Gain>{view, matrix, sparse}, reinterpret_cast<P*>(at));
+    const ClusterView view(layout, blocks);
+    act(view, GeneralSteps<S, ClusterView, Gain>{view, matrix, sparse}, reinterpret_cast<P*>(at));
   } else if constexpr (kStorage == Storage::shared) {
     cells = reinterpret_cast<P*>(at);
     const OnChip<P> here =

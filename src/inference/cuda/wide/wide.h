@@ -1,6 +1,9 @@
-// Sequences done in wide arithmetic (wide.h) on the device: those that a fast pass could not be trusted with, and
-// samples.
+// Sequences done in wide arithmetic (numerics/wide.h) on the device: those that a fast pass could not be trusted with,
+// and samples.
 #pragma once
+
+#include <algorithm>
+#include <cmath>
 
 #include "inference/cuda/device.h"
 #include "inference/cuda/scores.h"
@@ -8,59 +11,64 @@
 
 namespace regccrf::cuda {
 
-// One slot serves one block; blocks take sequences in turn. alpha is kept for one segment of positions at a time, and
-// at the first position of every segment.
+// What a wide pass reads.
+struct WideScores {
+  DeviceTopology topology;
+  Batch batch;
+  Batch gains;                 // what paths gain, in the place of scores; absent: nothing
+  double factor = 1;           // of the scores
+  const std::int32_t* length;  // [B] as Prepared has them
+  const std::int64_t* row;     // [B, T]
+};
+
+// So many numbers that what comes behind them is aligned to 16 bytes.
+__host__ __device__ constexpr std::int64_t even(std::int64_t count) { return count + count % 2; }
+
+// Value: what a wide pass has of a node or an arrival. One slot serves one block; blocks take sequences in turn. Alpha
+// is kept for one segment of positions at a time, and at the first position of every segment.
+template <class Value>
 struct WideMemory {
   std::int32_t slots, segment, segments;
-  std::int64_t slot_numbers;  // Wide numbers of a slot
-  Wide* numbers;              // [slots, slot_numbers]
-  double* bigrams;            // [slots, K, K] or null
+  Wide* model;      // [slots, K · K + 3 K] exp of transitions, start, end, and the emissions of a position
+  Value* saved;     // [slots, even(segment · nodes)] alpha
+  Value* firsts;    // [slots, even(segments · nodes)]
+  Value* arrivals;  // [slots, 2, arrivals] forward and backward
+  Value* nodes;     // [slots, 2, nodes] backward: of what comes after; with its own emission
+  double* bigrams;  // [slots, rounds of bigrams]
 };
-WideMemory allocate_wide(Arena& arena, const DeviceConstraint::Impl& constraint, const Batch& batch, bool bigrams);
 
-struct Present {
-  const std::int32_t* length;  // [B]
-  const std::int64_t* row;     // [B, T]
-  const std::int32_t* flag;    // [B] 0: fine, 1: do it again, 2: the counts are zeros
-  const std::int32_t* bad;     // [1] as in Prepared; read for samples
-};
-// `loss`: made of all values in the end, or null; `blocks_done`: [1] zero, for the blocks to count themselves.
-void again_wide(const DeviceConstraint::Impl& constraint, const Batch& batch, const Expectation& wanted,
-                const Present& present, const WideMemory& work, const Loss* loss, std::uint32_t* blocks_done,
+// `recalls`: passes go back along alpha. `other_bytes`: that the caller allocates for each slot.
+template <class Value>
+WideMemory<Value> allocate_wide(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch, bool recalls,
+                                std::int64_t other_bytes = 0) {
+  constexpr std::int64_t slot_bytes = std::int64_t{1} << 24, most_bytes = std::int64_t{1} << 27;
+  const std::int64_t T = std::max<std::int64_t>(batch.length, 1), K = c.topology.K, N = c.topology.nodes,
+                     M = c.topology.arrivals, rounds = c.topology.bigrams.rounds, unit = sizeof(Value);
+  const auto root = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(T))));
+  WideMemory<Value> memory{};
+  memory.segment =
+      static_cast<std::int32_t>(recalls ? std::max<std::int64_t>(T * N * unit <= slot_bytes ? T : root, 2) : 2);
+  memory.segments = static_cast<std::int32_t>(recalls ? (T + memory.segment - 1) / memory.segment : 0);
+  const std::int64_t values = (memory.segment + memory.segments + 2) * N + 2 * M, model = K * K + 3 * K,
+                     bytes = values * unit + model * std::int64_t{sizeof(Wide)} + 8 * rounds + other_bytes;
+  memory.slots = static_cast<std::int32_t>(
+      std::min<std::int64_t>({std::max<std::int64_t>(most_bytes / bytes, 1), batch.size, c.processors}));
+  const auto take = [&]<class Number>(Number*& to, std::int64_t count) {
+    to = arena.allocate<Number>(std::int64_t{memory.slots * count});
+  };
+  take(memory.model, model);
+  take(memory.saved, even(memory.segment * N));
+  take(memory.firsts, even(memory.segments * N));
+  take(memory.arrivals, 2 * M);
+  take(memory.nodes, 2 * N);
+  take(memory.bigrams, rounds);
+  return memory;
+}
+
+// `flag`: [B] 0: fine, 1: do it again, 2: the counts are zeros. `loss`: made of all values in the end, or null;
+// `blocks_done`: [1] zero, for the blocks to count themselves.
+void again_wide(const DeviceConstraint::Impl& constraint, const WideScores& scores, const Expectation& wanted,
+                const std::int32_t* flag, const WideMemory<Wide>& memory, const Loss* loss, std::uint32_t* blocks_done,
                 cudaStream_t stream);
-void sample_wide(const DeviceConstraint::Impl& constraint, const Batch& batch, const Samples& samples,
-                 const Present& present, const WideMemory& work, cudaStream_t stream);
-
-// exp of a call's scores, each times `factor`, by a whole block: transitions [K, K], start and end [K] …
-__device__ inline void load_wide_model(const Batch& batch, std::int32_t K, double factor, Wide* g, Wide* start,
-                                       Wide* end) {
-  for (std::int32_t i = threadIdx.x; i < K * K; i += blockDim.x)
-    g[i] = wide_exp(score_at(batch.transitions, batch.type, i) * factor);
-  for (std::int32_t k = threadIdx.x; k < K; k += blockDim.x) {
-    start[k] = wide_exp(batch.start ? score_at(batch.start, batch.type, k) * factor : 0);
-    end[k] = wide_exp(batch.end ? score_at(batch.end, batch.type, k) * factor : 0);
-  }
-}
-
-// … and the emissions of a row, [K + 1], the last of which is zero.
-__device__ inline void load_wide_row(const Batch& batch, std::int32_t K, double factor, std::int64_t row, Wide* out) {
-  for (std::int32_t k = threadIdx.x; k <= K; k += blockDim.x) {
-    out[k] = k < K ? wide_exp(score_at(batch.emissions, batch.emissions_type, row * K + k) * factor) : kWideZero;
-  }
-}
-
-// The sum of what a block's threads have, to all of them.
-template <int kThreads, class Number>
-__device__ Number block_total(Number mine) {
-  __shared__ Number all[kThreads];
-  __syncthreads();
-  all[threadIdx.x] = mine;
-  __syncthreads();
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    if (threadIdx.x < half) all[threadIdx.x] = all[threadIdx.x] + all[threadIdx.x + half];
-    __syncthreads();
-  }
-  return all[0];
-}
 
 }  // namespace regccrf::cuda

@@ -38,14 +38,6 @@ void send(T* at, std::uint32_t rank, T value, TransactionBarrier* box) {
   });
 }
 
-inline void fetch(void* to, const void* from, std::uint32_t bytes, TransactionBarrier* box) {
-  emulated::later(0, [=] {
-    std::memcpy(to, from, bytes);
-    box->bytes -= static_cast<std::int32_t>(bytes);
-    box->look();
-  });
-}
-
 inline void expect(TransactionBarrier* box, std::uint32_t bytes) {
   box->bytes += static_cast<std::int32_t>(bytes);
   box->named = 1;
