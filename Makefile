@@ -57,7 +57,7 @@ site: all
 
 # clang-tidy with the checks of .clang-tidy; needs Debian's clang-tidy-14. Takes minutes: `make tidy FILES=src/base/file.cc` for one.
 # Kernels are left out: their SIMD code is one file for eight instruction sets, and takes longer than all the rest.
-FILES ?= $(filter-out src/inference/cpu/kernels.cc,$(wildcard src/*/*.cc src/inference/*/*.cc cli/*.cc))
+FILES ?= $(filter-out src/inference/cpu/kernels.cc,$(wildcard src/*/*.cc src/inference/*/*.cc src/inference/*/*/*.cc cli/*.cc))
 tidy:
 	@scripts/bootstrap build
 	@cmake --preset release --log-level=NOTICE -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/language_options.h"
+#include "constraint/labels_in_use.h"
 #include "regccrf/automaton_file.h"
 #include "regccrf/bigram_fst.h"
 
@@ -28,6 +29,19 @@ std::string few(const Labels& labels) {
   std::string text = "   (";
   for (Label a = 0; a < labels.size(); ++a) text += (a ? " " : "") + labels.name(a);
   return text + ")";
+}
+
+// Labels that the pattern names and no sequence has, most likely misspelt ones.
+std::string unused_line(const Constraint& constraint) {
+  const std::vector<bool> used = labels_in_use(constraint);
+  std::string names;
+  int unused = 0;
+  for (Label a = 0; a < constraint.labels().size(); ++a) {
+    if (used[a] || ++unused > 12) continue;
+    names += (names.empty() ? "" : " ") + constraint.labels().name(a);
+  }
+  if (unused > 12) names += " … (" + std::to_string(unused) + " in all)";
+  return names.empty() ? "" : "unused         " + names + "   (no sequence of the language has this)\n";
 }
 
 // The sizes above it are the base's where rules are kept.
@@ -74,7 +88,7 @@ void print_facts(const Constraint& constraint, double seconds, bool as_json) {
   }
   std::snprintf(time, sizeof time, "%.3f s", seconds);
   std::cout << "labels         " << constraint.labels().size() << few(constraint.labels()) << "\n"
-            << "states         " << size.states << "\n"
+            << unused_line(constraint) << "states         " << size.states << "\n"
             << "arcs           " << size.arcs << "\n"
             << "nodes          " << size.nodes << "   (memory of a time step)\n"
             << "products       " << size.products << "   (multiplications a time step" << ratio << ")\n"

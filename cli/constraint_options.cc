@@ -68,13 +68,6 @@ void refuse_file_as_pattern(const std::string& pattern, const char* advice) {
               ", and -e takes a pattern; " + advice);
 }
 
-std::vector<bool> labels_in_use(const Constraint& constraint) {
-  std::vector<bool> used(static_cast<std::size_t>(constraint.labels().size()), false);
-  const Constraint base = constraint.base();
-  for (const Arc& arc : base.automaton().arcs) used[arc.label] = true;
-  return used;
-}
-
 // A saved constraint over its own labels and those of the data, which no sequence of the language has.
 static Constraint with_labels(const Constraint& constraint, const Labels& of_data) {
   std::vector<std::string> names = constraint.labels().names();

@@ -22,9 +22,6 @@ std::string refuse_empty(const std::string& text);
 // Error where -e was given a file's name.
 void refuse_file_as_pattern(const std::string& pattern, const char* advice);
 
-// Whether a sequence of the language has the label: [K].
-std::vector<bool> labels_in_use(const Constraint& constraint);
-
 struct ConstraintOptions {
   std::string pattern, file;
   Limits limits;

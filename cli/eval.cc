@@ -9,6 +9,7 @@
 #include "cli/constraint_options.h"
 #include "cli/eval_models.h"
 #include "cli/evaluation_report.h"
+#include "constraint/labels_in_use.h"
 #include "regccrf/error.h"
 
 namespace regccrf::cli {

@@ -16,6 +16,7 @@
 #include "cli/penalty_search.h"
 #include "cli/processes.h"
 #include "cli/progress_line.h"
+#include "constraint/labels_in_use.h"
 #include "regccrf/dataset.h"
 #include "regccrf/error.h"
 #include "regccrf/trainer.h"
@@ -176,6 +177,26 @@ void check_labels(const Constraint& constraint, const Names& of_data) {
                                : ".") +
               " The language has " + join(known) +
               ". --outside skip leaves out the sequences with other labels, --outside repair replaces these");
+}
+
+// A label that the pattern names and neither the language nor the data has: told, since a rule about it forbids
+// nothing.
+void say_unused_labels(const Constraint& constraint, const Names& of_data) {
+  const std::vector<bool> used = labels_in_use(constraint);
+  const std::vector<std::string> in_data = names_of(of_data);
+  std::vector<std::string> known, unused;
+  for (Label a = 0; a < constraint.labels().size(); ++a) {
+    const std::string& name = constraint.labels().name(a);
+    if (used[a])
+      known.push_back(name);
+    else if (std::find(in_data.begin(), in_data.end(), name) == in_data.end())
+      unused.push_back(name);
+  }
+  for (const std::string& name : unused) {
+    const auto near = nearest(name, known);
+    std::cerr << "regccrf: no sequence of the language has the label " << name
+              << (near ? ": did you mean " + *near + "?" : "") << "\n";
+  }
 }
 
 std::string describe(const OutsideSequence& outside, const Dataset& data, const Labels& labels) {
@@ -414,6 +435,7 @@ Training make_training(const Options& options, bool speak, Input& input) {
   if (input.development) facts["development_data"] = options.development;
   if (training.constrain == Constrain::train) {
     if (options.outside == "error") check_labels(*training.constraint, input.labels);
+    if (speak) say_unused_labels(*training.constraint, input.labels);
     settle_outside(options, *training.constraint, speak, input.data, facts);
   }
   training.attributes = &input.attributes;

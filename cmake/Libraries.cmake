@@ -26,6 +26,12 @@ find_package(nlohmann_json 3.10 QUIET)
 if(NOT nlohmann_json_FOUND)
   list(APPEND missing JSON)
 endif()
+if(SKBUILD)
+  find_package(Python QUIET COMPONENTS Interpreter Development.Module)
+  if(NOT Python_Development.Module_FOUND)
+    list(APPEND missing PYTHON)
+  endif()
+endif()
 list(REMOVE_DUPLICATES places)
 link_directories(${places})
 
@@ -35,15 +41,10 @@ set(HWY_is "Highway, SIMD")
 set(LBFGS_is "libLBFGS, training")
 set(Z_is "zlib, gzip input")
 set(JSON_is "nlohmann_json 3.10 or later, files")
+set(PYTHON_is "Python's headers, the package")
 foreach(library ${missing})
-  string(APPEND list "  ${${library}_is}\n")
+  list(APPEND names ${${library}_is})
 endforeach()
-if(missing)
-  message(FATAL_ERROR "regccrf needs libraries that were not found here:\n${list}"
-    "Install them and build again (all that the build needs is named; what is there already is left alone):\n"
-    "  Debian 12, Ubuntu:  apt-get install g++ python3-dev libfst-dev libgmp-dev libhwy-dev liblbfgs-dev nlohmann-json3-dev zlib1g-dev\n"
-    "  Fedora:             dnf install gcc-c++ python3-devel openfst-devel gmp-devel highway-devel liblbfgs-devel json-devel zlib-devel\n"
-    "  Homebrew:           brew install openfst gmp highway liblbfgs nlohmann-json zlib\n"
-    "  conda:              conda install -c conda-forge cxx-compiler openfst gmp libhwy liblbfgs nlohmann_json zlib\n"
-    "Where they are in a folder of their own, name it: CMAKE_PREFIX_PATH=/that/folder\n")
+if(names)
+  regccrf_needs("libraries that were not found here" ${names})
 endif()

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "bind.h"
+#include "constraint/labels_in_use.h"
 #include "regccrf/language.h"
 
 namespace py = pybind11;
@@ -169,6 +170,7 @@ void bind_constraint(py::module_& module) {
       .def("__deepcopy__", [](py::object self, const py::dict&) { return self; })
       .def(py::pickle(&to_bytes, &from_bytes));
 
+  module.def("labels_in_use", &labels_in_use, py::arg("constraint"));
   module.def(
       "compile_language",
       [](const Language& language, const Limits& limits, const std::string& rules) {

@@ -9,6 +9,7 @@ sentence is a str, its characters are the positions; text.split() gives words.
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _core
@@ -113,7 +114,13 @@ class Tagger:
         return self.tag_all([self._one(sentence)])[0]
 
     def _one(self, sentence: Sentence) -> Sentence:
-        """Rows of one sentence have as many columns each; where they have not, these are sentences."""
+        """Rows of one sentence have as many columns each; where they have not, these are sentences. A text is not split into words."""
+        if isinstance(sentence, str) and " " in sentence:
+            warnings.warn(
+                "the sentence is a str, which is a sequence of characters: text.split() makes words of it; if characters are meant, "
+                "list(text) says so",
+                stacklevel=3,
+            )
         if not self._extractor.takes_attributes and isinstance(sentence, (list, tuple)):
             columns = {len(row) if isinstance(row, (list, tuple)) else 1 for row in sentence}
             if len(columns) > 1:
@@ -278,6 +285,16 @@ def train(
     return model
 
 
+def _warn_of_unused_labels(constraint: Constraint, of_data: Sequence[str]) -> None:
+    """For labels that the pattern names and neither the language nor the data has: a rule about them forbids nothing."""
+    import difflib
+
+    used = dict(zip(constraint.labels, _core.labels_in_use(constraint)))
+    for name in (name for name, is_used in used.items() if not is_used and name not in of_data):
+        near = difflib.get_close_matches(name, [known for known in used if used[known]], 1)
+        warnings.warn(f"no sequence of the language has the label {name}" + (f": did you mean {near[0]}?" if near else ""), stacklevel=4)
+
+
 def _guess_features(X: Any, y: Any, format: str) -> str:
     paths = _paths(X, y)
     if paths is not None:
@@ -341,6 +358,8 @@ def _train(
     if constrain is None:
         constrain = "none" if constraint is None else "train"
     compiled = None if constraint is None or constrain == "none" else _over(constraint, data.labels)
+    if compiled is not None:
+        _warn_of_unused_labels(compiled, data.labels)
     if continue_from is not None and not isinstance(continue_from, Model):
         continue_from = Model.load(os.fspath(continue_from))
     return _core.train_model(data, development, compiled, constrain, outside, continue_from, settings, progress)

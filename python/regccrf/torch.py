@@ -685,9 +685,18 @@ class RegCCRF(CRF):
         outside = check_outside(outside)
         if constraint is None:
             raise TypeError("constraint is None: the layer without one is CRF")
-        self._assemble(compile(constraint, labels_of(labels)), batch_first, checks)
+        self._assemble(_over(constraint, labels), batch_first, checks)
         self.outside, self.save_constraint = outside, save_constraint
         self._add_parameters(start_end)
+
+
+def _over(constraint: LanguageLike, labels: LabelsLike) -> Constraint:
+    try:
+        return compile(constraint, labels_of(labels))
+    except _core.Error as error:
+        if not isinstance(labels, int) or "unknown label" not in str(error):
+            raise
+        raise _core.Error(f"{error}\nlabels is the number {labels}, so they are called 0, 1, …: give a list of their names") from None
 
 
 @functools.lru_cache(maxsize=_MOST_REMEMBERED)

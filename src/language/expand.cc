@@ -453,7 +453,9 @@ class Expander {
     }
     std::string message = "there is no template called " + name;
     if (const auto near = nearest(name, known)) message += ": did you mean " + *near + "?";
-    fail_at(syntax.place, message, "for the label " + name + " followed by a group, put a space before the (");
+    fail_at(syntax.place, message,
+            name == "^" ? "a pattern describes whole sequences, so ^ and $ are not needed"
+                        : "for the label " + name + " followed by a group, put a space before the (");
   }
 
   ExprPtr apply(const Definition& definition, const Syntax& syntax, const Scope* scope) {

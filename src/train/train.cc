@@ -5,6 +5,8 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/spelling.h"
+#include "constraint/labels_in_use.h"
 #include "regccrf/error.h"
 #include "regccrf/trainer.h"
 #include "train/adagrad.h"
@@ -74,6 +76,29 @@ void check_gold(const Training& training) {
   }
 }
 
+// The label with which a sequence leaves the language, and what was possible there.
+std::string describe(const OutsideSequence& outside, const Training& training) {
+  const Labels& labels = training.labels;
+  const std::int64_t begin = training.data->position[outside.sequence];
+  std::string possible;
+  for (const Label a : outside.possible) possible += (possible.empty() ? "" : ", ") + labels.name(a);
+  if (possible.empty()) possible = "nothing";
+  const bool ends = outside.position >= training.data->length(outside.sequence);
+  const Label label = ends ? kUnknownLabel : training.data->gold[begin + outside.position];
+  const std::vector<bool> used = labels_in_use(*training.constraint);
+  std::string text = ends ? "it ends too early, after " + std::to_string(outside.position) + " labels"
+                          : (label == kUnknownLabel ? "an unknown label" : "label " + labels.name(label)) +
+                                " at token " + std::to_string(outside.position + 1) + " leaves the language";
+  text += (outside.rule.empty() ? "" : " by breaking the rule " + outside.rule) + " (possible there: " + possible + ")";
+  if (label == kUnknownLabel || used[label]) return text + ".";
+  std::vector<std::string> known;
+  for (Label a = 0; a < labels.size(); ++a) {
+    if (used[a]) known.push_back(labels.name(a));
+  }
+  const auto near = nearest(labels.name(label), known);
+  return text + "; no sequence of the language has this label" + (near ? ": did you mean " + *near + "?" : ".");
+}
+
 void check_constraint(const Training& training) {
   if (training.constrain == Constrain::none) return;
   if (!training.constraint) fail("there is no constraint to train or decode under");
@@ -84,15 +109,10 @@ void check_constraint(const Training& training) {
   if (training.constrain != Constrain::train) return;
   const std::vector<OutsideSequence> outside = find_outside(*training.constraint, *training.data);
   if (outside.empty()) return;
-  const OutsideSequence& first = outside[0];
-  std::string possible;
-  for (const Label a : first.possible) possible += (possible.empty() ? "" : ", ") + training.labels.name(a);
   fail(std::to_string(outside.size()) + " of " + std::to_string(training.data->sequences()) +
-       " sequences have correct labels outside the language; the first is " +
-       training.data->origin(first.sequence) + ", which leaves it at token " + std::to_string(first.position + 1) +
-       (first.rule.empty() ? "" : " by breaking the rule " + first.rule) +
-       " (possible there: " + (possible.empty() ? "nothing" : possible) +
-       "); leave such sequences out or repair them: without() or repair(), in Python outside=\"skip\" or \"repair\"");
+       " sequences are outside the language. The first is " + training.data->origin(outside[0].sequence) + ": " +
+       describe(outside[0], training) +
+       " Leave such sequences out or repair them: without() or repair(), in Python outside=\"skip\" or \"repair\"");
 }
 
 Constraint training_constraint(const Training& training) {

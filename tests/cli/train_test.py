@@ -121,6 +121,15 @@ def test_a_label_that_the_language_lacks(folder):
     assert "looks like BIOES" in message and "did you mean" not in message
 
 
+def test_a_label_of_the_pattern_that_no_sequence_has(folder):
+    says = "no sequence of the language has the label B-YY: did you mean B-Y?\n"
+    done = run(folder, "train", "-m", "m", "-e", LANGUAGE + " & at_most(9, B-YY)")
+    assert done.returncode == 0 and says in done.stderr
+    assert "no sequence" not in run(folder, "train", "-m", "m", "-e", LANGUAGE).stderr
+    done = subprocess.run([PROGRAM, "compile", "-e", "bio({Y}) & at_most(9, B-YY)"], capture_output=True, text=True, check=True)
+    assert "\nunused         B-YY   (" in done.stdout
+
+
 def test_a_label_that_only_development_data_has(folder):
     text = (folder / "dev").read_text()
     (folder / "more").write_text(text.replace("\tB-Y", "\tB-Z", 1).replace("\tO", "\tB-Q", 1))

@@ -140,6 +140,31 @@ def test_mistakes_are_told_in_words():
         regccrf.train(X, y, progress=True)
 
 
+def test_a_misspelt_label_is_named():
+    X, y = [["Ann", "sings"]], [["B", "O"]]
+    with pytest.raises(regccrf.Error, match="sequence 1: label C at token 1 leaves the language .possible there: O, B-PER.; no sequence"):
+        regccrf.train(X, [["C", "O"]], constraint="(O | B-PER)*")
+    with pytest.raises(regccrf.Error, match="no sequence of the language has this label: did you mean B-PER?"):
+        regccrf.train(X, [["B-PRE", "O"]], constraint="(O | B-PER)*")
+    with pytest.warns(UserWarning, match="no sequence of the language has the label B-PRE: did you mean B-PER?") as caught:
+        regccrf.train(X, [["B-PER", "O"]], constraint="(O | B-PER)* & at_most(1, B-PRE)")
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        regccrf.train(X, y, constraint="(O | B I*)*")  # I is not in the data, and in the language
+
+
+def test_a_text_is_not_taken_for_words():
+    tagger = regccrf.Tagger(regccrf.train([["Ann", "sings"]], [["B", "O"]], constraint=BIO))
+    for ask in (tagger.tag, tagger.marginals, tagger.language_mass, lambda text: tagger.k_best(text, 2)):
+        with pytest.warns(UserWarning, match="text.split.. makes words of it") as caught:
+            ask("Ann sings")
+        assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(tagger.tag("Ann")) == len(tagger.tag(list("A n"))) == 3
+
+
 def test_labels_may_be_made_while_they_are_read():
     X, y = corpus()
     names = {"B": "B-person", "I": "I-person", "O": "outside"}

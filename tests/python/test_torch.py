@@ -489,6 +489,12 @@ def test_copies_are_independent_and_whole():
     assert crf.transitions.abs().max() > 0
 
 
+def test_names_in_a_pattern_need_names_of_labels():
+    with pytest.raises(regccrf.Error, match="unknown label O(.|\n)*the number 3, so they are called 0, 1, …: give a list of their names"):
+        RegCCRF(3, constraint="bio({PER})")
+    assert RegCCRF(3, constraint="(0 | 1 2*)*").num_tags == 3
+
+
 def test_the_number_of_threads_does_not_matter():
     crf = CRF(40)
     emissions, tags = torch.randn(100, 32, 40, requires_grad=True), torch.randint(40, (100, 32))

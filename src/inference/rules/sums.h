@@ -6,8 +6,8 @@
 // A is made within a budget that follows from the caller's max_gap. Where that is not enough, since little of the
 // base's mass is legal, the budget follows the mass that was found; then the base is multiplied by the rules that its
 // best path breaks; at last A is made without any loss. Limits are counts, so that an answer does not depend on the
-// machine. A sequence past them is an error, or has the base's own sum, an upper bound, or a larger gap, at the caller's
-// word.
+// machine. A sequence past them is an error, or has the base's own sum, an upper bound, or a larger gap, at the
+// caller's word.
 #pragma once
 
 #include <limits>

@@ -474,7 +474,7 @@ class Builder {
     for (std::int32_t i = 0; i < layout_.sparse; ++i) {
       if (cut.of_sparse[i / 32] != partition) continue;
       for (std::int32_t s = 0; s < layout_.sparse_slots; ++s) {
-        const auto at = static_cast<std::size_t>(s * layout_.sparse + i);
+        const auto at = static_cast<std::size_t>(s) * layout_.sparse + i;
         act(layout_.sparse_source[at], partitions.sparse_source[at]);
       }
     }
