@@ -80,10 +80,18 @@ double sum_of_sizes(std::span<const double> w) {
   return sum;
 }
 
-// What holds if there is nothing to improve.
-void begin_at(double objective, TrainState& state) {
+// What holds from here on if there is nothing to improve; of the best iteration too, where that is the last one.
+void begin_at(double objective, const Certainty& certainty, TrainState& state) {
   state.objectives.push_back(objective);
-  state.best.objective = state.last.objective = objective;
+  const bool last_is_best = state.best.iteration == state.last.iteration;
+  for (Progress* progress : {&state.last, last_is_best ? &state.best : &state.last}) {
+    progress->objective = objective;
+    progress->phase = state.phase;
+    if (state.phase != Phase::rules) continue;
+    progress->largest_gap = certainty.largest_gap;
+    progress->slack = certainty.slack;
+    progress->uncertified = certainty.uncertified;
+  }
 }
 
 // --- stages ---
@@ -162,7 +170,7 @@ class StagedObjective {
   }
   double operator()(std::span<const double> w, std::span<double> gradient) {
     const double value = objective_(w, gradient);
-    if (monitor_.state.objectives.empty()) begin_at(value + penalty(w), monitor_.state);
+    if (monitor_.state.objectives.empty()) begin_at(value + penalty(w), objective_.certainty(), monitor_.state);
     return value + shift_;
   }
   // After an iteration; false: stop.
@@ -199,7 +207,7 @@ class StagedObjective {
     objective_.begin(state);
     gradient_.resize(i.w.size());
     const double value = objective_(i.w, gradient_) + penalty(i.w);
-    state.objectives.push_back(value);
+    begin_at(value, objective_.certainty(), state);
     shift_ = i.objective - value;
   }
 
