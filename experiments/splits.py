@@ -198,7 +198,7 @@ def costs(result):
     said = []
     for one in result["summary"]:
         seconds = ", ".join(f"{model} {cpu:.1f} s" for model, cpu in one["cpu_seconds"].items())
-        bound = f"; {one['uncertified']:.1f} not certified, these count without the rules" if "uncertified" in one else ""
+        bound = f"; {one['uncertified']:.1f} of them needed a gap above 1e-3" if "uncertified" in one else ""
         said.append(f"with {one['training_sequences']} sequences {seconds}{bound}")
     return f"CPU time of training: {'; '.join(said)}."
 
