@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Decoding and losses under rules that are kept beside a base: python3 bench/rules/run.py [--record]
 
-Four tables, and a figure of the losses, docs/rules.svg. Each compares, in one run of build/bench/bench_rules
-(measure.cc) and on the same scores, the base alone, which is the floor; the rules kept beside it; and all of it multiplied out, where that takes at most a million products a step. Times are
-CPU time of one thread.
+Four tables, and a figure of the losses, docs/rules.svg. Each compares, in one run of build/bench/bench_rules (measure.cc) and
+on the same scores, the base alone, which is the floor; the rules kept beside it; and all of it multiplied out, where that takes
+at most a million products a step. Times are CPU time of one thread.
 
     number     2 to 64 rules (at_most, once_contiguous) over 64 labels, sentences of 30 words; scores of a model that was trained
                without the rules on sentences that obey them, and random scores
