@@ -461,15 +461,15 @@ struct CombineShape {
   ChunkLayout layout;
 };
 
-// The largest chunk that fits, as long as every processor has one; from memory, blocks that take turns.
+// Chunks of one position where larger ones would leave processors idle, or do not fit; from memory, blocks that take
+// turns.
 template <class P>
 CombineShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   const std::int64_t room = std::int64_t{c.shared_bytes} - kHeadBytes;
   const auto chunks = [&](std::int32_t chunk) { return (batch.length + chunk - 1) / chunk; };
   const auto fits = [&](std::int32_t chunk) { return layout_of<P>(c, chunk).bytes <= room; };
   CombineShape s{};
-  s.chunk = kMostChunk;
-  while (s.chunk > 1 && (!fits(s.chunk) || 2 * batch.size * chunks(s.chunk) <= c.processors)) s.chunk /= 2;
+  s.chunk = fits(kMostChunk) && 2 * batch.size * chunks(kMostChunk) > c.processors ? kMostChunk : 1;
   s.on_chip = fits(s.chunk);
   s.layout = layout_of<P>(c, s.chunk);
   s.chunks = static_cast<std::int32_t>(chunks(s.chunk));
@@ -488,9 +488,7 @@ CombineShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
 template <class P>
 auto* kernel_of(const CombineShape& s) {
   if (!s.on_chip) return combine_kernel<P, 1, false>;
-  return s.chunk == 4   ? combine_kernel<P, 4, true>
-         : s.chunk == 2 ? combine_kernel<P, 2, true>
-                        : combine_kernel<P, 1, true>;
+  return s.chunk == 1 ? combine_kernel<P, 1, true> : combine_kernel<P, kMostChunk, true>;
 }
 
 }  // namespace
