@@ -149,55 +149,47 @@ struct PositionRows {
   const P* base;
   std::int32_t row[kChunk];
 
-  // The sums of some cells.
-  __device__ void sum(const std::int32_t* cell, std::int32_t count, P (&to)[kChunk]) const {
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) to[j] = 0;
+  // to[j][place[n]] = the sum of the cells from cell[begin[n]] on at position j; the other numbers are 0. The whole
+  // block takes part.
+  __device__ void gather(std::int32_t count, const std::int32_t* begin, const std::int32_t* cell,
+                         const std::int32_t* place, P* to, std::int32_t width) const {
+#pragma unroll 1
+    for (std::int32_t i = threadIdx.x; i < kChunk * width; i += blockDim.x) to[i] = 0;
+    __syncthreads();
 #pragma unroll 2
-    for (std::int32_t i = 0; i < count; ++i) {
+    for (std::int32_t n = threadIdx.x; n < count; n += blockDim.x) {
+      const std::int32_t last = begin[n + 1], at = place[n];
+      P sum[kChunk]{};
+#pragma unroll 2
+      for (std::int32_t i = begin[n]; i < last; ++i) {
 #pragma unroll
-      for (int j = 0; j < kChunk; ++j) to[j] += base[row[j] + cell[i]];
+        for (int j = 0; j < kChunk; ++j) sum[j] += base[row[j] + cell[i]];
+      }
+#pragma unroll
+      for (int j = 0; j < kChunk; ++j) to[j * width + at] = sum[j];
     }
   }
 };
 
 template <class P, int kChunk, bool kOnChip>
 __device__ void gather_alpha(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+  const DeviceTopology& top = a.topology;
   const std::int32_t F = a.combine.forward_cells;
   PositionRows<P, kChunk> rows{a.trellis.alpha + chunk.at * F, {}};
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) rows.row[j] = min(j, chunk.count - 1) * F;
-#pragma unroll 1
-  for (std::int32_t i = threadIdx.x; i < kChunk * a.combine.places; i += blockDim.x) chunk.m[i] = 0;
-  __syncthreads();
-#pragma unroll 2
-  for (std::int32_t m = threadIdx.x; m < a.topology.arrivals; m += blockDim.x) {
-    const std::int32_t first = a.topology.into_begin[m], place = a.combine.place[m];
-    P in[kChunk];
-    rows.sum(a.topology.into_cell + first, a.topology.into_begin[m + 1] - first, in);
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) chunk.m[j * a.combine.places + place] = in[j];
-  }
+  rows.gather(top.arrivals, top.into_begin, top.into_cell, a.combine.place, chunk.m, a.combine.places);
 }
 
 // y[t][r, b] = Σ_{arcs (r, b, s)} beta[t][s, b] of the next positions, since the labels do without.
 template <class P, int kChunk, bool kOnChip>
 __device__ void gather_beta(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  const std::int32_t X = a.combine.backward_cells;
+  const DeviceTopology& top = a.topology;
+  const std::int32_t X = a.combine.backward_cells, outs = a.combine.outs;
   PositionRows<P, kChunk> rows{a.trellis.beta + chunk.at * X, {}};
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) rows.row[j] = j < chunk.bigrams ? (j + 1) * X : 0;
-#pragma unroll 1
-  for (std::int32_t o = threadIdx.x; o < kChunk * a.combine.outs; o += blockDim.x) chunk.y[a.combine.outs + o] = 0;
-  __syncthreads();
-#pragma unroll 2
-  for (std::int32_t n = threadIdx.x; n < a.topology.nodes; n += blockDim.x) {
-    const std::int32_t first = a.topology.from_begin[n], out = a.topology.node_out[n];
-    P y[kChunk];
-    rows.sum(a.topology.from_cell + first, a.topology.from_begin[n + 1] - first, y);
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) chunk.y[(j + 1) * a.combine.outs + out] = y[j];
-  }
+  rows.gather(top.nodes, top.from_begin, top.from_cell, top.node_out, chunk.y + outs, outs);
 }
 
 // What else is wanted of memory later. The first warp's threads have none of it.
