@@ -192,7 +192,7 @@ __device__ void gather_beta(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnC
   rows.gather(top.nodes, top.from_begin, top.from_cell, top.node_out, chunk.y + outs, outs);
 }
 
-// What else is wanted of memory later. The first warp's threads have none of it.
+// Loads what is small and needed later. The first warp takes no part.
 template <class P, int kChunk, bool kOnChip>
 __device__ void bring_small(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
   const std::int32_t K = a.combine.K, thread = static_cast<std::int32_t>(threadIdx.x) - 32,

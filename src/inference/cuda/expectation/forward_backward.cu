@@ -107,7 +107,7 @@ class AtOuts {
   __device__ std::int32_t sparse(std::int32_t k) const {
     return combine_.dense_outs + thread_ + k * static_cast<std::int32_t>(blockDim.x);
   }
-  // Behind the zero lies what is none.
+  // From the zero on, a place stands for no cells.
   __device__ void add4(const P* now, std::uint32_t place, P (&to)[4]) const {
     if (place < bytes_of<P>(combine_.backward_cells))
       load4(reinterpret_cast<const P*>(reinterpret_cast<const char*>(now) + place), to);
@@ -154,7 +154,7 @@ template <class P>
 __device__ double lacking(const ForwardBackwardArgs<P>& a, std::int32_t piece) {
   const std::int32_t* lost = a.boundaries.lost + std::int64_t{blockIdx.x} * a.pieces.count;
   bool some = false;
-  for (std::int32_t n = threadIdx.x; n < piece; n += blockDim.x) some = some || lost[n] != Lost::nothing;
+  for (std::int32_t n = threadIdx.x; n < piece; n += blockDim.x) some = some || lost[n] != Lost::none;
   return __syncthreads_or(some) ? Bounds<double>::boundary : 0;
 }
 template <bool kBack, class P>
