@@ -384,7 +384,7 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
   const WalkRoom<P, unsigned, kStorage> room(a.shape.rows, layout.K);
   const P *matrix = a.trellis.scores.matrix[back], *sparse = a.trellis.scores.sparse[back];
   if constexpr (kStorage == Storage::registers) {
-    const StepView<Index> view(layout, layout.tables, 1);
+    const StepView<Index> view(layout, 1);
     constexpr RegisterTile kind = kRegisterTiles[kKind];
     using Steps = std::conditional_t<sizeof(P) == 4, RegisterSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
                                      TensorSteps<P, Index>>;
@@ -393,10 +393,9 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
     P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(room.rest)
                                      : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) *
                                                           cells_in_memory(a.layout[0], a.layout[1]);
-    with_general_steps<SumProduct<P>, Index, kStorage>(layout, blocks, matrix, sparse, room.rest, cells,
-                                                       [&](const auto& view, const auto& steps, P* there) {
-                                                         run_direction(a, view, steps, there, room.rows, room.meeting);
-                                                       });
+    with_general_steps<SumProduct<P>, Index, kStorage>(
+        layout, blocks, matrix, sparse,
+        [&](const auto& view, const auto& steps) { run_direction(a, view, steps, cells, room.rows, room.meeting); });
   }
 }
 
