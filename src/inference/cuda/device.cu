@@ -146,6 +146,7 @@ void pack_tables(Packer& p, const StepLayout& layout, DeviceStep& d) {
     d.unit_at[in_registers] = offset(p.add(schedule.units));
     d.warp_at[in_registers] = offset(p.add(schedule.begin));
   }
+  d.tensor_at = offset(p.add(layout.tensor));
   d.label_at = offset(p.add_as<Index>(layout.label));
   d.stored_at = offset(p.add_as<Index>(layout.stored));
   d.out_of_at = offset(p.add_as<Index>(layout.out_of));
@@ -164,6 +165,7 @@ void pack_step(Packer& p, const StepLayout& layout, bool narrow, DeviceStep& d) 
   d.entries = static_cast<std::int32_t>(layout.entry.size());
   d.gains = static_cast<std::int32_t>(layout.gain_entry.size());
   d.register_units = static_cast<std::int32_t>(layout.in_registers.units.size());
+  d.tensor_units = static_cast<std::int32_t>(layout.tensor.size());
   (narrow ? pack_tables<std::uint16_t> : pack_tables<std::int32_t>)(p, layout, d);
   p.place(d.entry, layout.entry);
   p.place(d.sparse_entry, layout.sparse_entry);

@@ -106,9 +106,9 @@ struct DevicePartitions {
 struct DeviceStep : StepSizes {
   std::int32_t all_cells, groups, entries, gains;
   std::int32_t warps[2];  // of the general schedule and of that in registers
-  std::int32_t register_units, narrow;
+  std::int32_t register_units, tensor_units, narrow;
   const char* tables;
-  std::int32_t group_at, unit_at[2], warp_at[2], label_at, stored_at, out_of_at, source_at, sparse_source_at,
+  std::int32_t group_at, unit_at[2], warp_at[2], label_at, stored_at, out_of_at, tensor_at, source_at, sparse_source_at,
       fan_in_begin_at, fan_in_source_at;
   const std::int32_t* entry;         // [entries]
   const std::int32_t* sparse_entry;  // [sparse_slots, sparse]

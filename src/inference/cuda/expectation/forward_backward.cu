@@ -15,9 +15,14 @@ namespace {
 
 template <class P>
 WalkShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces) {
-  return walk_shape<P, unsigned>(c, {.rows = rows_in_shared<P>(c.topology.K, batch.length),
-                                     .together = pieces.count == 1 ? 2 * batch.size : 0,
-                                     .register_warps = std::max(c.forward.warps[1], c.backward.warps[1])});
+  const auto both = [](std::int32_t forward, std::int32_t backward) {
+    return forward > 0 && backward > 0 ? std::max(forward, backward) : 0;
+  };
+  return walk_shape<P, unsigned>(
+      c, {.rows = rows_in_shared<P>(c.topology.K, batch.length),
+          .together = pieces.count == 1 ? 2 * batch.size : 0,
+          .register_warps = sizeof(P) == 4 ? both(c.forward.warps[1], c.backward.warps[1])
+                                           : both(c.forward.tensor_warps, c.backward.tensor_warps)});
 }
 
 template <class P>
@@ -361,13 +366,14 @@ __device__ void run_direction(const ForwardBackwardArgs<P>& a, const View& view,
   }
 }
 
-template <Storage kStorage, std::int32_t kKind>
+template <class P, Storage kStorage, std::int32_t kKind>
 constexpr int kThreads = kStorage == Storage::cluster     ? 32 * kClusterWarps
-                         : kStorage == Storage::registers ? 32 * kRegisterTiles[kKind].warps
-                                                          : 1024;
+                         : kStorage != Storage::registers ? 1024
+                         : sizeof(P) == 4                 ? 32 * kRegisterTiles[kKind].warps
+                                                          : 32 * kTensorWarps;
 
 template <class P, class Index, Storage kStorage, std::int32_t kKind>
-__global__ void __launch_bounds__(kThreads<kStorage, kKind>, 1)
+__global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
     forward_backward_kernel(const __grid_constant__ ForwardBackwardArgs<P> a) {
   launch_dependents();
   const std::int32_t blocks = kStorage == Storage::cluster ? a.shape.blocks : 1;
@@ -380,7 +386,8 @@ __global__ void __launch_bounds__(kThreads<kStorage, kKind>, 1)
   if constexpr (kStorage == Storage::registers) {
     const StepView<Index> view(layout, 1);
     constexpr RegisterTile kind = kRegisterTiles[kKind];
-    using Steps = RegisterSteps<SumProduct<P>, Index, kind.slots, kind.repeats>;
+    using Steps = std::conditional_t<sizeof(P) == 4, RegisterSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
+                                     TensorSteps<P, Index>>;
     run_direction(a, view, Steps(view, matrix, sparse), reinterpret_cast<P*>(room.rest), room.rows, room.meeting);
   } else {
     P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(room.rest)
@@ -439,9 +446,11 @@ void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, c
       launch<P, decltype(index), decltype(storage)::value>(args, stream);
     });
   }
-  if (c.forward.kind == 0) launch<P, std::uint16_t, Storage::registers, 0>(args, stream);
-  if (c.forward.kind == 1) launch<P, std::uint16_t, Storage::registers, 1>(args, stream);
-  if (c.forward.kind == 2) launch<P, std::uint16_t, Storage::registers, 2>(args, stream);
+  if (sizeof(P) == 8 || c.forward.kind == 0) launch<P, std::uint16_t, Storage::registers, 0>(args, stream);
+  if constexpr (sizeof(P) == 4) {
+    if (c.forward.kind == 1) launch<P, std::uint16_t, Storage::registers, 1>(args, stream);
+    if (c.forward.kind == 2) launch<P, std::uint16_t, Storage::registers, 2>(args, stream);
+  }
 }
 
 template ForwardBackwardMemory<float> allocate_forward_backward(Arena&, const DeviceConstraint::Impl&, const Batch&,

@@ -84,6 +84,7 @@ class Builder {
     layout_.kind = kind;
     if (kind >= 0) {
       make_register_schedule(kRegisterTiles[kind]);
+      make_tensor();
       make_gains(kRegisterTiles[kind]);
     } else {
       layout_.stored.resize(static_cast<std::size_t>(layout_.outs));
@@ -337,6 +338,27 @@ class Builder {
             group.first_gain + gain_of_out(group, kind, i % group.width), g);
     }
     for (std::int32_t i = 0; i < layout_.sparse; ++i) put(layout_.first_sparse + i, 0, i, kSparseGroup);
+  }
+
+  // The widest units that give every warp one.
+  void make_tensor() {
+    constexpr std::pair<std::int32_t, std::int32_t> shapes[] = {{1, 1}, {1, 2}, {2, 2}};
+    for (const auto& [tiles, columns] : shapes) {
+      layout_.tensor.clear();
+      for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
+        const DenseGroup& group = layout_.groups[g];
+        if (group.slots > kTensorSlots) return layout_.tensor.clear();
+        for (std::int32_t state = 0; state < group.states; state += 8 * tiles) {
+          for (std::int32_t out = 0; out < group.width; out += 8 * columns)
+            layout_.tensor.push_back({static_cast<std::int32_t>(g), state, out, tiles, columns});
+        }
+      }
+      if (layout_.tensor.size() <= static_cast<std::size_t>(kTensorWarps)) break;
+    }
+    const std::int32_t warps = std::max({1, static_cast<std::int32_t>(layout_.tensor.size()),
+                                         (layout_.sparse + 32 * kSparsePerThread - 1) / (32 * kSparsePerThread)});
+    if (warps > kTensorWarps) return layout_.tensor.clear();
+    layout_.tensor_warps = warps;
   }
 
   // --- the general schedule

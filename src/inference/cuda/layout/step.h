@@ -17,7 +17,10 @@
 // A small layout is kept in registers: a thread loads what it needs of g once, before the first step, and has up to
 // kSparsePerThread sparse outs. Cells are then stored where they are read: the sources of a state's slots lie side by
 // side, in one row for the first and one for the second, so that a thread reads them as vectors. This requires that an
-// out is read by one slot of a group at most. A thread has one tile and `slots` of its rows, for `repeats` states.
+// out is read by one slot of a group at most. There are two ways to divide a step among threads:
+//   registers  a thread has one tile and `slots` of its rows, for `repeats` states; for floats
+//   tensor     a warp has 8 or 16 columns of a group's matrix, for 8 or 16 states, as the tensor cores multiply them;
+//              for sums of products in double
 //
 // A large layout is cut into kPartitions partitions, each with some states of the groups and some sparse outs, for
 // clusters of blocks: a block computes some of the partitions. A partition has its own copies of the cells that its
@@ -44,6 +47,7 @@ struct RegisterTile {
 constexpr std::int32_t kPartitions = 16;    // a power of two; also the largest cluster
 constexpr std::int32_t kClusterWarps = 16;  // of a block of a cluster: registers for twice as many as fit otherwise
 constexpr std::int32_t kClusterProducts = 4000;  // a step with fewer is not worth a cluster
+constexpr std::int32_t kTensorSlots = 64, kTensorWarps = 16;
 constexpr RegisterTile kRegisterTiles[] = {{4, 1, 20}, {12, 1, 12}, {8, 2, 16}};
 
 constexpr std::int32_t round_up(std::int32_t x, std::int32_t unit) { return (x + unit - 1) / unit * unit; }
@@ -70,6 +74,11 @@ struct Unit {
   std::int32_t first;  // first tile (tile-major: tile · states + state, or tile · band + state), or first sparse out
   std::int32_t lanes;  // threads a tile: a power of two, 1 to 8; 2 to 16 if in registers
   std::int32_t partition = 0;
+};
+
+// 8 · columns outs of 8 · tiles states, from these on; a warp each.
+struct TensorUnit {
+  std::int32_t group, state, out, tiles, columns;
 };
 
 // Which warp does which units.
@@ -127,8 +136,9 @@ struct StepSizes {
   std::int32_t sparse = 0, first_sparse = 0, sparse_slots = 0;  // sparse outs, the first of them, slots of each
   std::int32_t kind = -1;                                       // of kRegisterTiles; -1: not in registers
   std::int32_t scratch = -1;  // if in registers: a cell that nobody reads, behind the others; padding is stored there
-  std::int64_t cost = 0;      // of all units of the general schedule, about one for an instruction of a warp
-  bool two = false;           // some slot has two sources
+  std::int32_t tensor_warps = 0;  // 0: not with tensor cores
+  std::int64_t cost = 0;          // of all units of the general schedule, about one for an instruction of a warp
+  bool two = false;               // some slot has two sources
 };
 
 struct StepLayout : StepSizes {
@@ -160,7 +170,8 @@ struct StepLayout : StepSizes {
   // side by side: [slots of a thread, halves of a tile, tiles, lanes, 4], -1 for padding, and some behind each slot so
   // that those of a column lie apart.
   std::vector<std::int32_t> gain_entry;
-  Partitions partitions;  // none if in registers, or small
+  std::vector<TensorUnit> tensor;  // for each of the first warps
+  Partitions partitions;           // none if in registers, or small
 };
 
 // Both directions; both are in registers, in the same kind, or none is. `most_warps`: of the block that will run the

@@ -242,4 +242,112 @@ class RegisterSteps {
   SparseOuts<S, Index> sparse_;
 };
 
+// Sums of products with the tensor cores, in double whatever the cells are; the matrices are in registers.
+template <class P, class Index>
+class TensorSteps {
+ public:
+  static constexpr bool kInRegisters = true;
+
+  __device__ TensorSteps(const StepView<Index>& view, const P* matrix, const P* sparse_matrix)
+      : sparse_(view, sparse_matrix) {
+    load_columns(view, matrix);
+  }
+
+  __device__ Empty load(const P*) const { return {}; }
+  __device__ Empty multiply(Empty) const { return {}; }
+
+  template <class Emit>
+  __device__ void finish(Empty, const P* now, const Emit& emit) const {
+    if (tiles_ > 0) {  // the same for a whole warp
+      if (columns_ == 1) {
+        tile_step<1>(now, 0, emit);
+        if (tiles_ > 1) tile_step<1>(now, 1, emit);
+      } else {
+        tile_step<2>(now, 0, emit);
+        if (tiles_ > 1) tile_step<2>(now, 1, emit);
+      }
+    }
+    sparse_(now, emit);
+  }
+
+ private:
+  static constexpr std::int32_t kSteps = kTensorSlots / 4,
+                                kTogether = 8;  // of four slots; those that are loaded at once
+  __device__ void load_columns(const StepView<Index>& view, const P* matrix) {
+    const std::int32_t warp = threadIdx.x / 32, row = threadIdx.x % 32 / 4, column = threadIdx.x % 4;
+    if (warp >= view.tensor_units) return;
+    const TensorUnit unit = view.tensor[warp];
+    const DenseGroup group = view.group[unit.group];
+    tiles_ = unit.tiles;
+    columns_ = unit.columns;
+    steps_ = (group.slots + 3) / 4;
+    plane_ = group.planes > 1 ? group.states * group.stride : 0;
+#pragma unroll
+    for (std::int32_t c = 0; c < 2; ++c) {
+      const std::int32_t o = unit.out + 8 * c + row;
+#pragma unroll
+      for (std::int32_t s = 0; s < kSteps; ++s) {
+        const std::int32_t i = 4 * s + column;
+        const bool real = c < unit.columns && i < group.slots && o < group.width;
+        gain_[c][s] = real ? static_cast<double>(matrix[group.first_entry + i * group.width + o]) : 0.0;
+      }
+    }
+#pragma unroll
+    for (std::int32_t t = 0; t < 2; ++t) {
+      const std::int32_t state = unit.state + 8 * t + row;
+      const bool there = t < unit.tiles && state < group.states;
+      row_[t] = group.first_cell + (there ? state : 0) * group.stride + column;
+#pragma unroll
+      for (std::int32_t k = 0; k < 4; ++k) {
+        const std::int32_t o = unit.out + 8 * (k / 2) + 2 * column + k % 2,
+                           out = group.first_out + state * group.width + o;
+        const bool real = there && k / 2 < unit.columns && o < group.width;
+        out_[t][k] = real ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.scratch, view.K);
+      }
+    }
+  }
+
+  // Two accumulators where there is one column of tiles only, so that products do not depend on each other.
+  template <std::int32_t kColumns, class Emit>
+  __device__ void tile_step(const P* now, std::int32_t t, const Emit& emit) const {
+    const P* row = now + row_[t];
+    double sum[2][2] = {};
+#pragma unroll
+    for (std::int32_t first = 0; first < kSteps; first += kTogether) {
+      if (first >= steps_) break;
+      P x[kTogether];
+#pragma unroll
+      for (std::int32_t s = 0; s < kTogether; ++s) x[s] = first + s < steps_ ? row[4 * (first + s)] : P{0};
+      if (plane_ > 0) {
+#pragma unroll
+        for (std::int32_t s = 0; s < kTogether; ++s) x[s] += first + s < steps_ ? row[plane_ + 4 * (first + s)] : P{0};
+      }
+#pragma unroll
+      for (std::int32_t s = 0; s < kTogether; ++s) {
+        if constexpr (kColumns == 1) {
+          multiply_tile(sum[s % 2], static_cast<double>(x[s]), gain_[0][first + s]);
+        } else {
+          multiply_tile(sum[0], static_cast<double>(x[s]), gain_[0][first + s]);
+          multiply_tile(sum[1], static_cast<double>(x[s]), gain_[1][first + s]);
+        }
+      }
+    }
+    P out[4];
+    if constexpr (kColumns == 1) {
+      out[0] = static_cast<P>(sum[0][0] + sum[1][0]);
+      out[1] = static_cast<P>(sum[0][1] + sum[1][1]);
+      emit_all<2>(out_[t], out, emit);
+    } else {
+      for (int k = 0; k < 4; ++k) out[k] = static_cast<P>(sum[k / 2][k % 2]);
+      emit_all<4>(out_[t], out, emit);
+    }
+  }
+
+  std::int32_t tiles_ = 0, columns_ = 0, steps_ = 0, plane_ = 0;
+  std::int32_t row_[2];     // where its lane's slots' cells begin
+  double gain_[2][kSteps];  // as multiply_tile takes them
+  Two<P> out_[2][4];        // cell and label of its outs
+  SparseOuts<SumProduct<P>, Index> sparse_;
+};
+
 }  // namespace regccrf::cuda

@@ -60,18 +60,20 @@ struct StepView : StepSizes {
   using Team = SingleBlock<P, Bits>;
   const DenseGroup* group;
   const Unit* unit;
+  const TensorUnit* tensor;
   const std::int32_t* warp_begin;
   const Index *label, *stored, *out_of;
   const Pair<Index>* source;
   const Pair<Index>* sparse_source;
   const std::int32_t* fan_in_begin;
   const Index* fan_in_source;
-  std::int32_t warps, register_units;
+  std::int32_t warps, register_units, tensor_units;
 
   __device__ StepView(const DeviceStep& layout, int in_registers)
       : StepSizes(layout),
         group(reinterpret_cast<const DenseGroup*>(layout.tables + layout.group_at)),
         unit(reinterpret_cast<const Unit*>(layout.tables + layout.unit_at[in_registers])),
+        tensor(reinterpret_cast<const TensorUnit*>(layout.tables + layout.tensor_at)),
         warp_begin(reinterpret_cast<const std::int32_t*>(layout.tables + layout.warp_at[in_registers])),
         label(reinterpret_cast<const Index*>(layout.tables + layout.label_at)),
         stored(reinterpret_cast<const Index*>(layout.tables + layout.stored_at)),
@@ -81,7 +83,8 @@ struct StepView : StepSizes {
         fan_in_begin(reinterpret_cast<const std::int32_t*>(layout.tables + layout.fan_in_begin_at)),
         fan_in_source(reinterpret_cast<const Index*>(layout.tables + layout.fan_in_source_at)),
         warps(layout.warps[in_registers]),
-        register_units(layout.register_units) {}
+        register_units(layout.register_units),
+        tensor_units(layout.tensor_units) {}
 
   __device__ std::int32_t room() const { return cells + 1 + fan_ins; }  // a step's numbers
   __device__ std::int32_t first_cell(const Unit&) const { return 0; }   // from here on a unit's sources count
