@@ -134,7 +134,7 @@ void count_clusters(DeviceConstraint::Impl& c, int major) {
   }
 }
 
-// What a step reads goes side by side, so that a block can copy it on chip.
+// What a step reads goes side by side.
 template <class Index>
 void pack_tables(Packer& p, const StepLayout& layout, DeviceStep& d) {
   const std::size_t begin = p.align(256);
@@ -154,7 +154,6 @@ void pack_tables(Packer& p, const StepLayout& layout, DeviceStep& d) {
   d.sparse_source_at = offset(p.add_as<Index>(flat(layout.sparse_source)));
   d.fan_in_begin_at = offset(p.add(layout.fan_in_begin));
   d.fan_in_source_at = offset(p.add_as<Index>(layout.fan_in_source));
-  d.table_bytes = offset(p.align(16));
   d.narrow = sizeof(Index) == 2;
   p.point(d.tables, begin);
 }

@@ -101,15 +101,15 @@ struct DevicePartitions {
   const std::int32_t* warp_begin[4];
 };
 
-// A StepLayout as kernels take it. What a step reads lies in one piece (`tables`), so that a block can copy it on chip;
-// offsets are bytes into it. Cells and labels are 16-bit numbers there if `narrow`, else 32-bit.
+// A StepLayout as kernels take it. What a step reads lies in one piece (`tables`); offsets are bytes into it. Cells and
+// labels are 16-bit numbers there if `narrow`, else 32-bit.
 struct DeviceStep : StepSizes {
   std::int32_t all_cells, groups, entries, gains;
   std::int32_t warps[2];  // of the general schedule and of that in registers
   std::int32_t register_units, tensor_units, narrow;
   const char* tables;
-  std::int32_t table_bytes, group_at, unit_at[2], warp_at[2], label_at, stored_at, out_of_at, tensor_at, source_at,
-      sparse_source_at, fan_in_begin_at, fan_in_source_at;
+  std::int32_t group_at, unit_at[2], warp_at[2], label_at, stored_at, out_of_at, tensor_at, source_at, sparse_source_at,
+      fan_in_begin_at, fan_in_source_at;
   const std::int32_t* entry;         // [entries]
   const std::int32_t* sparse_entry;  // [sparse_slots, sparse]
   const std::int32_t* gain_entry;    // [gains] if in registers

@@ -189,7 +189,7 @@ template <class P, class Score, class Index>
 __device__ void follow(const ViterbiArgs<P, Score>& a, std::int64_t b, int back, std::int32_t T, std::int32_t cell,
                        std::int32_t* path) {
   const DeviceStep& layout = a.layout[back];
-  const StepView<Index> view(layout, layout.tables, 0);
+  const StepView<Index> view(layout, 0);
   const P* saved = a.work.saved[back] + b * a.steps * view.cells;
   for (std::int32_t n = Halves(T).steps[back]; cell < view.cells; --n) {  // past all cells: scores that are no numbers
     const std::int32_t out = view.out_of[cell];
@@ -263,13 +263,12 @@ __global__ void __launch_bounds__(kThreads<kStorage>, 1) walk_kernel(const __gri
     P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(room.rest)
                                      : a.work.cells + (b * 2 + back) * cells_in_memory(a.layout[0], a.layout[1]);
     with_general_steps<MaxPlus<P>, Index, kStorage>(
-        layout, blocks, a.scores.matrix[back], a.scores.sparse[back], room.rest, cells,
-        [&](const auto& view, const auto& steps, P* there) {
-          P* next = there + room_for(view.room());
+        layout, blocks, a.scores.matrix[back], a.scores.sparse[back], [&](const auto& view, const auto& steps) {
+          P* next = cells + room_for(view.room());
           if (back) {
-            walk<true>(a, view, steps, there, next, room.rows, room.meeting);
+            walk<true>(a, view, steps, cells, next, room.rows, room.meeting);
           } else {
-            walk<false>(a, view, steps, there, next, room.rows, room.meeting);
+            walk<false>(a, view, steps, cells, next, room.rows, room.meeting);
           }
         });
   }

@@ -232,12 +232,7 @@ template <class Steps, bool kBack>
 class HalfWalk {
  public:
   __device__ explicit HalfWalk(const IntegerViterbiArgs& a)
-      : a_(a),
-        layout_(a.layout[kBack]),
-        at_(a.at[kBack]),
-        view_(layout_, layout_.tables, 1),
-        thread_(thread_number()),
-        rows_(a) {}
+      : a_(a), layout_(a.layout[kBack]), at_(a.at[kBack]), view_(layout_, 1), thread_(thread_number()), rows_(a) {}
 
   // The length of the sequence. Sends the last step's cells to the other block, and leaves a Measure on chip.
   __device__ std::int32_t run() {

@@ -149,58 +149,50 @@ struct PositionRows {
   const P* base;
   std::int32_t row[kChunk];
 
-  // The sums of some cells.
-  __device__ void sum(const std::int32_t* cell, std::int32_t count, P (&to)[kChunk]) const {
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) to[j] = 0;
+  // to[j][place[n]] = the sum of the cells from cell[begin[n]] on at position j; the other numbers are 0. The whole
+  // block takes part.
+  __device__ void gather(std::int32_t count, const std::int32_t* begin, const std::int32_t* cell,
+                         const std::int32_t* place, P* to, std::int32_t width) const {
+#pragma unroll 1
+    for (std::int32_t i = threadIdx.x; i < kChunk * width; i += blockDim.x) to[i] = 0;
+    __syncthreads();
 #pragma unroll 2
-    for (std::int32_t i = 0; i < count; ++i) {
+    for (std::int32_t n = threadIdx.x; n < count; n += blockDim.x) {
+      const std::int32_t last = begin[n + 1], at = place[n];
+      P sum[kChunk]{};
+#pragma unroll 2
+      for (std::int32_t i = begin[n]; i < last; ++i) {
 #pragma unroll
-      for (int j = 0; j < kChunk; ++j) to[j] += base[row[j] + cell[i]];
+        for (int j = 0; j < kChunk; ++j) sum[j] += base[row[j] + cell[i]];
+      }
+#pragma unroll
+      for (int j = 0; j < kChunk; ++j) to[j * width + at] = sum[j];
     }
   }
 };
 
 template <class P, int kChunk, bool kOnChip>
 __device__ void gather_alpha(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
+  const DeviceTopology& top = a.topology;
   const std::int32_t F = a.combine.forward_cells;
   PositionRows<P, kChunk> rows{a.trellis.alpha + chunk.at * F, {}};
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) rows.row[j] = min(j, chunk.count - 1) * F;
-#pragma unroll 1
-  for (std::int32_t i = threadIdx.x; i < kChunk * a.combine.places; i += blockDim.x) chunk.m[i] = 0;
-  __syncthreads();
-#pragma unroll 2
-  for (std::int32_t m = threadIdx.x; m < a.topology.arrivals; m += blockDim.x) {
-    const std::int32_t first = a.topology.into_begin[m], place = a.combine.place[m];
-    P in[kChunk];
-    rows.sum(a.topology.into_cell + first, a.topology.into_begin[m + 1] - first, in);
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) chunk.m[j * a.combine.places + place] = in[j];
-  }
+  rows.gather(top.arrivals, top.into_begin, top.into_cell, a.combine.place, chunk.m, a.combine.places);
 }
 
 // y[t][r, b] = Σ_{arcs (r, b, s)} beta[t][s, b] of the next positions, since the labels do without.
 template <class P, int kChunk, bool kOnChip>
 __device__ void gather_beta(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  const std::int32_t X = a.combine.backward_cells;
+  const DeviceTopology& top = a.topology;
+  const std::int32_t X = a.combine.backward_cells, outs = a.combine.outs;
   PositionRows<P, kChunk> rows{a.trellis.beta + chunk.at * X, {}};
 #pragma unroll
   for (int j = 0; j < kChunk; ++j) rows.row[j] = j < chunk.bigrams ? (j + 1) * X : 0;
-#pragma unroll 1
-  for (std::int32_t o = threadIdx.x; o < kChunk * a.combine.outs; o += blockDim.x) chunk.y[a.combine.outs + o] = 0;
-  __syncthreads();
-#pragma unroll 2
-  for (std::int32_t n = threadIdx.x; n < a.topology.nodes; n += blockDim.x) {
-    const std::int32_t first = a.topology.from_begin[n], out = a.topology.node_out[n];
-    P y[kChunk];
-    rows.sum(a.topology.from_cell + first, a.topology.from_begin[n + 1] - first, y);
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) chunk.y[(j + 1) * a.combine.outs + out] = y[j];
-  }
+  rows.gather(top.nodes, top.from_begin, top.from_cell, top.node_out, chunk.y + outs, outs);
 }
 
-// What else is wanted of memory later. The first warp's threads have none of it.
+// Loads what is small and needed later. The first warp takes no part.
 template <class P, int kChunk, bool kOnChip>
 __device__ void bring_small(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
   const std::int32_t K = a.combine.K, thread = static_cast<std::int32_t>(threadIdx.x) - 32,
@@ -461,15 +453,15 @@ struct CombineShape {
   ChunkLayout layout;
 };
 
-// The largest chunk that fits, as long as every processor has one; from memory, blocks that take turns.
+// Chunks of one position where larger ones would leave processors idle, or do not fit; from memory, blocks that take
+// turns.
 template <class P>
 CombineShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   const std::int64_t room = std::int64_t{c.shared_bytes} - kHeadBytes;
   const auto chunks = [&](std::int32_t chunk) { return (batch.length + chunk - 1) / chunk; };
   const auto fits = [&](std::int32_t chunk) { return layout_of<P>(c, chunk).bytes <= room; };
   CombineShape s{};
-  s.chunk = kMostChunk;
-  while (s.chunk > 1 && (!fits(s.chunk) || 2 * batch.size * chunks(s.chunk) <= c.processors)) s.chunk /= 2;
+  s.chunk = fits(kMostChunk) && 2 * batch.size * chunks(kMostChunk) > c.processors ? kMostChunk : 1;
   s.on_chip = fits(s.chunk);
   s.layout = layout_of<P>(c, s.chunk);
   s.chunks = static_cast<std::int32_t>(chunks(s.chunk));
@@ -488,9 +480,7 @@ CombineShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
 template <class P>
 auto* kernel_of(const CombineShape& s) {
   if (!s.on_chip) return combine_kernel<P, 1, false>;
-  return s.chunk == 4   ? combine_kernel<P, 4, true>
-         : s.chunk == 2 ? combine_kernel<P, 2, true>
-                        : combine_kernel<P, 1, true>;
+  return s.chunk == 1 ? combine_kernel<P, 1, true> : combine_kernel<P, kMostChunk, true>;
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ class AtOuts {
   __device__ std::int32_t sparse(std::int32_t k) const {
     return combine_.dense_outs + thread_ + k * static_cast<std::int32_t>(blockDim.x);
   }
-  // Behind the zero lies what is none.
+  // From the zero on, a place stands for no cells.
   __device__ void add4(const P* now, std::uint32_t place, P (&to)[4]) const {
     if (place < bytes_of<P>(combine_.backward_cells))
       load4(reinterpret_cast<const P*>(reinterpret_cast<const char*>(now) + place), to);
@@ -154,7 +154,7 @@ template <class P>
 __device__ double lacking(const ForwardBackwardArgs<P>& a, std::int32_t piece) {
   const std::int32_t* lost = a.boundaries.lost + std::int64_t{blockIdx.x} * a.pieces.count;
   bool some = false;
-  for (std::int32_t n = threadIdx.x; n < piece; n += blockDim.x) some = some || lost[n] != Lost::nothing;
+  for (std::int32_t n = threadIdx.x; n < piece; n += blockDim.x) some = some || lost[n] != Lost::none;
   return __syncthreads_or(some) ? Bounds<double>::boundary : 0;
 }
 template <bool kBack, class P>
@@ -384,7 +384,7 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
   const WalkRoom<P, unsigned, kStorage> room(a.shape.rows, layout.K);
   const P *matrix = a.trellis.scores.matrix[back], *sparse = a.trellis.scores.sparse[back];
   if constexpr (kStorage == Storage::registers) {
-    const StepView<Index> view(layout, layout.tables, 1);
+    const StepView<Index> view(layout, 1);
     constexpr RegisterTile kind = kRegisterTiles[kKind];
     using Steps = std::conditional_t<sizeof(P) == 4, RegisterSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
                                      TensorSteps<P, Index>>;
@@ -393,10 +393,9 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
     P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(room.rest)
                                      : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) *
                                                           cells_in_memory(a.layout[0], a.layout[1]);
-    with_general_steps<SumProduct<P>, Index, kStorage>(layout, blocks, matrix, sparse, room.rest, cells,
-                                                       [&](const auto& view, const auto& steps, P* there) {
-                                                         run_direction(a, view, steps, there, room.rows, room.meeting);
-                                                       });
+    with_general_steps<SumProduct<P>, Index, kStorage>(
+        layout, blocks, matrix, sparse,
+        [&](const auto& view, const auto& steps) { run_direction(a, view, steps, cells, room.rows, room.meeting); });
   }
 }
 

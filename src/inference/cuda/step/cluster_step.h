@@ -161,16 +161,15 @@ inline std::int32_t warps_together(const DeviceConstraint::Impl& c, std::int32_t
 }
 
 // How many blocks do a step together, for `walks` walks with `room` bytes of shared memory for cells: the fastest by a
-// model of an H200, microseconds a step times waves of blocks. `on_chip`: a block alone has everything in shared
-// memory.
+// model of an H200, microseconds a step times waves of blocks.
 template <class P>
-std::int32_t blocks_together(const DeviceConstraint::Impl& c, std::int64_t walks, std::int64_t room, bool on_chip) {
+std::int32_t blocks_together(const DeviceConstraint::Impl& c, std::int64_t walks, std::int64_t room) {
   if (c.forward.partitions.room == 0 || c.backward.partitions.room == 0) return 1;
   const auto cost = static_cast<double>(std::max(c.forward.cost, c.backward.cost));
   const auto rounds = [&](int power) {
     return static_cast<double>((walks + c.clusters[power] - 1) / c.clusters[power]);
   };
-  double least = 0.85 * rounds(0) * cost * (on_chip ? 0.0005 : 0.0014);
+  double least = 0.85 * rounds(0) * cost * 0.0014;
   std::int32_t best = 1;
   for (int power = 1; power < 5 && c.clusters[power] > 0; ++power) {
     const std::int32_t blocks = 1 << power;

@@ -29,7 +29,7 @@ struct Boundaries {
 };
 
 // What is lost in the middle of a piece may have grown before its end.
-enum Lost : std::int32_t { nothing, at_end, in_the_middle };
+enum Lost : std::int32_t { none, at_end, in_the_middle };
 
 struct ScanMemory {
   Boundaries boundaries;
@@ -269,7 +269,7 @@ class PieceProduct {
     }
     if constexpr (S::kScaled) {
       const bool lost = __syncthreads_or(lost_) != 0;
-      if (threadIdx.x == 0) a_.lost[at] = lost ? Lost::in_the_middle : Lost::nothing;
+      if (threadIdx.x == 0) a_.lost[at] = lost ? Lost::in_the_middle : Lost::none;
       for (std::int32_t r = 0; r < kRows && column_ == 0; ++r) a_.exponents[at * kWidth + first_ + r] = exponent_[r];
     }
   }

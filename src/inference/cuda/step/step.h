@@ -14,9 +14,9 @@
 
 namespace regccrf::cuda {
 
-// Where a block keeps what a step reads: in global memory, in shared memory, or there with the matrices in registers;
-// or, as one of a cluster, the cells that it reads in shared memory and the rest in global memory.
-enum class Storage { memory, shared, registers, cluster };
+// Where a block keeps what a step reads beside the cells: in global memory, or in registers; or in global memory as one
+// of a cluster.
+enum class Storage { memory, registers, cluster };
 
 // The larger word of a number ≥ 0: ordered as the numbers are, and holds the exponent.
 __device__ inline unsigned high_word(float x) { return __float_as_uint(x); }
@@ -53,7 +53,7 @@ class SingleBlock;
 template <class P, class Bits>
 class BlockCluster;
 
-// The tables of a DeviceStep, in shared memory or not.
+// The tables of a DeviceStep.
 template <class Index>
 struct StepView : StepSizes {
   template <class P, class Bits>
@@ -69,19 +69,19 @@ struct StepView : StepSizes {
   const Index* fan_in_source;
   std::int32_t warps, register_units, tensor_units;
 
-  __device__ StepView(const DeviceStep& layout, const char* tables, int in_registers)
+  __device__ StepView(const DeviceStep& layout, int in_registers)
       : StepSizes(layout),
-        group(reinterpret_cast<const DenseGroup*>(tables + layout.group_at)),
-        unit(reinterpret_cast<const Unit*>(tables + layout.unit_at[in_registers])),
-        tensor(reinterpret_cast<const TensorUnit*>(tables + layout.tensor_at)),
-        warp_begin(reinterpret_cast<const std::int32_t*>(tables + layout.warp_at[in_registers])),
-        label(reinterpret_cast<const Index*>(tables + layout.label_at)),
-        stored(reinterpret_cast<const Index*>(tables + layout.stored_at)),
-        out_of(reinterpret_cast<const Index*>(tables + layout.out_of_at)),
-        source(reinterpret_cast<const Pair<Index>*>(tables + layout.source_at)),
-        sparse_source(reinterpret_cast<const Pair<Index>*>(tables + layout.sparse_source_at)),
-        fan_in_begin(reinterpret_cast<const std::int32_t*>(tables + layout.fan_in_begin_at)),
-        fan_in_source(reinterpret_cast<const Index*>(tables + layout.fan_in_source_at)),
+        group(reinterpret_cast<const DenseGroup*>(layout.tables + layout.group_at)),
+        unit(reinterpret_cast<const Unit*>(layout.tables + layout.unit_at[in_registers])),
+        tensor(reinterpret_cast<const TensorUnit*>(layout.tables + layout.tensor_at)),
+        warp_begin(reinterpret_cast<const std::int32_t*>(layout.tables + layout.warp_at[in_registers])),
+        label(reinterpret_cast<const Index*>(layout.tables + layout.label_at)),
+        stored(reinterpret_cast<const Index*>(layout.tables + layout.stored_at)),
+        out_of(reinterpret_cast<const Index*>(layout.tables + layout.out_of_at)),
+        source(reinterpret_cast<const Pair<Index>*>(layout.tables + layout.source_at)),
+        sparse_source(reinterpret_cast<const Pair<Index>*>(layout.tables + layout.sparse_source_at)),
+        fan_in_begin(reinterpret_cast<const std::int32_t*>(layout.tables + layout.fan_in_begin_at)),
+        fan_in_source(reinterpret_cast<const Index*>(layout.tables + layout.fan_in_source_at)),
         warps(layout.warps[in_registers]),
         register_units(layout.register_units),
         tensor_units(layout.tensor_units) {}
@@ -129,7 +129,7 @@ struct ClusterView : StepView<std::uint16_t> {
   std::int32_t own_bits;
 
   __device__ ClusterView(const DeviceStep& layout, std::int32_t blocks)
-      : StepView(layout, layout.tables, 0),
+      : StepView(layout, 0),
         partitions(layout.partitions),
         group(layout.partitions.group),
         source(reinterpret_cast<const Pair<std::uint16_t>*>(layout.partitions.source)),
@@ -478,51 +478,16 @@ __device__ void copy_out(P* __restrict__ to, const P* from, std::int32_t count, 
   }
 }
 
-// Copies `bytes` (a multiple of 16) from global memory; the whole block takes part.
-__device__ inline void copy_in(char* to, const char* from, std::int32_t bytes) {
-  for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x) * 16; i < bytes;
-       i += static_cast<std::int32_t>(blockDim.x) * 16) {
-    *reinterpret_cast<int4*>(to + i) = *reinterpret_cast<const int4*>(from + i);
-  }
-}
-
-// Copies a layout's tables and its matrices to shared memory, from `at` on. By the whole block; ends with a barrier.
-template <class P>
-struct OnChip {
-  const P *matrix, *sparse;
-  const char* tables;
-};
-template <class P, class Gain>
-__device__ OnChip<P> bring(char* at, const DeviceStep& layout, const Gain* matrix, const Gain* sparse) {
-  const std::int64_t entries = layout.entries + 8, sparse_entries = std::int64_t{layout.sparse} * layout.sparse_slots;
-  const auto after = [](std::int64_t count) { return (count * std::int64_t{sizeof(P)} + 15) / 16 * 16; };
-  P *matrix_here = reinterpret_cast<P*>(at), *sparse_here = reinterpret_cast<P*>(at + after(entries));
-  char* tables = at + after(entries) + after(sparse_entries);
-  for (std::int64_t i = threadIdx.x; i < entries; i += blockDim.x) matrix_here[i] = static_cast<P>(matrix[i]);
-  for (std::int64_t i = threadIdx.x; i < sparse_entries; i += blockDim.x) sparse_here[i] = static_cast<P>(sparse[i]);
-  copy_in(tables, layout.tables, layout.table_bytes);
-  __syncthreads();
-  return {matrix_here, sparse_here, tables};
-}
-
-// Calls act(view, steps, cells) for a block that uses the general schedule: with everything in shared memory from `at`
-// on, with its cells in `cells` and the rest in global memory, or with cells at `at` as one of `blocks` in a cluster.
+// Calls act(view, steps) for a block that uses the general schedule: alone, or as one of `blocks` in a cluster.
 template <class S, class Index, Storage kStorage, class Gain, class Act>
 __device__ void with_general_steps(const DeviceStep& layout, std::int32_t blocks, const Gain* matrix,
-                                   const Gain* sparse, char* at, typename S::Value* cells, const Act& act) {
-  using P = typename S::Value;
+                                   const Gain* sparse, const Act& act) {
   if constexpr (kStorage == Storage::cluster) {
     const ClusterView view(layout, blocks);
-    act(view, GeneralSteps<S, ClusterView, Gain>{view, matrix, sparse}, reinterpret_cast<P*>(at));
-  } else if constexpr (kStorage == Storage::shared) {
-    cells = reinterpret_cast<P*>(at);
-    const OnChip<P> here =
-        bring<P>(at + 2 * room_for(layout.all_cells) * std::int64_t{sizeof(P)}, layout, matrix, sparse);
-    const StepView<Index> view(layout, here.tables, 0);
-    act(view, GeneralSteps<S, StepView<Index>>{view, here.matrix, here.sparse}, cells);
+    act(view, GeneralSteps<S, ClusterView, Gain>{view, matrix, sparse});
   } else {
-    const StepView<Index> view(layout, layout.tables, 0);
-    act(view, GeneralSteps<S, StepView<Index>, Gain>{view, matrix, sparse}, cells);
+    const StepView<Index> view(layout, 0);
+    act(view, GeneralSteps<S, StepView<Index>, Gain>{view, matrix, sparse});
   }
 }
 

@@ -28,33 +28,25 @@ template <class P, class Bits>
 WalkShape walk_shape(const DeviceConstraint::Impl& c, const Walks& walks) {
   const auto p = static_cast<std::int64_t>(sizeof(P));
   const auto cells_of = [&](const DeviceStep& s) { return 2 * room_for(s.all_cells) * p; };
-  const auto all_of = [&](const DeviceStep& s) {
-    return cells_of(s) + s.table_bytes + aligned((s.entries + 8) * p) +
-           aligned(std::int64_t{s.sparse} * s.sparse_slots * p);
-  };
   const std::int64_t rows = aligned((walks.rows + walks.zeros) * (std::int64_t{c.topology.K} + 1) * p),
                      alone = rows + SingleBlock<P, Bits>::kBytes,
                      together = rows + aligned(BlockCluster<P, Bits>::kBytes),
-                     cells = std::max(cells_of(c.forward), cells_of(c.backward)),
-                     all = std::max(all_of(c.forward), all_of(c.backward));
+                     cells = std::max(cells_of(c.forward), cells_of(c.backward));
   check_rows(c, alone);
-  const bool narrow = c.forward.narrow, cells_fit = alone + cells <= c.shared_bytes,
-             all_fit = narrow && alone + all <= c.shared_bytes;
+  const bool cells_fit = alone + cells <= c.shared_bytes;
   const std::int32_t warps = std::max({c.forward.warps[0], c.backward.warps[0], walks.least_warps});
   const auto shape = [&](Storage storage, std::int64_t bytes, std::int32_t of_warps) {
     return WalkShape{storage, static_cast<int>(bytes), 32 * of_warps, walks.rows, 1, true};
   };
-  if (walks.register_warps > 0 && narrow && cells_fit)
+  if (walks.register_warps > 0 && c.forward.narrow && cells_fit)
     return shape(Storage::registers, alone + cells, walks.register_warps);
-  const std::int32_t blocks =
-      walks.together > 0 ? blocks_together<P>(c, walks.together, c.shared_bytes - together, all_fit) : 1;
+  const std::int32_t blocks = walks.together > 0 ? blocks_together<P>(c, walks.together, c.shared_bytes - together) : 1;
   if (blocks > 1) {
     WalkShape s = shape(Storage::cluster, together + partition_bytes<P>(c, blocks),
                         std::max(warps_together(c, blocks), walks.least_warps));
     s.blocks = blocks;
     return s;
   }
-  if (all_fit) return shape(Storage::shared, alone + all, warps);
   if (cells_fit) return shape(Storage::memory, alone + cells, warps);
   WalkShape s = shape(Storage::memory, alone, warps);
   s.cells_on_chip = false;
@@ -66,7 +58,6 @@ WalkShape walk_shape(const DeviceConstraint::Impl& c, const Walks& walks) {
 template <class Act>
 void with_storage(const WalkShape& s, bool narrow, const Act& act) {
   constexpr std::integral_constant<Storage, Storage::memory> memory;
-  if (s.storage == Storage::shared) return act(std::integral_constant<Storage, Storage::shared>{}, std::uint16_t{});
   if (s.storage == Storage::cluster) return act(std::integral_constant<Storage, Storage::cluster>{}, std::uint16_t{});
   narrow ? act(memory, std::uint16_t{}) : act(memory, std::int32_t{});
 }
