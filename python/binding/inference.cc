@@ -108,8 +108,9 @@ struct Settings {
   int threads = 1;
   bool allow = false;             // what is impossible, or gold that is outside
   std::optional<double> max_gap;  // of sums under rules that are kept beside a base
-  bool bound = false;             // where that is not met: the upper bound, and no error
-  Address gaps = 0;               // [B] doubles, where a call that sums puts its gaps
+  Uncertified uncertified = Uncertified::error;
+  std::optional<std::int64_t> max_cells;  // for each position of such a sum
+  Address gaps = 0;  // [B] doubles, where a call that sums puts its gaps
 };
 
 // call(scores, options) in the batch's precision, with a workspace and without the interpreter.
@@ -127,7 +128,8 @@ auto run(const Batch& batch, const Settings& settings, const Call& call) {
   options.impossible = settings.allow ? Impossible::allow : Impossible::error;
   options.outside = settings.allow ? OutsideGold::skip : OutsideGold::error;
   options.max_gap = settings.max_gap;
-  options.uncertified = settings.bound ? Uncertified::bound : Uncertified::error;
+  options.uncertified = settings.uncertified;
+  if (settings.max_cells) options.rules.cells_a_position = *settings.max_cells;
   options.gaps = memory<double>(settings.gaps, batch.first.size());
   return batch.is_double ? call(batch.scores<double>(), options) : call(batch.scores<float>(), options);
 }
@@ -208,12 +210,17 @@ void bind_arguments(py::module_& module) {
            }),
            py::arg("emissions") = 0, py::arg("transitions") = 0, py::arg("start") = 0, py::arg("end") = 0,
            py::arg("weights") = 0);
+  py::enum_<Uncertified>(module, "Uncertified")
+      .value("error", Uncertified::error)
+      .value("bound", Uncertified::bound)
+      .value("relax", Uncertified::relax);
   py::class_<Settings>(module, "Settings")
-      .def(py::init([](int threads, bool allow, std::optional<double> max_gap, bool bound, Address gaps) {
-             return Settings{threads, allow, max_gap, bound, gaps};
+      .def(py::init([](int threads, bool allow, std::optional<double> max_gap, Uncertified uncertified,
+                       std::optional<std::int64_t> max_cells, Address gaps) {
+             return Settings{threads, allow, max_gap, uncertified, max_cells, gaps};
            }),
            py::arg("threads") = 1, py::arg("allow") = false, py::arg("max_gap") = std::nullopt,
-           py::arg("bound") = false, py::arg("gaps") = 0);
+           py::arg("uncertified") = Uncertified::error, py::arg("max_cells") = std::nullopt, py::arg("gaps") = 0);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ class Memory:
             return
         self.gaps = torch.zeros(self.B, dtype=torch.float64)
         note_gaps(handle, self.gaps)
-        self.settings = _core.Settings(torch.get_num_threads(), allow, *certified(handle), self.gaps.data_ptr())
+        self.settings = _core.Settings(torch.get_num_threads(), allow, *certified(handle).for_core(), self.gaps.data_ptr())
 
     def gradients(self, want_h: bool = True, want_g: bool = True) -> List[Tensor]:
         """Memory for the gradients of h, g, s, e; empty where not wanted."""

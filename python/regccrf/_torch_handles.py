@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from . import _core
+from ._certified import Certified
 from ._torch_graph import compiling, empty
 from .inference import _choice
 
@@ -99,7 +100,7 @@ def alive(handle: int) -> Any:
 class BatchConstraints:
     """A constraint for each sequence; or one (`base`: its handle), and which sequences of a larger batch these are."""
 
-    def __init__(self, constraints: List[_core.Constraint], certified: Tuple[Optional[float], bool] = (None, False), base: int = 0,
+    def __init__(self, constraints: List[_core.Constraint], certified: Certified = Certified(), base: int = 0,
                  sequences: Sequence[int] = ()) -> None:
         self.constraints, self.certified, self.base, self.sequences = constraints, certified, base, list(sequences)
         self.sequence_ids: Optional[Tensor] = None  # `sequences`, int64, on the device
@@ -148,26 +149,25 @@ def choice_of(handle: int) -> _core.Choice:
 
 # --- certified sums under rules that a constraint keeps ------------------------------------------------------------------------
 
-# max_gap, and whether the bound is good enough where that is not met. A constraint with other such words has another handle.
-_certified: Dict[int, Tuple[Optional[float], bool]] = {}
+_certified: Dict[int, Certified] = {}  # those that are not the default; a constraint under other ones has another handle
 _gaps: Dict[int, Tensor] = {}  # float64 [B] of the last sum, by handle
 
 
-def register_certified(constraint: _core.Constraint, max_gap: Optional[float], bound: bool) -> Tuple[int, _core.Constraint]:
+def register_certified(constraint: _core.Constraint, certified: Certified) -> Tuple[int, _core.Constraint]:
     """As `register`."""
     handle, constraint = register(constraint)
-    if constraint.rules == 0 or (max_gap is None and not bound):
+    if constraint.rules == 0 or certified == Certified():
         return handle, constraint
-    number = _hashed(f"{handle} {max_gap!r} {bound}".encode())
+    number = _hashed(f"{handle} {certified!r}".encode())
     if number not in _live:
         _live[number] = constraint
         _packed[number] = _packed[handle]
-    _certified[number] = (max_gap, bound)
+    _certified[number] = certified
     return number, constraint
 
 
-def certified(handle: int) -> Tuple[Optional[float], bool]:
-    return _certified.get(handle, (None, False)) if handle >= 0 else _batches[handle].certified
+def certified(handle: int) -> Certified:
+    return _certified.get(handle, Certified()) if handle >= 0 else _batches[handle].certified
 
 
 def keeps_rules(handle: int) -> bool:

@@ -10,7 +10,9 @@ Every function takes `(constraint, emissions, transitions, start=None, end=None)
     mask         [T] or [B, T], 0 = absent: its neighbours become adjacent
     threads      1 by default; 0: as many as the machine has
     max_gap      under kept rules: the largest gap of a sum (docs/rules.md); None: 1e-3 for losses, 1e-4 otherwise
-    uncertified  "error" or "bound": what to do if a gap would be larger than max_gap
+    uncertified  what to do if a gap would be larger than max_gap: "error"; "bound", take an upper bound; "relax", allow
+                 a gap that is 10, 100, … times larger, and take the bound if a gap of 1 is not enough
+    max_cells    under kept rules: the most cells for each position; None: limited for a sequence only
     gaps         a float64 array [B], which receives the gaps
 
 float32 emissions are computed in float32, everything else in float64. If the language has no sequence of a length, this
@@ -24,6 +26,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from . import _core
+from ._certified import Certified
 from ._core import Constraint
 
 Array = Any  # anything that numpy.asarray takes without a copy
@@ -70,7 +73,8 @@ class _Call:
 
     def __init__(self, constraint: Constraints, emissions: Array, transitions: Array, start: Array = None, end: Array = None, *,
                  lengths: Optional[Sequence[int]] = None, mask: Array = None, threads: int = 1, allow: bool = False,
-                 max_gap: Optional[float] = None, uncertified: str = "error", gaps: Optional[np.ndarray] = None) -> None:
+                 max_gap: Optional[float] = None, uncertified: str = "error", max_cells: Optional[int] = None,
+                 gaps: Optional[np.ndarray] = None) -> None:
         emissions = np.asarray(emissions)
         self.dtype = np.dtype(np.float32 if emissions.dtype == np.float32 else np.float64)
         self.emissions = np.ascontiguousarray(emissions, self.dtype)
@@ -87,12 +91,10 @@ class _Call:
         self.first, self.lengths = self._rows(None if lengths is None else [int(n) for n in lengths])
         self.rows = int(np.prod(self.emissions.shape[:-1]))
         self.choice = _choice(constraint, len(self.first))
-        if uncertified not in ("error", "bound"):
-            raise _core.Error(f"uncertified is {uncertified!r}, expected 'error' or 'bound'")
         if gaps is not None and (gaps.dtype != np.float64 or gaps.shape != (len(self.first),) or not gaps.flags.c_contiguous):
             raise _core.Error(f"gaps: an array of {gaps.dtype} {gaps.shape} was given, expected float64 ({len(self.first)},)")
         self.gaps = gaps  # kept alive
-        self.settings = _core.Settings(threads, allow, max_gap, uncertified == "bound", _address(gaps))
+        self.settings = _core.Settings(threads, allow, *Certified(max_gap, uncertified, max_cells).for_core(), _address(gaps))
         self.batch = _core.Batch(self.dtype == np.float64, self.K, self.rows, _address(self.emissions), _address(self.transitions),
                                  _address(self.start), _address(self.end), self.first, self.lengths, 1, _address(self.mask))
 

@@ -35,6 +35,7 @@ except ModuleNotFoundError as error:
 
 from . import LanguageLike, _core, compile
 from . import _torch_cuda as cuda
+from ._certified import Certified
 from ._core import Constraint, Labels, Language
 from ._torch_arguments import (
     LabelsLike,
@@ -108,8 +109,7 @@ class CRF(nn.Module):
     """
 
     checks = save_constraint = False
-    max_gap: Optional[float] = None  # of sums under rules that the constraint keeps; None: 1e-3 for losses, 1e-4 elsewhere
-    uncertified = "error"
+    certified = Certified()  # how certain sums under kept rules must be
 
     def __init__(self, num_tags: LabelsLike, batch_first: bool = False, checks: bool = False) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class CRF(nn.Module):
         self._set_constraint(self._compile(constraint, "the constraint"))
 
     def _set_constraint(self, constraint: Constraint) -> None:
-        self._handle, self._constraint = register_certified(constraint, self.max_gap, self.uncertified == "bound")
+        self._handle, self._constraint = register_certified(constraint, self.certified)
         self._keeps_rules = constraint.rules > 0
         self.labels = constraint.labels
         self.num_tags = len(self.labels)
@@ -181,7 +181,7 @@ class CRF(nn.Module):
         """
         other = CRF.__new__(CRF if constraint is None else RegCCRF)
         nn.Module.__init__(other)
-        other.max_gap, other.uncertified = self.max_gap, self.uncertified
+        other.certified = self.certified
         other._assemble(Constraint.unconstrained(self.labels) if constraint is None else compile(constraint, self.labels),
                         self.batch_first, self.checks)
         other.outside, other.save_constraint = self.outside, self.save_constraint and constraint is not None
@@ -466,9 +466,9 @@ class CRF(nn.Module):
 
     def _certified(self, max_gap: float) -> CRF:
         """This layer with another gap for its sums."""
-        _check_max_gap(max_gap)
-        other = self._under(register_certified(self._constraint, max_gap, self.uncertified == "bound")[0], self._constraint)
-        other.max_gap = max_gap
+        certified = self.certified._replace(max_gap=max_gap).checked()
+        other = self._under(register_certified(self._constraint, certified)[0], self._constraint)
+        other.certified = certified
         return other
 
     @property
@@ -500,7 +500,7 @@ class CRF(nn.Module):
         if cuda.on_device(emissions) and not any(one.rules for one in each):
             self._remember(parts)
         elif len(parts) > 1:
-            several = BatchConstraints(each, (self.max_gap, self.uncertified == "bound"))
+            several = BatchConstraints(each, self.certified)
             return [(self._under(several.handle, several), several)]
         if len(parts) == 1:
             return [(self._under(parts[0].base, parts[0].constraints[0]), parts[0])]
@@ -663,7 +663,10 @@ class RegCCRF(CRF):
         outside: what to do with tags that are not in the language: `raise`, `skip` or `inf`.
         checks: raise errors on CUDA devices at once. Costs a synchronisation with the device in every call.
         max_gap: if the constraint keeps rules: the largest gap of a sum (docs/rules.md). None: 1e-3 for losses, 1e-4 for everything else.
-        uncertified: what to do with a sequence whose gap would be larger: `error`, or `bound`, the loss without the rules, an upper bound.
+        uncertified: what to do with a sequence whose gap would be larger: `error`; `bound`, the loss without the rules, an upper bound; or `relax`,
+            allow a gap that is 10, 100, … times larger, and take the bound if a gap of 1 is not enough. `relax` is for training.
+        max_cells: if the constraint keeps rules: the most cells for each position of a sequence (docs/rules.md). 100 to 2000 keep a training
+            step short. None: only the cells of a sequence are limited.
         save_constraint: the `state_dict` also has the constraint, as bytes in a uint8 tensor named `_extra_state`. Otherwise it has the keys of
             pytorch-crf only. These are weights, which can be averaged and loaded anywhere.
 
@@ -675,13 +678,9 @@ class RegCCRF(CRF):
 
     def __init__(self, labels: LabelsLike, constraint: LanguageLike, batch_first: bool = False,
                  start_end: bool = True, outside: str = "raise", checks: bool = False, save_constraint: bool = False,
-                 max_gap: Optional[float] = None, uncertified: str = "error") -> None:
+                 max_gap: Optional[float] = None, uncertified: str = "error", max_cells: Optional[int] = None) -> None:
         nn.Module.__init__(self)
-        if max_gap is not None:
-            _check_max_gap(max_gap)
-        if uncertified not in ("error", "bound"):
-            raise ValueError(f"invalid uncertified: {uncertified} (expected error, bound)")
-        self.max_gap, self.uncertified = max_gap, uncertified
+        self.certified = Certified(max_gap, uncertified, max_cells).checked()
         outside = check_outside(outside)
         if constraint is None:
             raise TypeError("constraint is None: the layer without one is CRF")
@@ -702,8 +701,3 @@ def _over(constraint: LanguageLike, labels: LabelsLike) -> Constraint:
 @functools.lru_cache(maxsize=_MOST_REMEMBERED)
 def _compiled(language: Union[str, Language], labels: Labels) -> Constraint:
     return compile(language, labels)
-
-
-def _check_max_gap(max_gap: float) -> None:
-    if not 0 < max_gap < float("inf"):
-        raise ValueError(f"max_gap is {max_gap}, expected a number above 0")

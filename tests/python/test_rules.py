@@ -142,10 +142,29 @@ def test_gold_that_is_impossible_is_said():
 
 def test_wrong_words_for_gaps():
     kept, scores = regccrf.compile(SMALL, rules="all"), (np.zeros((3, 4)), np.zeros((4, 4)))
-    with pytest.raises(regccrf.Error, match="'error' or 'bound'"):
+    with pytest.raises(regccrf.Error, match="'error', 'bound' or 'relax'"):
         regccrf.log_z(kept, *scores, uncertified="guess")
+    with pytest.raises(regccrf.Error, match="max_cells is 0"):
+        regccrf.log_z(kept, *scores, max_cells=0)
     with pytest.raises(regccrf.Error, match="float64 \\(1,\\)"):
         regccrf.log_z(kept, *scores, gaps=np.zeros(2))
+
+
+@pytest.mark.parametrize("few", [2, 20])
+def test_gaps_that_are_too_much_work_are_relaxed(few):
+    """With few cells for each position gaps become larger, or the bound is taken; both hold."""
+    generator = np.random.default_rng(few)
+    emissions, transitions = 3 * generator.normal(size=(8, 12, 4)), generator.normal(size=(4, 4))
+    kept, multiplied = (regccrf.compile(SMALL, ["A", "B", "C", "D"], rules=rules) for rules in ("all", "none"))
+    gaps, exact = np.zeros(8), regccrf.log_z(multiplied, emissions, transitions)
+    with pytest.raises(regccrf.Error, match="not certain.*larger max_gap.*uncertified: relax"):
+        regccrf.log_z(kept, emissions, transitions, max_gap=1e-9, max_cells=few)
+    found = regccrf.log_z(kept, emissions, transitions, max_gap=1e-9, max_cells=few, uncertified="relax", gaps=gaps)
+    assert max(gaps) > 1e-9
+    certain = np.isfinite(gaps)
+    assert np.all(np.abs(found - exact)[certain] <= np.log1p(gaps[certain]) + 1e-9)
+    assert np.all(found[~certain] >= exact[~certain])
+    assert np.all(found[~certain] == regccrf.log_z(kept.base, emissions, transitions)[~certain])
 
 
 def test_training_under_rules():
@@ -238,8 +257,10 @@ def test_the_layer_trains_under_rules():
         RegCCRF(labels, SMALL, uncertified="guess")
     with pytest.raises(regccrf.Error, match="position 1.*at_most"):
         kept(emissions[0], torch.zeros(6, 9, dtype=torch.long))
-    other = RegCCRF(labels, SMALL, max_gap=1e-2, uncertified="bound").with_constraint(kept.constraint)
-    assert other.max_gap == 1e-2 and other.uncertified == "bound"
+    with pytest.raises(ValueError, match="max_gap is 0"):
+        RegCCRF(labels, SMALL, max_gap=0)
+    other = RegCCRF(labels, SMALL, max_gap=1e-2, uncertified="bound", max_cells=9).with_constraint(kept.constraint)
+    assert other.certified == (1e-2, "bound", 9)
     base = kept.with_constraint(kept.constraint.base)
     assert base.constraint.rules == 0
     base.nll(emissions[0], tags).backward()

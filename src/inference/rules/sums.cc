@@ -226,8 +226,8 @@ void Sums<Real>::fail(const Sequence<Real>& sequence) const {
       at(batch_.operation(), sequence.index) +
           ": the sum over all sequences that obey the rules is not certain to a gap of " +
           std::to_string(max_gap(sequence)) + " within " + std::to_string(most_cells(sequence)) +
-          " cells; its scores leave too many sequences likely. Allow a larger max_gap or more cells (Options::rules), "
-          "ask for an upper bound (Uncertified::bound), or state fewer rules",
+          " cells; its scores leave too many sequences likely. Allow a larger max_gap, for such sequences alone "
+          "(uncertified: relax) or for all; or more cells (Options::rules); or take an upper bound (uncertified: bound)",
       ErrorKind::limit, {sequence.index, {}});
 }
 
