@@ -29,3 +29,6 @@ class Certified(NamedTuple):
         if self.max_cells is not None and self.max_cells < 1:
             raise _core.Error(f"max_cells is {self.max_cells}, expected a number above 0")
         return self.max_gap, _UNCERTIFIED[self.uncertified], self.max_cells
+
+
+DEFAULT = Certified()

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from . import _core
-from ._certified import Certified
+from ._certified import DEFAULT, Certified
 from ._torch_graph import compiling, empty
 from .inference import _choice
 
@@ -100,7 +100,7 @@ def alive(handle: int) -> Any:
 class BatchConstraints:
     """A constraint for each sequence; or one (`base`: its handle), and which sequences of a larger batch these are."""
 
-    def __init__(self, constraints: List[_core.Constraint], certified: Certified = Certified(), base: int = 0,
+    def __init__(self, constraints: List[_core.Constraint], certified: Certified = DEFAULT, base: int = 0,
                  sequences: Sequence[int] = ()) -> None:
         self.constraints, self.certified, self.base, self.sequences = constraints, certified, base, list(sequences)
         self.sequence_ids: Optional[Tensor] = None  # `sequences`, int64, on the device
@@ -156,7 +156,7 @@ _gaps: Dict[int, Tensor] = {}  # float64 [B] of the last sum, by handle
 def register_certified(constraint: _core.Constraint, certified: Certified) -> Tuple[int, _core.Constraint]:
     """As `register`."""
     handle, constraint = register(constraint)
-    if constraint.rules == 0 or certified == Certified():
+    if constraint.rules == 0 or certified == DEFAULT:
         return handle, constraint
     number = _hashed(f"{handle} {certified!r}".encode())
     if number not in _live:
@@ -167,7 +167,7 @@ def register_certified(constraint: _core.Constraint, certified: Certified) -> Tu
 
 
 def certified(handle: int) -> Certified:
-    return _certified.get(handle, Certified()) if handle >= 0 else _batches[handle].certified
+    return _certified.get(handle, DEFAULT) if handle >= 0 else _batches[handle].certified
 
 
 def keeps_rules(handle: int) -> bool:

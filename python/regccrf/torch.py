@@ -35,7 +35,7 @@ except ModuleNotFoundError as error:
 
 from . import LanguageLike, _core, compile
 from . import _torch_cuda as cuda
-from ._certified import Certified
+from ._certified import DEFAULT, Certified
 from ._core import Constraint, Labels, Language
 from ._torch_arguments import (
     LabelsLike,
@@ -109,7 +109,7 @@ class CRF(nn.Module):
     """
 
     checks = save_constraint = False
-    certified = Certified()  # how certain sums under kept rules must be
+    certified = DEFAULT  # how certain sums under kept rules must be
 
     def __init__(self, num_tags: LabelsLike, batch_first: bool = False, checks: bool = False) -> None:
         super().__init__()
