@@ -52,6 +52,7 @@ bench-quick: all
 
 # The documents as a site, build/site. The reference is made from the built package and the headers.
 site: all
+	@scripts/bootstrap tools
 	@scripts/venv build/venv-site mkdocs==1.6.1 mkdocs-material==9.8.1
 	@NO_MKDOCS_2_WARNING=1 build/venv-site/bin/mkdocs build --quiet --strict
 

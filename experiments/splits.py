@@ -197,10 +197,11 @@ def costs(result):
     """CPU seconds of training, and for how many sequences rules counted."""
     said = []
     for one in result["summary"]:
-        seconds = ", ".join(f"{model} {cpu:.1f} s" for model, cpu in one["cpu_seconds"].items())
-        bound = f"; {one['uncertified']:.1f} of them needed a gap above 1e-3" if "uncertified" in one else ""
-        said.append(f"with {one['training_sequences']} sequences {seconds}{bound}")
-    return f"CPU time of training: {'; '.join(said)}."
+        seconds = "; ".join(f"{model} {cpu:.1f} s" for model, cpu in one["cpu_seconds"].items())
+        said.append(f"CPU time of training with {one['training_sequences']} sequences: {seconds}.")
+        if "uncertified" in one:
+            said.append(f"Under all rules {one['uncertified']:.0f} of the sequences needed a gap above 1e-3.")
+    return " ".join(said + ["All numbers are means over the splits."])
 
 
 def draw(results, path):

@@ -41,7 +41,7 @@ struct Dataset {
     const auto at = static_cast<std::size_t>(i);
     return position[at + 1] - position[at];
   }
-  std::string origin(std::int64_t i) const;  // "train.conll, line 12", or "sequence 3" (from 1)
+  std::string origin(std::int64_t i) const;  // "train.conll, line 12", or "sequence 2" (from 0)
 };
 
 struct ReadOptions {

@@ -132,9 +132,9 @@ void bind_limits(py::module_& module) {
            }),
            py::arg("states") = Limits{}.states, py::arg("arcs") = Limits{}.arcs, py::arg("seconds") = Limits{}.seconds,
            py::arg("products") = Limits{}.products, py::arg("memory") = Limits{}.memory)
-      .def_readonly("states", &Limits::states)
-      .def_readonly("arcs", &Limits::arcs)
-      .def_readonly("seconds", &Limits::seconds)
+      .def_readonly("states", &Limits::states, "The states of any automaton in compiling.")
+      .def_readonly("arcs", &Limits::arcs, "Its arcs.")
+      .def_readonly("seconds", &Limits::seconds, "The time of a call, with reading the text.")
       .def_readonly("products", &Limits::products, "Multiplications a position; above it, rules are kept apart.")
       .def_readonly("memory", &Limits::memory, "The memory of a call, in megabytes.");
 }

@@ -281,24 +281,18 @@ class CudaErrors(_Enum):
     bad_scores: ClassVar[CudaErrors]
     all: ClassVar[CudaErrors]
 class CudaArray:
-    data: int
-    type: CudaType
     def __init__(self, data: int, type: CudaType) -> None: ...
 class CudaConstArray:
-    data: int
-    type: CudaType
     def __init__(self, data: int, type: CudaType) -> None: ...
 class CudaBatch:
     size: int
     length: int
     batch_stride: int
     time_stride: int
-    emissions_type: CudaType
-    type: CudaType
-    emissions: int
-    transitions: int
-    start: int
-    end: int
+    emissions: CudaConstArray
+    transitions: CudaConstArray
+    start: CudaConstArray
+    end: CudaConstArray
     mask: int
 class DeviceConstraint:
     def __init__(self, constraint: Constraint) -> None: ...
@@ -329,17 +323,17 @@ class CudaLossGradients:
     start: CudaArray
     end: CudaArray
 class CudaDirection:
-    emissions: int
-    transitions: int
-    start: int
-    end: int
+    emissions: CudaConstArray
+    transitions: CudaConstArray
+    start: CudaConstArray
+    end: CudaConstArray
 class CudaCurvature:
     direction: CudaDirection
     status: int
     gold: int
     value: int
-    emissions: int
-    transitions: int
+    emissions: CudaArray
+    transitions: CudaArray
 class CudaBest:
     labels: int
     score: int

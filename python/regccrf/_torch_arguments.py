@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 import warnings
 from typing import Any, Iterable, Mapping, Optional, Sequence, SupportsIndex, Tuple, Union
 
@@ -29,7 +30,7 @@ def check_outside(word: str) -> str:
 
 def check_reduction(word: str) -> None:
     if word not in REDUCTIONS:
-        raise ValueError(f"invalid reduction: {word}")
+        raise ValueError(f"invalid reduction: {word} (expected {', '.join(REDUCTIONS)})")
 
 
 def check_shapes(num_tags: int, emissions: Tensor, tags: Optional[Tensor] = None, mask: Optional[Tensor] = None) -> None:
@@ -59,7 +60,15 @@ def warn_of_inverted(mask: Any, batch_first: bool) -> None:
     if bool(some.all()) or not bool(some.any()) or bool((some != present[:, -1]).any()):
         return
     warnings.warn("the mask looks inverted: True means that a position is present, and here one sequence has none while the others have "
-                  "only their last ones; ~mask turns it round", stacklevel=4)
+                  "only their last ones; ~mask turns it round", stacklevel=_callers_level())
+
+
+def _callers_level() -> int:
+    """The `stacklevel` of the line that called us from outside: PyTorch calls `forward` through frames of its own."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("regccrf", "torch"):
+        level, frame = level + 1, frame.f_back
+    return level + 1
 
 
 def scores_of(module: nn.Module, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], half: bool) -> Scores:

@@ -42,6 +42,8 @@ def _over(constraint: Any, labels: Sequence[str]) -> Constraint:
         return fit_constraint(constraint, Labels(own + [name for name in labels if name not in own]))
     elif isinstance(constraint, Constraint):
         constraint = constraint.language()
+    if not isinstance(constraint, Language):
+        raise TypeError(f"constraint is {constraint!r}, expected a pattern (a str), a path object, a Language or a Constraint")
     own = list(constraint.labels)
     names = own + [name for name in labels if name not in own]
     return compile_language(constraint.with_labels(Labels(names)), Limits())
@@ -111,16 +113,11 @@ class Tagger:
 
     def tag(self, sentence: Sentence) -> Optional[List[str]]:
         """The best legal sequence of labels."""
-        return self.tag_all([self._one(sentence)])[0]
+        return self._tag_all([self._one(sentence)])[0]
 
     def _one(self, sentence: Sentence) -> Sentence:
-        """Rows of one sentence have as many columns each; where they have not, these are sentences. A text is not split into words."""
-        if isinstance(sentence, str) and " " in sentence:
-            warnings.warn(
-                "the sentence is a str, which is a sequence of characters: text.split() makes words of it; if characters are meant, "
-                "list(text) says so",
-                stacklevel=3,
-            )
+        """Rows of one sentence have as many columns each; where they have not, these are sentences."""
+        _warn_of_text(sentence, stacklevel=4)
         if not self._extractor.takes_attributes and isinstance(sentence, (list, tuple)):
             columns = {len(row) if isinstance(row, (list, tuple)) else 1 for row in sentence}
             if len(columns) > 1:
@@ -130,6 +127,10 @@ class Tagger:
 
     def tag_all(self, sentences: Iterable[Sentence]) -> List[Optional[List[str]]]:
         """The same for many sentences, at once."""
+        _warn_of_texts(sentences)
+        return self._tag_all(sentences)
+
+    def _tag_all(self, sentences: Iterable[Sentence]) -> List[Optional[List[str]]]:
         names = list(self.labels)
         return [
             [names[a] for a in result.paths[0][0]] if result.paths else None
@@ -143,10 +144,14 @@ class Tagger:
 
     def marginals(self, sentence: Sentence) -> List[Dict[str, float]]:
         """The probability of every label at every position, under the constraint."""
-        return self.marginals_all([self._one(sentence)])[0]
+        return self._marginals_all([self._one(sentence)])[0]
 
     def marginals_all(self, sentences: Iterable[Sentence]) -> List[List[Dict[str, float]]]:
         """The same for many sentences, at once."""
+        _warn_of_texts(sentences)
+        return self._marginals_all(sentences)
+
+    def _marginals_all(self, sentences: Iterable[Sentence]) -> List[List[Dict[str, float]]]:
         names = list(self.labels)
         results = self._decoder(all_marginals=True).tag(sentences)
         return [
@@ -157,6 +162,21 @@ class Tagger:
     def language_mass(self, sentence: Sentence) -> float:
         """The probability of all legal sequences together, in the model without its constraint."""
         return self._decoder(language_mass=True).tag([self._one(sentence)])[0].language_mass
+
+
+def _warn_of_text(sentence: Any, stacklevel: int) -> None:
+    """A text with blanks is hardly meant as a sequence of characters."""
+    if isinstance(sentence, str) and " " in sentence:
+        warnings.warn(
+            "the sentence is a str, which is a sequence of characters: text.split() makes words of it; if characters are meant, "
+            "list(text) says so",
+            stacklevel=stacklevel,
+        )
+
+
+def _warn_of_texts(sentences: Iterable[Sentence]) -> None:
+    if isinstance(sentences, (list, tuple)) and sentences:
+        _warn_of_text(sentences[0], stacklevel=4)
 
 
 def _rebuild(model: Model, settings: Dict[str, Any]) -> Tagger:

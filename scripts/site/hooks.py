@@ -55,5 +55,9 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def rows(text):
-    r"""In the code of a table GitHub needs `\|` for a bar; here it would show the backslash."""
-    return "\n".join(CODE_IN_ROW.sub(lambda code: code[0].replace("\\|", "|"), line) if line.startswith("|") else line for line in text.split("\n"))
+    r"""In the code of a table GitHub needs `\|` for a bar; here it would show the backslash. And a number stays beside its deviation."""
+    return "\n".join(row(line) if line.startswith("|") else line for line in text.split("\n"))
+
+
+def row(line):
+    return CODE_IN_ROW.sub(lambda code: code[0].replace("\\|", "|"), line).replace(" ± ", "\u00a0±\u00a0")

@@ -1,11 +1,17 @@
 #include "base/spelling.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 #include <vector>
 
 namespace regccrf {
 namespace {
+
+// Upper and lower case count as the same: BIO is a likely slip for bio.
+bool same(char x, char y) {
+  return std::tolower(static_cast<unsigned char>(x)) == std::tolower(static_cast<unsigned char>(y));
+}
 
 // Edits (insert, delete, replace, swap of neighbours) that turn x into y.
 std::size_t edit_distance(std::string_view x, std::string_view y) {
@@ -14,8 +20,8 @@ std::size_t edit_distance(std::string_view x, std::string_view y) {
   for (std::size_t i = 1; i <= x.size(); ++i) {
     now[0] = i;
     for (std::size_t j = 1; j <= y.size(); ++j) {
-      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (x[i - 1] != y[j - 1])});
-      const bool swapped = i > 1 && j > 1 && x[i - 1] == y[j - 2] && x[i - 2] == y[j - 1];
+      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (same(x[i - 1], y[j - 1]) ? 0 : 1)});
+      const bool swapped = i > 1 && j > 1 && same(x[i - 1], y[j - 2]) && same(x[i - 2], y[j - 1]);
       if (swapped) now[j] = std::min(now[j], before[j - 2] + 1);
     }
     std::swap(before, last);

@@ -10,7 +10,7 @@
 namespace regccrf {
 std::string Dataset::origin(std::int64_t i) const {
   const auto at = static_cast<std::size_t>(i);
-  if (at >= line.size()) return "sequence " + std::to_string(i + 1);
+  if (at >= line.size()) return "sequence " + std::to_string(i);
   const std::string& path = files[static_cast<std::size_t>(file[at])];
   return (path == "-" ? "standard input" : path) + ", line " + std::to_string(line[at]);
 }

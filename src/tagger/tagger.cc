@@ -249,7 +249,7 @@ const std::vector<Tagged>& Tagger::Impl::decode() {
   }
   decoded_length_ = length_;
   if (!none.empty() && options_.no_sequence == NoSequence::error) {
-    const std::string reason = "[tag] sentence " + std::to_string(none[0] + 1) + ": " + this->reason(none[0]);
+    const std::string reason = "[tag] sentence " + std::to_string(none[0]) + " " + this->reason(none[0]);
     forget();
     throw Error(reason);
   }

@@ -76,6 +76,12 @@ void check_gold(const Training& training) {
   }
 }
 
+// Tokens of a file are counted as its lines are, from 1. Positions in memory are counted from 0.
+std::string place_of(const OutsideSequence& outside, const Dataset& data) {
+  return data.line.empty() ? " at position " + std::to_string(outside.position)
+                           : " at token " + std::to_string(outside.position + 1);
+}
+
 // The label with which a sequence leaves the language, and what was possible there.
 std::string describe(const OutsideSequence& outside, const Training& training) {
   const Labels& labels = training.labels;
@@ -88,7 +94,7 @@ std::string describe(const OutsideSequence& outside, const Training& training) {
   const std::vector<bool> used = labels_in_use(*training.constraint);
   std::string text = ends ? "it ends too early, after " + std::to_string(outside.position) + " labels"
                           : (label == kUnknownLabel ? "an unknown label" : "label " + labels.name(label)) +
-                                " at token " + std::to_string(outside.position + 1) + " leaves the language";
+                                place_of(outside, *training.data) + " leaves the language";
   text += (outside.rule.empty() ? "" : " by breaking the rule " + outside.rule) + " (possible there: " + possible + ")";
   if (label == kUnknownLabel || used[label]) return text + ".";
   std::vector<std::string> known;

@@ -58,6 +58,7 @@ TEST(SyntaxError, LabelsAreWholeWords) {
 
 TEST(SyntaxError, UnknownNamesSuggestTheNearest) {
   EXPECT_SAYS(error_of("at_mots(1, A)"), "did you mean at_most?");
+  EXPECT_SAYS(error_of("BIO({PER})"), "did you mean bio?");
   EXPECT_SAYS(error_of("^(A | B)*$"), "^ and $ are not needed");
   EXPECT_SAYS(error_of("core = {A B}\nlanguage = any r in croe: {r}"),
               "there is no set called croe: did you mean core?");

@@ -140,9 +140,22 @@ def test_mistakes_are_told_in_words():
         regccrf.train(X, y, progress=True)
 
 
+def test_what_is_no_constraint_is_an_error():
+    with pytest.raises(TypeError, match=r"constraint is \['B', 'I', 'O'\], expected a pattern"):
+        regccrf.train([["Ann", "sings"]], [["B", "O"]], constraint=["B", "I", "O"])
+
+
+def test_positions_in_messages_are_counted_from_0():
+    tagger = regccrf.Tagger(regccrf.train([["Ann", "sings"]], [["B", "O"]], constraint=BIO), constraint="B O+")
+    with pytest.raises(regccrf.Error, match="sentence 1 has length 1, and the language has no sequence of that length"):
+        tagger.tag_all([["Ann", "sings"], ["Ann"]])
+    with pytest.raises(regccrf.Error, match="The first is sequence 1: label I at position 0 leaves the language"):
+        regccrf.train([["Ann"], ["Ann"]], [["B"], ["I"]], constraint=BIO)
+
+
 def test_a_misspelt_label_is_named():
     X, y = [["Ann", "sings"]], [["B", "O"]]
-    with pytest.raises(regccrf.Error, match="sequence 1: label C at token 1 leaves the language .possible there: O, B-PER.; no sequence"):
+    with pytest.raises(regccrf.Error, match="sequence 0: label C at position 0 leaves the language .possible there: O, B-PER.; no sequence"):
         regccrf.train(X, [["C", "O"]], constraint="(O | B-PER)*")
     with pytest.raises(regccrf.Error, match="no sequence of the language has this label: did you mean B-PER?"):
         regccrf.train(X, [["B-PRE", "O"]], constraint="(O | B-PER)*")
@@ -159,7 +172,11 @@ def test_a_text_is_not_taken_for_words():
     for ask in (tagger.tag, tagger.marginals, tagger.language_mass, lambda text: tagger.k_best(text, 2)):
         with pytest.warns(UserWarning, match="text.split.. makes words of it") as caught:
             ask("Ann sings")
-        assert caught[0].filename == __file__
+        assert len(caught) == 1 and caught[0].filename == __file__
+    for ask in (tagger.tag_all, tagger.marginals_all):
+        with pytest.warns(UserWarning, match="text.split.. makes words of it") as caught:
+            ask(["Ann sings", "Ann"])
+        assert len(caught) == 1 and caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(tagger.tag("Ann")) == len(tagger.tag(list("A n"))) == 3

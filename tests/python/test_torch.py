@@ -213,8 +213,9 @@ def test_an_inverted_mask_is_told(batch_first):
         turned = (lambda x: x) if batch_first else (lambda x: x.transpose(0, 1))
         return crf(turned(emissions), turned(tags), turned(mask))
 
-    with pytest.warns(UserWarning, match="the mask looks inverted"):
+    with pytest.warns(UserWarning, match="the mask looks inverted") as caught:
         loss(~right)
+    assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for mask in legitimate:

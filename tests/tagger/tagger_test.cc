@@ -183,7 +183,7 @@ TEST(Tagger, WhereNothingIsLegal) {
   };
   EXPECT_NE(error_of([&] {
               decode(NoSequence::error);
-            }).find("sentence 2: has length 1, and the language has no sequence of that length (shortest: 2"),
+            }).find("sentence 1 has length 1, and the language has no sequence of that length (shortest: 2"),
             std::string::npos);
   const auto empty = decode(NoSequence::empty);
   EXPECT_TRUE(empty[1].paths.empty());
