@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 from . import _core
 
@@ -22,7 +22,7 @@ class Certified(NamedTuple):
         self.for_core()
         return self
 
-    def for_core(self) -> Tuple[Any, ...]:
+    def for_core(self) -> Tuple[Optional[float], _core.Uncertified, Optional[int]]:
         """As `_core.Settings` takes it."""
         if self.uncertified not in _UNCERTIFIED:
             raise _core.Error(f"uncertified is {self.uncertified!r}, expected 'error', 'bound' or 'relax'")
