@@ -329,6 +329,8 @@ void report(const Options& options, const Trained& trained, const std::vector<Tr
     std::cerr << text;
   }
   std::cerr << "\n";
+  if (trained.best.phase == Phase::base)
+    std::cerr << "the model was trained under the base alone: training ended before the rules had a part in it\n";
   if (trained.best.phase == Phase::rules) {
     std::snprintf(text, sizeof text, "the objective is certain to %.3g; largest gap of a sequence %.2g",
                   trained.best.slack, trained.best.largest_gap);

@@ -121,7 +121,7 @@ std::vector<std::vector<Path>> k_best(const Constraints& constraints, const Scor
 struct Sampling {
   int count = 1;
   std::uint64_t seed = 0;
-  double temperature = 1;                   // > 0
+  double temperature = 1;                   // > 0; under kept rules 1e-6 or more
   std::span<const std::uint64_t> ids = {};  // [B] or empty
 };
 template <class Real>

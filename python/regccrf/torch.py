@@ -554,7 +554,7 @@ class CRF(nn.Module):
             try:
                 self._load_constraint(saved)
             except (_core.Error, TypeError) as error:
-                error_msgs.append(f"{prefix + _SAVED}, the constraint of the saved layer, was not taken: {error}. "
+                error_msgs.append(f"{prefix + _SAVED}, the constraint of the saved layer, was not used: {error}. "
                                   "Without this key the weights load alone.")
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 

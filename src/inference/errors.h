@@ -28,9 +28,10 @@ Error impossible_error(const char* operation, std::int64_t sequence, std::int64_
 Error outside_error(const char* operation, std::int64_t sequence, std::int64_t length, const Constraint& constraint,
                     const Label* gold, const Membership& membership);
 
-// Gold is in the language, and its score is −inf.
-// Uncertified::bound was asked for, and this operation has no bound to give.
+// The gap is above max_gap, and this operation has no bound to give.
 Error no_bound_error(const char* operation, std::int64_t sequence);
+
+// Gold is in the language, and its score is −inf.
 Error forbidden_gold_error(const char* operation, std::int64_t sequence);
 
 }  // namespace regccrf

@@ -108,8 +108,8 @@ bool is_last(const TrainState& state, const TrainOptions& options) {
   return state.phase != Phase::base && !is_coarse(state, options);
 }
 
-// The next stage: the rules, or a smaller gap.
-void advance(TrainState& state, const TrainOptions& options) {
+// The rules, or a smaller gap.
+void tighten(TrainState& state, const TrainOptions& options) {
   if (state.phase == Phase::base) {
     state.phase = Phase::rules;
     state.max_gap = std::max(options.max_gap, std::min(kCoarse * options.max_gap, kFirstGap));
@@ -131,6 +131,13 @@ int last_iteration(const TrainState& state, const TrainOptions& options) {
 
 bool at_last_iteration(const TrainState& state, const TrainOptions& options) {
   return options.max_iterations > 0 && state.iteration >= last_iteration(state, options);
+}
+
+// The next stage that has iterations left: of few, the last one has its share.
+void advance(TrainState& state, const TrainOptions& options) {
+  do {
+    tighten(state, options);
+  } while (!is_last(state, options) && at_last_iteration(state, options));
 }
 
 // Whether there is more to do after the optimiser has ended; the state is then the next stage's.
@@ -159,6 +166,7 @@ class StagedObjective {
   void begin() {
     objective_.begin(monitor_.state);
     shift_ = 0;
+    entered_ = false;
     uncertified_ = since_begun_ = 0;
   }
   // Whether the optimiser was misled, and should begin afresh where no step improved: the last gradient that it knows

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/numbers.h"
 #include "base/spelling.h"
 #include "constraint/labels_in_use.h"
 #include "regccrf/error.h"
@@ -31,7 +32,7 @@ void check_options(const TrainOptions& o, const Processes& processes) {
   if (o.max_iterations < 0 || o.patience < 0 || o.every < 0)
     fail("max_iterations, patience and every must be 0 or more");
   if (!(o.max_gap > 0) || !std::isfinite(o.max_gap))
-    fail("max_gap is " + std::to_string(o.max_gap) + ", expected a number above 0");
+    fail("max_gap is " + to_text(o.max_gap) + ", expected a number above 0");
   if (o.period < 1) fail("period is " + std::to_string(o.period) + ", expected 1 or more");
   if (o.resume && o.checkpoint.empty()) fail("resume needs a checkpoint's path");
   if (o.optimizer != Optimizer::adagrad) return;
@@ -68,7 +69,7 @@ void check_gold(const Training& training) {
          std::to_string(data.sequences()));
   }
   for (const double w : data.weight) {
-    if (!(w >= 0) || !std::isfinite(w)) fail("a sequence's weight is " + std::to_string(w) + ", expected 0 or more");
+    if (!(w >= 0) || !std::isfinite(w)) fail("a sequence's weight is " + to_text(w) + ", expected 0 or more");
   }
   for (const Label a : data.gold) {
     if (a == kUnknownLabel || (a >= 0 && a < K)) continue;

@@ -460,5 +460,137 @@ TEST(RuleSums, SayWhatIsWrong) {
   EXPECT_EQ(workspace.statistics().uncertified, 1);
 }
 
+// Small numbers are not printed as 0.
+TEST(RuleSums, NameSmallGaps) {
+  const Constraint kept =
+      compile(Language::parse(".* & at_most(1, A) & at_most(1, B)", first_letters(3)), {}, Rules::all);
+  const std::vector<double> h(60), g(9);
+  Options options;
+  options.max_gap = -1e-7;
+  EXPECT_NE(message([&] { log_z<double>(kept, Scores(h, g), options); }).find("max_gap is -1e-07"), std::string::npos);
+  options.max_gap = 1e-9;
+  options.rules = {.products = 1, .cells_a_position = 2};
+  const std::string said = message([&] { log_z<double>(kept, Scores(h, g), options); });
+  EXPECT_NE(said.find("a gap of 1e-09 within 40 cells"), std::string::npos) << said;
+}
+
+// What is asked for directly is certain to 1e-4, a loss with gradients to 1e-3.
+TEST(RuleSums, EntropyWithoutGradientsIsAskedForDirectly) {
+  Random random(5);
+  double largest = 0, of_losses = 0;
+  for (int i = 0; i < 60; ++i) {
+    const BothWays both = random_rules(random, 4);
+    oracle::Scores scores = oracle::random_scores(random, oracle::ScoreKind::normal, 20, 4, false);
+    for (double& h : scores.emissions) h *= 4;
+    const Instance<double> instance(scores);
+    std::vector<double> gap(1), dh(instance.emissions.size());
+    Options options;
+    options.impossible = Impossible::allow;
+    options.gaps = gap;
+    entropy<double>(both.kept, instance.view(), options);
+    largest = std::max(largest, gap[0]);
+    entropy<double>(both.kept, instance.view(), Gradients<double>{.emissions = dh}, options);
+    of_losses = std::max(of_losses, gap[0]);
+  }
+  EXPECT_LE(largest, 1e-4);
+  EXPECT_GT(of_losses, 1e-4);
+}
+
+// Rounding of scores over a small temperature must not show, in float either.
+TEST(RuleSums, SamplesOfFloatScoresAtLowTemperature) {
+  const Constraint kept =
+      compile(Language::parse(".* & at_most(1, C) & at_most(1, D)", first_letters(4)), {}, Rules::all);
+  ASSERT_GT(kept.rules(), 0);
+  const int T = 6, count = 20000;
+  const float high = 16384 + 0x1p-9f, low = 16384, none = -std::numeric_limits<float>::infinity();
+  std::vector<float> h, g(16);
+  for (int t = 0; t < T; ++t) h.insert(h.end(), {high, low, none, none});
+  const auto samples = sample<float>(kept, Scores(h, g), {.count = count, .seed = 7, .temperature = 0.01});
+  double seen = 0;
+  for (const Path& path : samples[0])
+    seen += static_cast<double>(std::count(path.labels.begin(), path.labels.end(), 0));
+  const double n = T * count, p = 1 / (1 + std::exp(-0x1p-9 / 0.01));
+  EXPECT_NEAR(seen / n, p, 5 * std::sqrt(p * (1 - p) / n));
+}
+
+TEST(RuleSums, SamplesUnderRulesNeedATemperature) {
+  const Constraint kept =
+      compile(Language::parse(".* & at_most(1, A) & at_most(1, B)", first_letters(3)), {}, Rules::all);
+  const std::vector<double> h = {0, 1, 3, 0, 1, 2}, g(9);
+  const std::string said = message([&] { sample<double>(kept, Scores(h, g), {.temperature = 1e-10}); });
+  EXPECT_NE(said.find("temperature is 1e-10, and under kept rules 1e-06 is the least"), std::string::npos) << said;
+  EXPECT_EQ(sample<double>(kept, Scores(h, g), {.temperature = 1e-6})[0][0].labels, (std::vector<Label>{2, 2}));
+}
+
+// The fast pass loses up to a few 1e-11 of the whole. Beside a mass that is smaller still this counts: of two legal
+// sequences, C … C and D … D, it does not see the second, which its last score makes as likely as the first.
+TEST(RuleSums, CountWhatTheFastPassLoses) {
+  const Constraint kept =
+      compile(Language::parse(".* & before(A, B) & at_most(1, A)", first_letters(4)), {}, Rules::all);
+  ASSERT_GT(kept.rules(), 0);
+  const int T = 40;
+  for (const double last : {-600.0, -652.0, -653.0, -656.0}) {
+    std::vector<double> h, g(16, -inf);
+    for (int t = 0; t < T; ++t) h.insert(h.end(), {-inf, 0, 0, -last / T});
+    g[1 * 4 + 1] = g[1 * 4 + 2] = g[2 * 4 + 1] = g[2 * 4 + 2] = g[3 * 4 + 3] = 0;
+    const std::vector<double> start(4), end = {0, 0, 0, last};
+    std::vector<double> gap(1);
+    Options options;
+    options.gaps = gap;
+    const double z = log_z<double>(kept, Scores<double>(h, g).with_start_end(start, end), options)[0];
+    EXPECT_LE(gap[0], 1e-4);
+    EXPECT_NEAR(z, std::log(2), std::log1p(gap[0]) + 1e-9) << last;
+  }
+}
+
+// All but one of 2^T sequences break a rule, step by step, and nothing has to be left out: a mass that is next to
+// nothing, at no price.
+TEST(RuleSums, HoldWhereHardlyAnythingIsLegal) {
+  const Constraint kept =
+      compile(Language::parse(".* & before(A, B) & at_most(1, A)", first_letters(3)), {}, Rules::all);
+  for (const int T : {30, 300, 1000, 1040, 1060, 1068, 1070, 1080, 2000}) {
+    std::vector<double> h, g(9);
+    double expected = 0;
+    for (int t = 0; t < T; ++t) {
+      h.insert(h.end(), {-inf, 0, -0.001 * (t % 7)});
+      expected += h.back();
+    }
+    std::vector<double> gap(1);
+    Options options;
+    options.gaps = gap;
+    const double z = log_z<double>(kept, Scores<double>(h, g), options)[0];
+    EXPECT_LE(gap[0], 1e-4);
+    EXPECT_NEAR(z, expected, std::log1p(gap[0]) + 1e-10 * T) << T;
+  }
+}
+
+// A large gap asks for less work, never for more.
+TEST(RuleSums, TakeAnyGap) {
+  Random random(41);
+  const std::string text = ".* & at_most(1, A) & at_most(2, B) & once_contiguous(C) & requires(D, A)";
+  const Constraint kept = compile(Language::parse(text, first_letters(6)), {}, Rules::all);
+  int fits = 0;
+  for (int i = 0; i < 40; ++i) {
+    const Instance<double> instance(oracle::random_scores(random, oracle::ScoreKind::normal, 30, 6, true));
+    const double exact = log_z<double>(kept, instance.view())[0];
+    std::vector<double> gap(1);
+    Options options;
+    options.gaps = gap;
+    options.rules = {.products = 1, .cells_a_position = 50 + 5 * i};
+    for (const double max_gap : {0.3, 1.0, 10.0, 1e3, 1e300}) {
+      options.max_gap = max_gap;
+      const std::string said = message([&] {
+        const double z = log_z<double>(kept, instance.view(), options)[0];
+        EXPECT_LE(gap[0], max_gap);
+        EXPECT_LE(std::fabs(z - exact), std::log1p(gap[0]) + 1e-3);
+      });
+      if (max_gap == 0.3 && said != "") break;
+      EXPECT_EQ(said, "") << max_gap;
+      fits += max_gap == 0.3;
+    }
+  }
+  EXPECT_GT(fits, 10);
+}
+
 }  // namespace
 }  // namespace regccrf

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "inference/rules/decode.h"
+#include "inference/rules/products.h"
 #include "regccrf/bigram_fst.h"
 #include "regccrf/inference.h"
 #include "regccrf/language.h"
@@ -258,6 +259,20 @@ TEST(Rules, PastTheLimitOfWorkAnErrorGivesTheBound) {
     const std::string message = error.what();
     EXPECT_NE(message.find("none has more than"), std::string::npos) << message;
     EXPECT_NE(message.find("best legal sequence found is F"), std::string::npos) << message;
+  }
+}
+
+// What is kept for other sentences changes no answer: under a smaller limit a product is too large, or it is not,
+// whether or not a caller who allows more was here before.
+TEST(Rules, LimitsOfProductsDoNotDependOnEarlierCalls) {
+  const std::string text = "(. .)* & at_most(2, D) & exactly(2, C) & ordered(C, D) & before(A, C)";
+  const Constraint used = compile(Language::parse(text, first_letters(4)), {}, Rules::all);
+  std::vector<int> all;
+  for (int rule = 0; rule < used.memories(); ++rule) all.push_back(rule);
+  EXPECT_FALSE(product_with(used, all, 1'000'000).too_large);
+  for (int most = 1; most < 200; ++most) {
+    const Constraint fresh = Constraint::from_bytes(used.to_bytes());
+    EXPECT_EQ(product_with(used, all, most).too_large, product_with(fresh, all, most).too_large) << most;
   }
 }
 

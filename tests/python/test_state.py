@@ -70,7 +70,7 @@ def test_errors_say_that_it_is_the_constraint():
     ordinary.crf = CRF(LABELS).double()
     for model, value, words in ((renamed, saved, "labels are"), (ordinary, saved, "is a CRF, which has none"), (Model(), saved[:-9], ""),
                                 (Model(), saved * 0.5, "float32, expected bytes"), (Model(), 3, "int, expected bytes")):
-        with pytest.raises(RuntimeError, match=f"crf._extra_state, the constraint of the saved layer, was not taken: .*{words}"):
+        with pytest.raises(RuntimeError, match=f"crf._extra_state, the constraint of the saved layer, was not used: .*{words}"):
             model.load_state_dict({**state, "crf._extra_state": value})
 
 

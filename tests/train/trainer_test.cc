@@ -9,6 +9,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -329,6 +330,26 @@ TEST_P(UnderRules, ReachesTheOptimumOfTheLanguageMultipliedOut) {
   for (std::size_t f = 0; f < w.size(); ++f) EXPECT_NEAR(w[f], v[f], 0.02);
 }
 INSTANTIATE_TEST_SUITE_P(Gold, UnderRules, testing::Bool());
+
+// However few iterations there are, the last ones are under the gap that the caller wants.
+TEST(Train, UnderRulesComesToTheWantedGap) {
+  Task task(23);
+  put_under_rules(task);
+  for (const double max_gap : {0.5, 0.01, 1e-3, 1e-6}) {
+    for (int iterations = 2; iterations < 12; ++iterations) {
+      TrainOptions options;
+      options.max_iterations = iterations;
+      options.tolerance = 0;
+      options.max_gap = max_gap;
+      const Trained trained = train(task.training, options);
+      const std::string facts = trained.model.facts();
+      EXPECT_EQ(trained.last.iteration, iterations);
+      EXPECT_EQ(trained.last.phase, Phase::rules);
+      EXPECT_LE(trained.last.largest_gap, max_gap) << iterations;
+      EXPECT_LE(nlohmann::json::parse(facts).at("max_gap"), max_gap) << iterations;
+    }
+  }
+}
 
 TEST(Train, UnderRulesIsTheSameForAnyNumberOfThreadsAndAfterAnInterruption) {
   for (const Optimizer optimizer : {Optimizer::lbfgs, Optimizer::adagrad}) {

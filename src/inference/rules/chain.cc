@@ -8,18 +8,20 @@
 #include <numeric>
 
 #include "inference/cpu/checkpoint.h"
+#include "inference/numerics/limits.h"
 
 namespace regccrf {
 namespace {
 
-// The fast pass is right to a few 1e-11 of the whole, which is too much beside losses that are smaller still.
+// What the fast pass may have lost is too much beside losses that are smaller than this.
 constexpr double kLeastForFast = 1e-9;
+constexpr double kLostByFast = kAgreement<double>;
 
 // Takes positions from the last to the first, and links each to the one after it.
 class ChainBuilder {
  public:
-  ChainBuilder(const Topology& topology, std::int64_t T, double most_lost, Chain& chain)
-      : topology_(topology), most_lost_(most_lost), chain_(chain), place_(static_cast<std::size_t>(topology.Q) + 1, 0) {
+  ChainBuilder(const Topology& topology, std::int64_t T, const ChainLimits& limits, Chain& chain)
+      : topology_(topology), limits_(limits), chain_(chain), place_(static_cast<std::size_t>(topology.Q) + 1, 0) {
     chain.layers.assign(static_cast<std::size_t>(T), {0, 0});
     chain.node.clear();
     chain.label.clear();
@@ -28,12 +30,14 @@ class ChainBuilder {
     chain.arc_to.clear();
     chain.arc_probability.clear();
     chain.lost = 0;
+    chain.too_large = false;
   }
 
   // mass [N]: of the position's nodes. fill(n, begin, end, p) sets p[0 …] to the probabilities of going on from node n
-  // to the live nodes begin … end − 1 of the position after it.
+  // to the live nodes begin … end − 1 of the position after it. Does nothing once the chain is too large.
   template <class Fill>
   void add(std::int64_t t, const std::vector<double>& mass, const Fill& fill) {
+    if (chain_.too_large) return;
     const std::int32_t first = static_cast<std::int32_t>(chain_.node.size());
     choose_live(mass);
     for (std::int32_t n = 0; n < topology_.nodes; ++n) {
@@ -46,20 +50,21 @@ class ChainBuilder {
     }
     chain_.layers[t] = {first, static_cast<std::int32_t>(chain_.node.size()) - first};
     find_places(chain_.layers[t]);
+    chain_.too_large = static_cast<std::int64_t>(chain_.arc_to.size()) > limits_.most_arcs;
   }
   std::int32_t node_after(std::int64_t t, std::int32_t i) const { return chain_.node[chain_.layers[t + 1].first + i]; }
 
  private:
-  // The largest threshold such that all that is not above it sums to at most most_lost_.
+  // The largest threshold such that all that is not above it sums to at most limits_.most_lost.
   void choose_live(const std::vector<double>& mass) {
     small_.clear();
-    const double surely = most_lost_ / static_cast<double>(mass.size());
+    const double surely = limits_.most_lost / static_cast<double>(mass.size());
     threshold_ = 0;
     double sum = 0;
     for (const double x : mass) {
       if (x <= surely) {
         sum += x;
-      } else if (x <= most_lost_) {
+      } else if (x <= limits_.most_lost) {
         small_.push_back(x);
       }
     }
@@ -70,7 +75,7 @@ class ChainBuilder {
       std::size_t j = i;
       double tied = 0;
       while (j < small_.size() && small_[j] == small_[i]) tied += small_[j++];
-      if (sum + tied > most_lost_) break;
+      if (sum + tied > limits_.most_lost) break;
       sum += tied;
       threshold_ = small_[i];
       i = j - 1;
@@ -101,7 +106,7 @@ class ChainBuilder {
   }
 
   const Topology& topology_;
-  double most_lost_;
+  ChainLimits limits_;
   Chain& chain_;
   std::vector<std::int32_t> place_;  // [Q + 1] where a state's live nodes of the position after begin
   std::vector<double> small_;
@@ -202,27 +207,29 @@ template <class Real>
 ChainMaker<Real>::~ChainMaker() = default;
 
 template <class Real>
-bool ChainMaker<Real>::make(const Sequence<Real>& sequence, double most_lost, Arena& arena, Chain& chain) const {
-  if (most_lost >= kLeastForFast) {
+bool ChainMaker<Real>::make(const Sequence<Real>& sequence, const ChainLimits& limits, Arena& arena,
+                            Chain& chain) const {
+  if (limits.most_lost >= kLeastForFast) {
     bool trusted = false;
-    const bool possible = make_fast(sequence, most_lost, arena, chain, trusted);
+    const bool possible = make_fast(sequence, limits, arena, chain, trusted);
     if (trusted) return possible;
   }
   ++batch_.workspace().wide;
-  return make_wide(sequence, most_lost, arena, chain);
+  return make_wide(sequence, limits, arena, chain);
 }
 
 template <class Real>
-bool ChainMaker<Real>::make_fast(const Sequence<Real>& sequence, double most_lost, Arena& arena, Chain& chain,
+bool ChainMaker<Real>::make_fast(const Sequence<Real>& sequence, const ChainLimits& limits, Arena& arena, Chain& chain,
                                  bool& trusted) const {
   const Topology& topology = base_.topology();
   const Plan& plan = plan_of(topology);
-  ChainBuilder builder(topology, sequence.T, most_lost, chain);
+  ChainBuilder builder(topology, sequence.T, limits, chain);
   std::vector<double> mass(static_cast<std::size_t>(topology.nodes));
   std::vector<double> later;       // [live nodes of the position after] its `after` …
   std::vector<Label> later_label;  // … and their labels
   const FastVisit<double> visit = [&](std::int64_t t, const double* alpha, const double* beta, const double* after,
                                       double sum) {
+    if (chain.too_large) return;
     for (std::int32_t n = 0; n < topology.nodes; ++n)
       mass[n] = alpha[plan.node_cell[n]] * beta[plan.node_cell[n]] / sum;
     builder.add(t, mass, [&](std::int32_t n, std::int32_t begin, std::int32_t end, double* p) {
@@ -237,14 +244,16 @@ bool ChainMaker<Real>::make_fast(const Sequence<Real>& sequence, double most_los
   };
   const FastResult result = fast_visit(gains_, sequence, arena, batch_.options().keep_bytes, visit);
   trusted = result.trusted;
+  chain.lost += kLostByFast;
   chain.log_z = result.log_z;
   return result.log_z > -std::numeric_limits<double>::infinity();
 }
 
 template <class Real>
-bool ChainMaker<Real>::make_wide(const Sequence<Real>& sequence, double most_lost, Arena& arena, Chain& chain) const {
+bool ChainMaker<Real>::make_wide(const Sequence<Real>& sequence, const ChainLimits& limits, Arena& arena,
+                                 Chain& chain) const {
   std::call_once(wide_once_, [&] { wide_ = std::make_unique<WideModel>(batch_.scores()); });
-  ChainBuilder builder(base_.topology(), sequence.T, most_lost, chain);
+  ChainBuilder builder(base_.topology(), sequence.T, limits, chain);
   WideChain<Real> pass(base_.topology(), *wide_, sequence, arena, builder);
   const bool possible = must_checkpoint(pass, sequence.T, batch_.options().keep_bytes)
                             ? both_ways_checkpointed(pass, sequence.T, arena)

@@ -3,7 +3,8 @@
 // numbers are probabilities, so nothing here can overflow, and a number that vanishes is one that does not matter.
 //
 // Most nodes of a position have next to no probability, since one sequence's scores rule them out. The smallest are
-// left out, up to a given sum; the others are live. `lost` is the probability of all sequences that are gone with them.
+// left out, up to a given sum; the others are live. `lost` is the probability of all sequences that are gone with them,
+// and what the arithmetic may have lost.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +32,17 @@ struct Chain {
   std::vector<std::int32_t> arc_to;     // … where to, counted within the next position's layer
   std::vector<double> arc_probability;  // … and with which probability
   double lost = 0;
-  double log_z = 0;  // of the base
+  bool too_large = false;  // more arcs than are allowed, and not a whole chain
+  double log_z = 0;        // of the base
 
   std::int64_t T() const { return static_cast<std::int64_t>(layers.size()); }
   int most_live() const;
+};
+
+// What may be left out of a position, as a probability; and how many arcs a chain may have.
+struct ChainLimits {
+  double most_lost;
+  std::int64_t most_arcs;
 };
 
 // Makes chains for the sequences of one call, under one automaton. Safe between threads.
@@ -46,12 +54,13 @@ class ChainMaker {
   ~ChainMaker();
 
   const Constraint& base() const { return base_; }
-  // A position loses at most `most_lost`. False where the base has no sequence of finite score. T ≥ 1.
-  bool make(const Sequence<Real>& sequence, double most_lost, Arena& arena, Chain& chain) const;
+  // False where the base has no sequence of finite score. T ≥ 1.
+  bool make(const Sequence<Real>& sequence, const ChainLimits& limits, Arena& arena, Chain& chain) const;
 
  private:
-  bool make_fast(const Sequence<Real>& sequence, double most_lost, Arena& arena, Chain& chain, bool& trusted) const;
-  bool make_wide(const Sequence<Real>& sequence, double most_lost, Arena& arena, Chain& chain) const;
+  bool make_fast(const Sequence<Real>& sequence, const ChainLimits& limits, Arena& arena, Chain& chain,
+                 bool& trusted) const;
+  bool make_wide(const Sequence<Real>& sequence, const ChainLimits& limits, Arena& arena, Chain& chain) const;
 
   Constraint base_;
   const Batch<Real>& batch_;

@@ -65,7 +65,9 @@ Loss entropy(const Constraints& constraints, const Scores<Real>& scores, const G
 
 template <class Real>
 std::vector<double> entropy(const Constraints& constraints, const Scores<Real>& scores, const Options& options) {
-  return entropy(constraints, scores, Gradients<Real>{}, options).values;
+  Options asked = options;
+  asked.max_gap = options.max_gap.value_or(kAskedGap);
+  return entropy(constraints, scores, Gradients<Real>{}, asked).values;
 }
 
 #define REGCCRF_INSTANTIATE(Real)                                                                         \

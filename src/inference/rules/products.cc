@@ -1,5 +1,5 @@
-// A table of products by the set of their rules (see products.h). It is emptied when it has grown large: a rare event,
-// after which the sets that are still needed come back.
+// A table of products by the set of their rules and the limit (see products.h). It is emptied when it has grown large:
+// a rare event, after which the sets that are still needed come back.
 #include "inference/rules/products.h"
 
 #include <map>
@@ -14,24 +14,15 @@ namespace {
 
 constexpr std::int64_t kMostKept = 20'000'000;  // products plus arcs, of all that is kept
 
-struct Kept {
-  std::int64_t most_products;  // under which it was made
-  RuleProduct product;
-};
+// The limit belongs to it: what is too large on the way may be small in the end, and no answer may depend on whether a
+// caller who allows more was here before.
+using Key = std::pair<std::int64_t, std::vector<int>>;
 
 struct Table {
   std::mutex mutex;
-  std::map<std::vector<int>, Kept> kept;
+  std::map<Key, RuleProduct> kept;
   std::int64_t cost = 0;
 };
-
-// A caller may allow more, or less, than the one for whom it was made.
-std::optional<RuleProduct> as_asked(const Kept& kept, std::int64_t most_products) {
-  const RuleProduct& product = kept.product;
-  if (product.too_large) return most_products <= kept.most_products ? std::optional(product) : std::nullopt;
-  if (product.constraint && product.constraint->size().products > most_products) return RuleProduct{true, {}};
-  return product;
-}
 
 RuleProduct make(const Constraint& constraint, const std::vector<int>& which, std::int64_t most_products) {
   std::optional<Automaton> automaton =
@@ -47,12 +38,11 @@ RuleProduct make(const Constraint& constraint, const std::vector<int>& which, st
 RuleProduct product_with(const Constraint& constraint, const std::vector<int>& which, std::int64_t most_products) {
   // The table changes under its own lock; Deferred hands out what it keeps as const.
   Table& table = *constraint.products().get<std::shared_ptr<Table>>([] { return std::make_shared<Table>(); });
+  const Key key{most_products, which};
   {
     const std::lock_guard lock(table.mutex);
-    const auto at = table.kept.find(which);
-    if (at != table.kept.end()) {
-      if (const std::optional<RuleProduct> product = as_asked(at->second, most_products)) return *product;
-    }
+    const auto at = table.kept.find(key);
+    if (at != table.kept.end()) return at->second;
   }
   RuleProduct product = make(constraint, which, most_products);
   const std::lock_guard lock(table.mutex);
@@ -61,7 +51,7 @@ RuleProduct product_with(const Constraint& constraint, const std::vector<int>& w
     table.kept.clear();
     table.cost = product.constraint ? product.constraint->size().cost() : 1;
   }
-  table.kept.insert_or_assign(which, Kept{most_products, product});
+  table.kept.insert_or_assign(key, product);
   return product;
 }
 

@@ -5,11 +5,13 @@
 #include <cmath>
 #include <limits>
 
+#include "base/numbers.h"
 #include "base/philox.h"
 #include "inference/cpu/checkpoint.h"
 #include "inference/cpu/path_score.h"
 #include "inference/cpu/wide_steps.h"
 #include "inference/numerics/draw_one.h"
+#include "inference/numerics/limits.h"
 #include "inference/rules/sums.h"
 
 namespace regccrf {
@@ -89,23 +91,27 @@ class SamplePass {
   Wide z_ = kWideZero;
 };
 
-// Scores over a temperature, as a call of their own.
-template <class Real>
+// Scores over a temperature, as a call of their own. In double, since a float's rounding errors grow with them.
 struct Tempered {
-  Tempered(const Scores<Real>& from, double temperature) : scores(from) {
-    if (temperature == 1) return;
-    const auto scale = [&](std::span<const Real>& values, std::vector<Real>& copy) {
-      for (const Real value : values) copy.push_back(static_cast<Real>(static_cast<double>(value) / temperature));
-      values = copy;
+  template <class Real>
+  Tempered(const Scores<Real>& from, double temperature) {
+    const auto scale = [&](std::span<const Real> values, std::vector<double>& copy) {
+      copy.reserve(values.size());
+      for (const Real value : values) copy.push_back(bounded_score(static_cast<double>(value)) / temperature);
     };
-    scale(scores.emissions, copies[0]);
-    scale(scores.transitions, copies[1]);
-    scale(scores.start, copies[2]);
-    scale(scores.end, copies[3]);
+    scale(from.emissions, copies[0]);
+    scale(from.transitions, copies[1]);
+    scale(from.start, copies[2]);
+    scale(from.end, copies[3]);
+    scores =
+        Scores<double>(copies[0], copies[1], from.layout).with_start_end(copies[2], copies[3]).with_labels(from.labels);
   }
-  Scores<Real> scores;
-  std::vector<Real> copies[4];
+  Scores<double> scores;
+  std::vector<double> copies[4];
 };
+
+// Scores may be 1e4, and over this they are as large as they may be.
+constexpr double kLeastTemperature = 1e-6;
 
 constexpr std::uint64_t kAttempts = 1 << 16;
 
@@ -131,10 +137,13 @@ void draw_legal(const Constraint& constraint, const SentenceAutomaton& automaton
 template <class Real>
 void sample_under_rules(const Constraints& constraints, const Scores<Real>& scores, const Sampling& sampling,
                         const Options& options, std::vector<std::vector<Path>>& drawn) {
-  const Tempered<Real> tempered(scores, sampling.temperature);
-  const Batch<Real> batch("sample", constraints, tempered.scores, options, KeptRules::obeyed);
-  Sums<Real> sums(batch, kAskedGap);
-  batch.each([&](const Sequence<Real>& sequence, int, Arena& arena) {
+  if (sampling.temperature < kLeastTemperature)
+    throw Error("[sample] temperature is " + to_text(sampling.temperature) + ", and under kept rules " +
+                to_text(kLeastTemperature) + " is the least; viterbi gives the best sequence");
+  const Tempered tempered(scores, sampling.temperature);
+  const Batch<double> batch("sample", constraints, tempered.scores, options, KeptRules::obeyed);
+  Sums<double> sums(batch, kAskedGap);
+  batch.each([&](const Sequence<double>& sequence, int, Arena& arena) {
     const Constraint& constraint = batch.constraint(sequence.index);
     if (constraint.memories() == 0) return;
     std::vector<Path>& paths = drawn[sequence.index];
@@ -146,8 +155,8 @@ void sample_under_rules(const Constraints& constraints, const Scores<Real>& scor
         sums.note(sequence, gap);
         draw_legal(constraint, automaton, sequence, sampling, paths);
       });
-      if (found == Sums<Real>::Found::uncertified) throw no_bound_error("sample", sequence.index);
-      possible = found == Sums<Real>::Found::certified;
+      if (found == Sums<double>::Found::uncertified) throw no_bound_error("sample", sequence.index);
+      possible = found == Sums<double>::Found::certified;
     }
     if (possible) return;
     batch.impossible(sequence);
@@ -176,7 +185,7 @@ std::vector<std::vector<Path>> sample(const Constraints& constraints, const Scor
   const Batch<Real> batch("sample", constraints, scores, options, KeptRules::obeyed);
   if (sampling.count < 0) throw Error("[sample] count is " + std::to_string(sampling.count) + ", expected 0 or more");
   if (!(sampling.temperature > 0) || !std::isfinite(sampling.temperature)) {
-    throw Error("[sample] temperature is " + std::to_string(sampling.temperature) + ", expected a number above 0");
+    throw Error("[sample] temperature is " + to_text(sampling.temperature) + ", expected a number above 0");
   }
   if (!sampling.ids.empty())
     check_size("sample", "ids", sampling.ids.size(), static_cast<std::size_t>(batch.size()), "[B]");

@@ -7,9 +7,14 @@
 namespace regccrf {
 namespace {
 
-constexpr double kProductsOfACell = 512;  // of looking ahead, for each cell that is allowed
+constexpr std::int64_t kProductsOfACell = 512;  // of looking ahead, for each cell that is allowed
+constexpr std::int64_t kMostArcs = std::int64_t{1} << 30;
 
 }  // namespace
+
+std::int64_t SentenceAutomaton::most_arcs(std::int64_t most_cells) {
+  return std::min(most_cells, kMostArcs / kProductsOfACell) * kProductsOfACell;
+}
 
 bool SentenceAutomaton::make(const Chain& chain, const RuleTables& rules, const RulePairs& pairs,
                              std::span<const int> which, const Allowance& allowance, std::int64_t most_cells) {
@@ -24,7 +29,7 @@ bool SentenceAutomaton::make(const Chain& chain, const RuleTables& rules, const 
   layers_.clear();
   alpha_.clear();
   moved_.clear();
-  if (looking_ahead(which) > kProductsOfACell * static_cast<double>(most_cells)) return false;
+  if (chain.too_large || looking_ahead(which) > kProductsOfACell * static_cast<double>(most_cells)) return false;
   track(which);
   number_events();
   start();

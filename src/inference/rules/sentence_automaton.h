@@ -34,6 +34,9 @@ struct Allowance {
 
 class SentenceAutomaton {
  public:
+  // A chain with more arcs would be too much work.
+  static std::int64_t most_arcs(std::int64_t most_cells);
+
   // `which`: the rules that the base does not contain. False where there would be more than `most_cells` cells, or work
   // to match, or where nothing that obeys the rules is left (small()).
   bool make(const Chain& chain, const RuleTables& rules, const RulePairs& pairs, std::span<const int> which,

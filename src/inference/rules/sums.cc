@@ -7,22 +7,25 @@
 #include <numeric>
 #include <utility>
 
+#include "base/numbers.h"
 #include "inference/rules/products.h"
 
 namespace regccrf {
 namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
-constexpr double kFirstLegal = 0.7;   // how much of the base's mass is legal: a guess, until it is known …
-constexpr double kLeastLegal = 1e-4;  // … and below this the base is the wrong place to look
-constexpr int kTries = 4;             // with one base
-constexpr double kRelax = 10;         // a gap, where it may be relaxed
+constexpr double kFirstLegal = 0.7;    // how much of the base's mass is legal: a guess, until it is known …
+constexpr double kLeastLegal = 1e-4;   // … and below this the base is the wrong place to look
+constexpr int kTries = 4;              // with one base
+constexpr double kRelax = 10;          // a gap, where it may be relaxed
+constexpr double kLeastMass = 1e-290;  // below this, numbers that it is the sum of have lost digits, or vanished
 
 // How a budget is shared out.
 constexpr double kUntracked = 0.3, kLive = 0.25;  // … and the rest is for forgetting; these two by position
 
 double gap_of(double mass, double error) {
-  return mass > error ? error / (mass - error) : std::numeric_limits<double>::infinity();
+  const bool certain = mass > error && mass > kLeastMass;
+  return certain ? error / (mass - error) : std::numeric_limits<double>::infinity();
 }
 
 bool accepts_empty(const Constraint& constraint) { return constraint.accepts(std::span<const Label>()).accepted; }
@@ -30,7 +33,7 @@ bool accepts_empty(const Constraint& constraint) { return constraint.accepts(std
 template <class Real>
 double check_gap(const Batch<Real>& batch, double gap) {
   if (gap > 0 && std::isfinite(gap)) return gap;
-  throw Error(at(batch.operation()) + "max_gap is " + std::to_string(gap) + ", expected a number above 0");
+  throw Error(at(batch.operation()) + "max_gap is " + to_text(gap) + ", expected a number above 0");
 }
 
 }  // namespace
@@ -147,12 +150,13 @@ typename Sums<Real>::Found Sums<Real>::try_part(double max_gap, const Constraint
                                                 const Sequence<Real>& sequence, Arena& arena, Scratch& scratch,
                                                 bool& settled) {
   const std::shared_ptr<const RulePairs> pairs = pairs_of(constraint);
+  const std::int64_t most_arcs = SentenceAutomaton::most_arcs(most_cells(sequence));
   double legal = kFirstLegal;
   for (int i = 0; i < kTries && legal >= kLeastLegal; ++i) {
     const Arena::Mark mark = arena.mark();
-    const double budget = max_gap * legal;
+    const double budget = max_gap / (1 + max_gap) * legal;
     const double by_position = budget / static_cast<double>(sequence.T);
-    const bool possible = part.maker->make(sequence, kLive * by_position, arena, scratch.chain);
+    const bool possible = part.maker->make(sequence, {kLive * by_position, most_arcs}, arena, scratch.chain);
     arena.back_to(mark);
     if (!possible) {
       settled = true;
@@ -175,10 +179,11 @@ typename Sums<Real>::Found Sums<Real>::try_part(double max_gap, const Constraint
 template <class Real>
 bool Sums<Real>::exact(const Constraint& constraint, const Part& part, const Sequence<Real>& sequence, Arena& arena,
                        Scratch& scratch) {
-  if (!part.maker->make(sequence, 0, arena, scratch.chain)) return false;
+  const std::int64_t most = most_cells(sequence);
+  if (!part.maker->make(sequence, {0, SentenceAutomaton::most_arcs(most)}, arena, scratch.chain)) return false;
   return scratch.automaton.make(scratch.chain, constraint.rule_tables(), *pairs_of(constraint), part.which, Allowance{},
-                                most_cells(sequence)) &&
-         scratch.automaton.mass() > std::numeric_limits<double>::min();
+                                most) &&
+         scratch.automaton.mass() > kLeastMass;
 }
 
 template <class Real>
@@ -210,7 +215,8 @@ std::shared_ptr<const RulePairs> Sums<Real>::pairs_of(const Constraint& constrai
 template <class Real>
 std::int64_t Sums<Real>::most_cells(const Sequence<Real>& sequence) const {
   const RuleLimits& limits = batch_.options().rules;
-  return std::min(limits.cells / 16, limits.cells_a_position * sequence.T);
+  const std::int64_t most = limits.cells / 16;
+  return limits.cells_a_position > most / sequence.T ? most : limits.cells_a_position * sequence.T;
 }
 
 template <class Real>
@@ -224,10 +230,11 @@ template <class Real>
 void Sums<Real>::fail(const Sequence<Real>& sequence) const {
   throw Error(
       at(batch_.operation(), sequence.index) +
-          ": the sum over all sequences that obey the rules is not certain to a gap of " +
-          std::to_string(max_gap(sequence)) + " within " + std::to_string(most_cells(sequence)) +
+          ": the sum over all sequences that obey the rules is not certain to a gap of " + to_text(max_gap(sequence)) +
+          " within " + std::to_string(most_cells(sequence)) +
           " cells; its scores leave too many sequences likely. Allow a larger max_gap, for such sequences alone "
-          "(uncertified: relax) or for all; or more cells (Options::rules); or take an upper bound (uncertified: bound)",
+          "(uncertified: relax) or for all; or more cells (Options::rules); or take an upper bound (uncertified: "
+          "bound)",
       ErrorKind::limit, {sequence.index, {}});
 }
 
