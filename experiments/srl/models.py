@@ -41,12 +41,15 @@ class Languages:
     def __init__(self, configuration: Configuration) -> None:
         self.files = {"reduced": configuration.reduced, "rich": configuration.rich, "full": configuration.full}
         self._compiled: Dict[str, object] = {}
+        try:  # before anything is trained
+            from regccrf import compile
+        except ImportError as error:
+            raise SystemExit(f"error: the Python package is not built, or not on PYTHONPATH ({error}): run make") from None
+        self._compile = compile
 
     def __getitem__(self, name: str):
         if name not in self._compiled:
-            import regccrf
-
-            self._compiled[name] = regccrf.compile(Path(self.files[name]))
+            self._compiled[name] = self._compile(Path(self.files[name]))
         return self._compiled[name]
 
     def labels(self, roles: str, training: Sequence[Instance]) -> List[str]:
