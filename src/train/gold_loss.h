@@ -33,7 +33,7 @@ void number_gold(int K, int width, GoldSequences& sequences);
 // How certain losses under rules are that a constraint keeps beside its base.
 struct Certainty {
   double largest_gap = 0;
-  double slack = 0;              // Σ log(1 + gap): by how much the sum of losses may be off
+  double slack = 0;              // Σ weight · log(1 + gap): by how much the sum of losses may be off
   std::int64_t uncertified = 0;  // sequences whose gap is larger than it should be, or whose loss is the base's
 
   void add(const Certainty& other) {
