@@ -107,7 +107,7 @@ struct Progress {
   bool best = false;                  // the best so far
   Phase phase = Phase::whole;
   // Under rules: the largest gap of a sequence's loss; by how much the objective may be off; and how many sequences
-  // count with the base's loss, because the limits of work do not allow a gap of max_gap.
+  // have a gap above the stage's, or count with the base's loss, because the limits of work allow no better.
   double largest_gap = 0, slack = 0;
   std::int64_t uncertified = 0;
 };
