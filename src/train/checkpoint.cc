@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "tensors are written a
 
 namespace {
 
-constexpr const char* kFormat = "regccrf checkpoint 3";
+constexpr const char* kFormat = "regccrf checkpoint 4";
 
 // FNV-1a over eight bytes at a time.
 class Hash {
@@ -105,11 +105,12 @@ std::vector<double> pack(const Progress& p) {
           static_cast<double>(p.phase),
           p.largest_gap,
           p.slack,
-          static_cast<double>(p.uncertified)};
+          static_cast<double>(p.uncertified),
+          static_cast<double>(p.bounds)};
 }
 
 Progress unpack(const std::vector<double>& numbers, const std::string& path) {
-  if (numbers.size() != 9) throw Error("[resume] " + path + " is damaged: a progress report has the wrong size");
+  if (numbers.size() != 10) throw Error("[resume] " + path + " is damaged: a progress report has the wrong size");
   Progress p{static_cast<int>(numbers[0]),
              numbers[1],
              numbers[2],
@@ -119,7 +120,8 @@ Progress unpack(const std::vector<double>& numbers, const std::string& path) {
              static_cast<Phase>(numbers[5]),
              numbers[6],
              numbers[7],
-             static_cast<std::int64_t>(numbers[8])};
+             static_cast<std::int64_t>(numbers[8]),
+             static_cast<std::int64_t>(numbers[9])};
   if (numbers[4] == numbers[4]) p.development = numbers[4];
   return p;
 }

@@ -85,9 +85,9 @@ class Allowed {
     for (std::size_t i = 0; rules_ && i < gaps_.size(); ++i) {
       double& allowed = rules_->allowed[i];
       while ((i < known ? allowed : allowed * (2 + allowed)) < gaps_[i]) allowed = relaxed(allowed);
-      const bool more = allowed > rules_->max_gap;
-      const double gap = std::isinf(allowed) ? 0 : gaps_[i];  // the base's loss has none
-      rules_->certainty.add({gap, (weights.empty() ? 1 : weights[i]) * std::log1p(gap), more});
+      const bool more = allowed > rules_->max_gap, bound = std::isinf(allowed);
+      const double gap = bound ? 0 : gaps_[i];
+      rules_->certainty.add({gap, (weights.empty() ? 1 : weights[i]) * std::log1p(gap), more, bound});
     }
   }
 

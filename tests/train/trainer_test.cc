@@ -352,6 +352,8 @@ TEST(GoldLoss, TakesTheBaseBeyondAGapOfOne) {
     // An optimiser sees one function.
     EXPECT_EQ(gold_loss(kept, sequences, h, {}, more, {}, 1, workspace, &rules), value);
     EXPECT_EQ(more, dh);
+    EXPECT_EQ(rules.certainty.bounds, std::isinf(rules.allowed[0]));
+    EXPECT_EQ(rules.certainty.uncertified, rules.allowed[0] > rules.max_gap);
     large += rules.allowed[0] > 0.1 && rules.allowed[0] <= 1;
     bounds += std::isinf(rules.allowed[0]);
   }
