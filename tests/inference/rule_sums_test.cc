@@ -565,6 +565,34 @@ TEST(RuleSums, HoldWhereHardlyAnythingIsLegal) {
   }
 }
 
+// The states of a rule with very many of them are not compared: where one changes, all of the row may be lost.
+TEST(RuleSums, HoldWhereARuleHasManyStates) {
+  Random random(43);
+  const Language language =
+      Language::parse(".* & at_most(26, C) & !(.{27} B .*) & once_contiguous(A) & at_most(2, B)", first_letters(4));
+  const Constraint kept = compile(language, {}, Rules::all), multiplied = compile(language, {}, Rules::none);
+  ASSERT_EQ(kept.rules(), 4);
+  int uncertain = 0;
+  for (int i = 0; i < 60; ++i) {
+    const int T = random.between(20, 45);
+    oracle::Scores scores = oracle::random_scores(random, oracle::ScoreKind::normal, T, 4, true);
+    for (double& h : scores.emissions) h *= 3;
+    const Instance<double> instance(scores);
+    const double exact = log_z<double>(multiplied, instance.view())[0];
+    for (const double max_gap : {0.3, 1e-2, 1e-4, 1e-6}) {
+      std::vector<double> gap(1);
+      Options options;
+      options.max_gap = max_gap;
+      options.gaps = gap;
+      const double z = log_z<double>(kept, instance.view(), options)[0];
+      EXPECT_LE(gap[0], max_gap);
+      EXPECT_NEAR(z, exact, std::log1p(gap[0]) + 1e-10 * std::fabs(exact)) << max_gap;
+      uncertain += gap[0] > 1e-9;
+    }
+  }
+  EXPECT_GT(uncertain, 50);
+}
+
 // A large gap asks for less work, never for more.
 TEST(RuleSums, TakeAnyGap) {
   Random random(41);
