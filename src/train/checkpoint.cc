@@ -128,9 +128,17 @@ Progress unpack(const std::vector<double>& numbers, const std::string& path) {
 
 using Marks = std::map<std::string, std::string>;  // what a checkpoint belongs to, by name
 
+Safetensors decoded(const std::string& bytes, const std::string& path) {
+  try {
+    return decode_safetensors(bytes, path);
+  } catch (const Error&) {
+    throw Error("[resume] " + path + " is damaged, or not a checkpoint. Start again without resume");
+  }
+}
+
 // A file that was saved by this version and not changed since.
 Safetensors read_whole(const std::string& path) {
-  Safetensors file = decode_safetensors(read_file(path), path);
+  Safetensors file = decoded(read_file(path), path);
   const auto format = file.metadata.find("format");
   if (format == file.metadata.end() || format->second != kFormat) {
     throw Error("[resume] " + path + " is not a checkpoint of this version (" + kFormat + ")");
