@@ -330,7 +330,9 @@ void report(const Options& options, const Trained& trained, const std::vector<Tr
   }
   std::cerr << "\n";
   if (trained.best.phase == Phase::base)
-    std::cerr << "the model was trained under the base alone: training ended before the rules had a part in it\n";
+    std::cerr << "the model was trained under the base alone: "
+              << (trained.last.phase == Phase::base ? "training ended before the rules had a part in it\n"
+                                                    : "later iterations did no better on the development set\n");
   if (trained.best.phase == Phase::rules) {
     const Progress& best = trained.best;
     std::snprintf(text, sizeof text, "gaps make the objective off by at most %.3g; largest gap of a sequence %.2g\n",
