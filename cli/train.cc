@@ -330,15 +330,19 @@ void report(const Options& options, const Trained& trained, const std::vector<Tr
   }
   std::cerr << "\n";
   if (trained.best.phase == Phase::base)
-    std::cerr << "the model was trained under the base alone: training ended before the rules had a part in it\n";
+    std::cerr << "the model was trained under the base alone: "
+              << (trained.last.phase == Phase::base ? "training ended before the rules had a part in it\n"
+                                                    : "later iterations did no better on the development set\n");
   if (trained.best.phase == Phase::rules) {
-    std::snprintf(text, sizeof text, "the objective is certain to %.3g; largest gap of a sequence %.2g",
-                  trained.best.slack, trained.best.largest_gap);
+    const Progress& best = trained.best;
+    std::snprintf(text, sizeof text, "gaps make the objective off by at most %.3g; largest gap of a sequence %.2g\n",
+                  best.slack, best.largest_gap);
     std::cerr << text;
-    if (trained.best.uncertified > 0)
-      std::cerr << "; " << plural(trained.best.uncertified, "sequence")
-                << " needed a gap above --max-gap, or counted with the loss of the base";
-    std::cerr << "\n";
+    if (best.uncertified > best.bounds)
+      std::cerr << plural(best.uncertified - best.bounds, "sequence") << " needed a gap above --max-gap\n";
+    if (best.bounds > 0)
+      std::cerr << plural(best.bounds, "sequence")
+                << " counted with the loss of the base, an upper bound: under the rules too much work\n";
   }
   if (!options.continue_from.empty())
     std::cerr << taken_over(trained.taken_over, facts["weights"], options.continue_from) << "\n";

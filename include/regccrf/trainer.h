@@ -106,10 +106,11 @@ struct Progress {
   std::optional<double> development;  // the development score, if there is a development set
   bool best = false;                  // the best so far
   Phase phase = Phase::whole;
-  // Under rules: the largest gap of a sequence's loss; by how much the objective may be off; and how many sequences
-  // count with the base's loss, because the limits of work do not allow a gap of max_gap.
+  // Under rules: the largest gap of a sequence's loss; by how much the objective may be off for the sake of gaps; how
+  // many sequences have a gap above the stage's, because the limits of work allow no better; and how many of these
+  // count with the base's loss, an upper bound.
   double largest_gap = 0, slack = 0;
-  std::int64_t uncertified = 0;
+  std::int64_t uncertified = 0, bounds = 0;
 };
 
 // Called after every iteration; false stops. (TrainOptions::stop is called within iterations.)

@@ -19,10 +19,11 @@ _REDUCTIONS = _core.Reduction.__members__
 
 
 class Memory:
-    """Scores as contiguous CPU tensors, and the view of them that the core takes. `allow`: what is impossible is no error."""
+    """Scores as contiguous CPU tensors, and the view of them that the core takes. `allow`: what is impossible is no error. `sums`: for
+    sums, which have gaps under kept rules."""
 
     def __init__(self, h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int,
-                 allow: bool = False) -> None:
+                 allow: bool = False, sums: bool = True) -> None:
         if h.is_cuda and not _core.cuda_built():
             warnings.warn("this build of regccrf has no CUDA in it, so tensors are copied to the CPU: build it where nvcc is, with REGCCRF_CUDA=ON")
         self.h, self.g, self.s, self.e, self.mask = (_on_cpu(x) for x in (h, g, s, e, mask))
@@ -34,8 +35,10 @@ class Memory:
                                  self.s.data_ptr(), self.e.data_ptr(), first, [T] * self.B, 1 if batch_first else max(self.B, 1),
                                  self.mask.data_ptr())
         self.choice = choice_of(handle)
-        if not keeps_rules(handle):
+        if not sums or not keeps_rules(handle):
             self.settings = _core.Settings(torch.get_num_threads(), allow)
+            if sums:
+                note_gaps(handle, None)
             return
         self.gaps = torch.zeros(self.B, dtype=torch.float64)
         note_gaps(handle, self.gaps)
@@ -157,7 +160,7 @@ def gold_score(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, gold: T
 
 def viterbi(h: Tensor, g: Tensor, s: Tensor, e: Tensor, mask: Tensor, batch_first: bool, handle: int, fill: int) -> Tensor:
     """The best labels, `fill` at absent positions: int64, shaped as the emissions without K."""
-    memory = Memory(h, g, s, e, mask, batch_first, handle)
+    memory = Memory(h, g, s, e, mask, batch_first, handle, sums=False)
     flat = torch.tensor([a for labels, _ in _core.viterbi(memory.choice, memory.batch, memory.settings) for a in labels], dtype=torch.int64)
     out = torch.full((memory.B, memory.T), fill, dtype=torch.int64)
     present = memory.mask.bool() if memory.mask.numel() else torch.ones(h.shape[:2], dtype=torch.bool)

@@ -11,6 +11,7 @@ negative, and never part of a graph.
 
 import hashlib
 import itertools
+import json
 import weakref
 from collections import OrderedDict
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from . import _core
 from ._certified import DEFAULT, Certified
-from ._torch_graph import compiling, empty
+from ._torch_graph import compiling
 from .inference import _choice
 
 _live: "weakref.WeakValueDictionary[int, _core.Constraint]" = weakref.WeakValueDictionary()
@@ -44,8 +45,10 @@ def _register(constraint: _core.Constraint, bytes: bytes) -> int:
 
 
 def _forget(number: int) -> None:
-    if number not in _live:
-        _packed.pop(number, None)
+    if number in _live:
+        return
+    for table in (_packed, _certified, _gaps):
+        table.pop(number, None)
 
 
 def register(constraint: _core.Constraint) -> Tuple[int, _core.Constraint]:
@@ -80,8 +83,9 @@ def unpack(handle: int, packed: Optional[Tensor]) -> _core.Constraint:
     if found is not None or packed is None:
         return constraint_of(handle)
     bytes = packed.cpu().numpy().tobytes()
-    found = _core.Constraint.from_bytes(bytes)
-    if _register(found, bytes) != handle:
+    bytes, certified = (bytes, DEFAULT) if _hashed(bytes) == handle else _without_certified(bytes)
+    number, found = register_certified(_core.Constraint.from_bytes(bytes), certified)
+    if number != handle:
         raise _core.Error("the constraint in an exported program was changed: export it again")
     _unpacked[handle] = found
     while len(_unpacked) > _MOST_UNPACKED:
@@ -104,6 +108,7 @@ class BatchConstraints:
                  sequences: Sequence[int] = ()) -> None:
         self.constraints, self.certified, self.base, self.sequences = constraints, certified, base, list(sequences)
         self.sequence_ids: Optional[Tensor] = None  # `sequences`, int64, on the device
+        self.gaps: Optional[Tensor] = None  # float64 [B] of the last sum
         self.handle = next(_next_handle)
         _batches[self.handle] = self
 
@@ -150,7 +155,7 @@ def choice_of(handle: int) -> _core.Choice:
 # --- certified sums under rules that a constraint keeps ------------------------------------------------------------------------
 
 _certified: Dict[int, Certified] = {}  # those that are not the default; a constraint under other ones has another handle
-_gaps: Dict[int, Tensor] = {}  # float64 [B] of the last sum, by handle
+_gaps: Dict[int, Tensor] = {}  # float64 [B] of the last sum, by handle; nothing where it was exact
 
 
 def register_certified(constraint: _core.Constraint, certified: Certified) -> Tuple[int, _core.Constraint]:
@@ -161,9 +166,27 @@ def register_certified(constraint: _core.Constraint, certified: Certified) -> Tu
     number = _hashed(f"{handle} {certified!r}".encode())
     if number not in _live:
         _live[number] = constraint
-        _packed[number] = _packed[handle]
+        with torch.inference_mode(False):
+            _packed[number] = torch.cat([_packed[handle], torch.frombuffer(_with_length(certified), dtype=torch.uint8)])
+        weakref.finalize(constraint, _forget, number)
     _certified[number] = certified
     return number, constraint
+
+
+def _with_length(certified: Certified) -> bytearray:
+    """What stands behind the bytes of a constraint."""
+    text = json.dumps(certified).encode()
+    return bytearray(text + len(text).to_bytes(8, "little"))
+
+
+def _without_certified(bytes: bytes) -> Tuple[bytes, Certified]:
+    """A constraint's bytes, and what stands behind them."""
+    end = len(bytes) - 8
+    begin = end - int.from_bytes(bytes[end:], "little")
+    try:
+        return bytes[:begin], Certified(*json.loads(bytes[begin:end]))
+    except (ValueError, TypeError):
+        raise _core.Error("the constraint in an exported program was changed: export it again") from None
 
 
 def certified(handle: int) -> Certified:
@@ -174,11 +197,14 @@ def keeps_rules(handle: int) -> bool:
     return constraint_of(handle).rules > 0 if handle >= 0 else any(one.rules for one in _batches[handle].constraints)
 
 
-def note_gaps(handle: int, gaps: Tensor) -> None:
-    if handle >= 0 and gaps.numel():
+def note_gaps(handle: int, gaps: Optional[Tensor]) -> None:
+    if handle < 0:
+        _batches[handle].gaps = gaps
+    elif gaps is None:
+        _gaps.pop(handle, None)
+    else:
         _gaps[handle] = gaps
 
 
-def gaps_of(handle: int) -> Tensor:
-    """float64 [B], or empty."""
-    return _gaps.get(handle, empty(torch.device("cpu"), torch.float64))
+def gaps_of(handle: int) -> Optional[Tensor]:
+    return _gaps.get(handle) if handle >= 0 else _batches[handle].gaps

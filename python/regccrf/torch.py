@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union, cast
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar, Union, cast
 
 try:
     import torch
@@ -79,6 +79,7 @@ class Outside(NamedTuple):
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+_SUMS: Set[str] = set()  # names of the methods that have gaps
 
 
 def _takes_max_gap(method: _Method) -> _Method:
@@ -91,6 +92,7 @@ def _takes_max_gap(method: _Method) -> _Method:
         answer = method(other, *args, **rest)
         note_gaps(self._handle, gaps_of(other._handle))
         return answer
+    _SUMS.add(method.__name__)
     return cast(_Method, call)
 
 
@@ -341,7 +343,7 @@ class CRF(nn.Module):
             return self._each(CRF.decode, constraint, emissions, mask=mask, forbidden=forbidden)
         if self._on_device(emissions):
             return cuda.decode(*self._detached(emissions, mask, forbidden), self.batch_first, self._handle)
-        memory = self._memory(emissions, mask, forbidden)
+        memory = self._memory(emissions, mask, forbidden, sums=False)
         return [labels for labels, _ in _core.viterbi(memory.choice, memory.batch, memory.settings)]
 
     def decode_tensor(self, emissions: Tensor, mask: Optional[Tensor] = None, *, fill: int = -1, forbidden: Optional[Tensor] = None,
@@ -390,7 +392,7 @@ class CRF(nn.Module):
         if self._on_device(emissions):
             found = cuda.k_best(*self._detached(emissions, mask, forbidden), self.batch_first, self._handle, k)
         else:
-            memory = self._memory(emissions, mask, forbidden)
+            memory = self._memory(emissions, mask, forbidden, sums=False)
             found = _core.k_best(memory.choice, memory.batch, k, memory.settings)
         return [[Path(*path) for path in paths] for paths in found]
 
@@ -474,12 +476,14 @@ class CRF(nn.Module):
     @property
     def gaps(self) -> List[float]:
         """If the constraint keeps rules: the gap of each sequence in the last sum (a loss, log_partition, marginals, …), `inf` if
-        it is an upper bound. Empty before the first sum, and if there are no kept rules, because sums are exact then.
+        it is an upper bound. Empty before the first sum, and if there are no kept rules, because sums are exact then. Layers with
+        equal constraints and the same `max_gap`, `uncertified` and `max_cells` share it.
 
         >>> CRF(2).gaps
         []
         """
-        return gaps_of(self._handle).tolist()
+        gaps = gaps_of(self._handle)
+        return [] if gaps is None else gaps.tolist()
 
     def _under(self, handle: int, constraint: Union[Constraint, BatchConstraints]) -> CRF:
         """This layer, its parameters included, under another constraint."""
@@ -503,8 +507,14 @@ class CRF(nn.Module):
             several = BatchConstraints(each, self.certified)
             return [(self._under(several.handle, several), several)]
         if len(parts) == 1:
-            return [(self._under(parts[0].base, parts[0].constraints[0]), parts[0])]
+            handle, one = register_certified(parts[0].constraints[0], self.certified)
+            return [(self._under(handle, one), parts[0])]
         return [(self._under(part.handle, part), part) for part in parts]
+
+    def _take_gaps(self, method: Callable[..., Any], layer: Optional[CRF] = None) -> None:
+        """Those of a call under another layer's constraint."""
+        if method.__name__ in _SUMS:
+            note_gaps(self._handle, None if layer is None else gaps_of(layer._handle))
 
     @outside_of_graphs
     def _each(self, method: Callable[..., Any], constraint: Constraints, emissions: Tensor, *args: Any,
@@ -512,7 +522,11 @@ class CRF(nn.Module):
         """A method's answer under each sequence's constraint."""
         layers = self._layers(constraint, emissions, rest.get("tags"), mask)
         if len(layers) < 2:
-            return method(layers[0][0] if layers else self, emissions, *args, mask=mask, **rest)
+            layer = layers[0][0] if layers else self
+            answer = method(layer, emissions, *args, mask=mask, **rest)
+            self._take_gaps(method, layer)
+            return answer
+        self._take_gaps(method)  # where no rules are kept
         dim, order = 0 if self.batch_first else 1, send_sequence_ids([part for _, part in layers], emissions.device)
         answers = []
         for layer, part in layers:
@@ -534,7 +548,9 @@ class CRF(nn.Module):
         layers = self._layers(constraint, emissions, tags, mask)
         if len(layers) < 2:
             layer = layers[0][0] if layers else self
-            return method(layer, emissions, tags, mask, reduction, forbidden=forbidden, outside=outside)
+            loss = method(layer, emissions, tags, mask, reduction, forbidden=forbidden, outside=outside)
+            self._take_gaps(method, layer)
+            return loss
         skip = outside == "skip"
         values = self._each(method, constraint, emissions, tags=tags, mask=mask, reduction="none", forbidden=forbidden,
                             outside="inf" if skip else outside)
@@ -578,7 +594,7 @@ class CRF(nn.Module):
         for handle in others[:-_MOST_REMEMBERED]:
             del self._pending[handle]
 
-    def _memory(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor]) -> Memory:
+    def _memory(self, emissions: Tensor, mask: Optional[Tensor], forbidden: Optional[Tensor], sums: bool = True) -> Memory:
         refuse_graphs(emissions, mask)
         self.raise_pending()
         with torch.no_grad():
@@ -586,7 +602,7 @@ class CRF(nn.Module):
             if cuda.on_device(emissions):  # and not by the kernels
                 h, g, start, end, present = scores
                 scores = (h.cpu(), g.cpu(), start.cpu(), end.cpu(), present.cpu())
-            return Memory(*scores, self.batch_first, self._handle)
+            return Memory(*scores, self.batch_first, self._handle, sums=sums)
 
     def _on_device(self, emissions: Tensor) -> bool:
         """Whether the kernels serve it; rules that are kept beside a base are obeyed on the CPU."""

@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "tensors are written a
 
 namespace {
 
-constexpr const char* kFormat = "regccrf checkpoint 3";
+constexpr const char* kFormat = "regccrf checkpoint 4";
 
 // FNV-1a over eight bytes at a time.
 class Hash {
@@ -105,11 +105,12 @@ std::vector<double> pack(const Progress& p) {
           static_cast<double>(p.phase),
           p.largest_gap,
           p.slack,
-          static_cast<double>(p.uncertified)};
+          static_cast<double>(p.uncertified),
+          static_cast<double>(p.bounds)};
 }
 
 Progress unpack(const std::vector<double>& numbers, const std::string& path) {
-  if (numbers.size() != 9) throw Error("[resume] " + path + " is damaged: a progress report has the wrong size");
+  if (numbers.size() != 10) throw Error("[resume] " + path + " is damaged: a progress report has the wrong size");
   Progress p{static_cast<int>(numbers[0]),
              numbers[1],
              numbers[2],
@@ -119,16 +120,25 @@ Progress unpack(const std::vector<double>& numbers, const std::string& path) {
              static_cast<Phase>(numbers[5]),
              numbers[6],
              numbers[7],
-             static_cast<std::int64_t>(numbers[8])};
+             static_cast<std::int64_t>(numbers[8]),
+             static_cast<std::int64_t>(numbers[9])};
   if (numbers[4] == numbers[4]) p.development = numbers[4];
   return p;
 }
 
 using Marks = std::map<std::string, std::string>;  // what a checkpoint belongs to, by name
 
+Safetensors decoded(const std::string& bytes, const std::string& path) {
+  try {
+    return decode_safetensors(bytes, path);
+  } catch (const Error&) {
+    throw Error("[resume] " + path + " is damaged, or not a checkpoint. Start again without resume");
+  }
+}
+
 // A file that was saved by this version and not changed since.
 Safetensors read_whole(const std::string& path) {
-  Safetensors file = decode_safetensors(read_file(path), path);
+  Safetensors file = decoded(read_file(path), path);
   const auto format = file.metadata.find("format");
   if (format == file.metadata.end() || format->second != kFormat) {
     throw Error("[resume] " + path + " is not a checkpoint of this version (" + kFormat + ")");

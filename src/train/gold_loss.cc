@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "constraint/pairs.h"
 #include "regccrf/loss.h"
@@ -78,19 +79,23 @@ class Allowed {
   }
   std::span<double> gaps(std::size_t begin, std::size_t count) { return std::span(gaps_).subspan(begin, count); }
 
-  // The losses of the first `known` are one sum each, those of the others a difference of two.
-  void note(std::size_t known) {
+  // The losses of the first `known` are one sum each, those of the others a difference of two. `weights`: of the
+  // sequences, or empty.
+  void note(std::size_t known, std::span<const double> weights) {
     for (std::size_t i = 0; rules_ && i < gaps_.size(); ++i) {
       double& allowed = rules_->allowed[i];
-      while ((i < known ? allowed : allowed * (2 + allowed)) < gaps_[i]) allowed *= kRelax;
-      const bool more = allowed > rules_->max_gap;
-      const double gap = std::isinf(allowed) ? 0 : gaps_[i];  // the base's loss has none
-      rules_->certainty.add({gap, std::log1p(gap), more});
+      while ((i < known ? allowed : allowed * (2 + allowed)) < gaps_[i]) allowed = relaxed(allowed);
+      const bool more = allowed > rules_->max_gap, bound = std::isinf(allowed);
+      const double gap = bound ? 0 : gaps_[i];
+      rules_->certainty.add({gap, (weights.empty() ? 1 : weights[i]) * std::log1p(gap), more, bound});
     }
   }
 
  private:
-  static constexpr double kRelax = 10;
+  // As Uncertified::relax does it.
+  static double relaxed(double gap) {
+    return gap < 1 ? std::min(gap * 10, 1.0) : std::numeric_limits<double>::infinity();
+  }
   RuleLosses* rules_;
   std::vector<std::int32_t> which_;
   std::vector<double> max_gaps_, gaps_;
@@ -140,7 +145,7 @@ double gold_loss(const Constraint& constraint, const GoldSequences& sequences, s
     value += weighted_total(partial_nll(constraints, scores, sequences.allowed, gradients, options), gradients.weights);
     for (std::size_t ab = 0; ab < dg.size(); ++ab) dg[ab] += more[ab];
   }
-  allowed.note(known);
+  allowed.note(known, weights);
   return value;
 }
 

@@ -33,13 +33,15 @@ void number_gold(int K, int width, GoldSequences& sequences);
 // How certain losses under rules are that a constraint keeps beside its base.
 struct Certainty {
   double largest_gap = 0;
-  double slack = 0;              // Σ log(1 + gap): by how much the sum of losses may be off
-  std::int64_t uncertified = 0;  // sequences whose gap is larger than it should be, or whose loss is the base's
+  double slack = 0;              // Σ weight · log(1 + gap): by how much the sum of losses may be off
+  std::int64_t uncertified = 0;  // sequences whose gap is larger than it should be …
+  std::int64_t bounds = 0;       // … and how many of these have the base's loss: not in `slack`
 
   void add(const Certainty& other) {
     largest_gap = std::max(largest_gap, other.largest_gap);
     slack += other.slack;
     uncertified += other.uncertified;
+    bounds += other.bounds;
   }
 };
 

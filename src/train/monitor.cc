@@ -70,6 +70,7 @@ bool Monitor::after(double objective, double gradient_norm, std::span<const doub
     progress.largest_gap = certainty.largest_gap;
     progress.slack = certainty.slack;
     progress.uncertified = certainty.uncertified;
+    progress.bounds = certainty.bounds;
   }
   const bool patient = develop(w, progress);
   ++state.iteration;

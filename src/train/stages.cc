@@ -32,10 +32,11 @@ class Penalised {
     if (processes_.count == 1) return all;
     std::vector<double> gaps(static_cast<std::size_t>(processes_.count));
     gaps[static_cast<std::size_t>(processes_.rank)] = all.largest_gap;
-    std::array<double, 2> sums = {all.slack, static_cast<double>(all.uncertified)};
+    std::array<double, 3> sums = {all.slack, static_cast<double>(all.uncertified), static_cast<double>(all.bounds)};
     processes_.add_up(gaps);
     processes_.add_up(sums);
-    return {*std::max_element(gaps.begin(), gaps.end()), sums[0], static_cast<std::int64_t>(sums[1])};
+    return {*std::max_element(gaps.begin(), gaps.end()), sums[0], static_cast<std::int64_t>(sums[1]),
+            static_cast<std::int64_t>(sums[2])};
   }
 
   double operator()(std::span<const double> w, std::span<double> gradient) {
@@ -91,6 +92,7 @@ void begin_at(double objective, const Certainty& certainty, TrainState& state) {
     progress->largest_gap = certainty.largest_gap;
     progress->slack = certainty.slack;
     progress->uncertified = certainty.uncertified;
+    progress->bounds = certainty.bounds;
   }
 }
 

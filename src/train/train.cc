@@ -151,6 +151,7 @@ Json facts_of(const Training& training, const TrainOptions& options, const Featu
     facts["largest_gap"] = best.largest_gap;
     facts["slack"] = best.slack;
     facts["uncertified"] = best.uncertified;
+    facts["bounds"] = best.bounds;
   }
   facts["constrain"] = constrain[static_cast<int>(training.constrain)];
   facts["sequences"] = training.data->sequences();

@@ -476,6 +476,25 @@ def test_gaps_that_are_none_are_refused(folder, max_gap):
     assert "max" in said and "gap" in said and ("number" in said or max_gap == "0" and "positive" in said)
 
 
+def test_what_is_only_a_bound_is_counted(folder):
+    """Nothing in the input tells the labels, so hardly any sum under the rules can be certain."""
+    labels = ["O" if t % 3 else f"B-{'ABCDEFGHIJKLMN'[t // 3]}" for t in range(42)]
+    (folder / "flat").write_text("\n".join("".join(f"w\t{a}\n" for a in labels) for _ in range(200)))
+    language = "(O | any t in {A B C D E F G H I J K L M N}: B-{t})* & all t in {A B C D E F G H I J K L M N}: at_most(1, B-{t})"
+    done = run(folder, "flat", "-m", "m", "-e", language, "--rules", "all", "--max-iterations", "8", "--l2", "10")
+    assert done.returncode == 0 and "200 sequences counted with the loss of the base, an upper bound" in done.stderr
+
+
+def test_a_model_from_before_the_rules(folder):
+    """Training was too short; or what is learnt later does not help with these development data."""
+    short = run(folder, "train", "-m", "m", *RULES, "all", "--max-iterations", "1")
+    assert "under the base alone: training ended before the rules had a part in it" in short.stderr
+    words = {line.split("\t")[0] for line in (folder / "train").read_text().splitlines() if "\tB-" in line}
+    (folder / "other").write_text("\n\n".join(f"{word}\tO" for word in sorted(words)))
+    done = run(folder, "train", "-m", "m", *RULES, "all", "--dev", "other")
+    assert "under the base alone: later iterations did no better on the development set" in done.stderr, done.stderr
+
+
 def test_rules_that_no_sequence_can_obey(folder):
     """Sequences are too short for them."""
     language = ["-e", "bio({X Y}) & exactly(40, B-X)", "--rules", "all"]

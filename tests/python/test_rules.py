@@ -3,6 +3,8 @@ import itertools
 import json
 import pickle
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -174,6 +176,58 @@ def test_training_under_rules():
     tagger = regccrf.train([[{"w": w} for w in x] for x in words], labels, constraint=kept, max_gap=1e-4, max_iterations=30)
     facts = json.loads(tagger.facts)
     assert facts["uncertified"] == 0 and 0 <= facts["largest_gap"] <= 1e-4
+
+
+def small_layers(**certified):
+    """With the rules kept, and multiplied out; emissions for both."""
+    torch = pytest.importorskip("torch")
+    from regccrf.torch import RegCCRF
+
+    torch.manual_seed(1)
+    labels = ["A", "B", "C", "D"]
+    kept = RegCCRF(labels, regccrf.compile(SMALL, labels, rules="all"), batch_first=True, **certified).double()
+    return kept, kept.with_constraint(regccrf.compile(SMALL, labels, rules="none")), 2 * torch.randn(6, 14, 4, dtype=torch.float64)
+
+
+def test_gaps_hold_for_the_constraints_of_a_call():
+    kept, multiplied, emissions = small_layers(max_gap=0.5)
+    exact = multiplied.log_partition(emissions)
+    tags = [[3] * 14] * 6
+    for constraint in (None, kept.constraint, [kept.constraint, multiplied.constraint] * 3):
+        kept.log_partition(emissions, constraint=constraint)
+        assert 1e-2 < max(kept.gaps) <= 0.5  # those of the layer
+        found = kept.log_partition(emissions, constraint=constraint, max_gap=1e-7)
+        assert (found - exact).abs().max() <= 1.1e-7 and 0 < max(kept.gaps) <= 1e-7
+        kept.nll(emissions, emissions.new_tensor(tags).long(), constraint=constraint, max_gap=1e-5)
+        assert 1e-7 < max(kept.gaps) <= 1e-5
+    kept.log_partition(emissions, constraint=multiplied.constraint)
+    assert kept.gaps == []
+    bounds, _, _ = small_layers(uncertified="bound", max_cells=1)
+    assert (bounds.log_partition(emissions, constraint=kept.constraint) > exact).all()
+    assert bounds.gaps == [float("inf")] * 6
+
+
+def test_decoding_leaves_the_gaps():
+    kept, multiplied, emissions = small_layers(max_gap=0.5)
+    kept.log_partition(emissions)
+    gaps = kept.gaps
+    for constraint in (None, kept.constraint, multiplied.constraint):
+        kept.decode(emissions, constraint=constraint)
+        kept.k_best(emissions, 2, constraint=constraint)
+        kept.decode_tensor(emissions, constraint=constraint)
+    assert kept.gaps == gaps
+
+
+def test_an_exported_constraint_keeps_its_gap():
+    kept, _, _ = small_layers(max_gap=0.25, uncertified="relax")
+    from regccrf._torch_handles import packed
+
+    code = (f"import torch; from regccrf import _torch_handles as handles; packed = torch.tensor({packed(kept._handle).tolist()}, dtype=torch.uint8)\n"
+            f"constraint = handles.unpack({kept._handle}, packed); print(constraint.rules, handles.certified({kept._handle}))\n"
+            f"try: handles.unpack({kept._handle} + 1, packed)\nexcept Exception as error: print(error)")
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120).stdout
+    assert said.startswith(f"{kept.constraint.rules} Certified(max_gap=0.25, uncertified='relax', max_cells=None)")
+    assert "in an exported program was changed" in said
 
 
 def test_what_needs_one_automaton_is_refused():

@@ -306,6 +306,61 @@ void put_under_rules(Task& task) {
   task.training.constrain = Constrain::train;
 }
 
+// A sequence that counts three times may be off three times.
+TEST(Objective, UnderRulesIsAsUncertainAsItsSequencesTogether) {
+  Task task(24);
+  put_under_rules(task);
+  const Features features = make_features(task.data, task.shape.attributes, 3, {});
+  Random random(7);
+  const std::vector<double> w = random_weights(random, features.size());
+  std::vector<double> gradient(w.size());
+  const auto certainty = [&](double weight) {
+    task.data.weight.assign(static_cast<std::size_t>(task.data.sequences()), weight);
+    Objective objective(task.data, features, *task.training.constraint, 0, task.data.sequences(), 1);
+    objective.under(*task.training.constraint, 1e-2);
+    objective(w, gradient);
+    return objective.certainty();
+  };
+  const Certainty once = certainty(1), thrice = certainty(3);
+  EXPECT_GT(once.slack, 0);
+  EXPECT_NEAR(thrice.slack, 3 * once.slack, 1e-12);
+  EXPECT_EQ(thrice.largest_gap, once.largest_gap);
+}
+
+// A gap of 1 is the most that a sequence may have; with less work than that takes its loss is the base's.
+TEST(GoldLoss, TakesTheBaseBeyondAGapOfOne) {
+  const Constraint kept = compile(
+      Language::parse(".* & at_most(1, A) & at_most(2, B) & once_contiguous(C) & requires(D, A)", labels_of(6)), {},
+      Rules::all);
+  Random random(25);
+  int large = 0, bounds = 0;
+  for (int i = 0; i < 200; ++i) {
+    const int T = 20;
+    GoldSequences sequences;
+    sequences.first = {0};
+    sequences.length = {T};
+    sequences.known = 1;
+    sequences.gold.assign(T, 5);
+    std::vector<double> h = random_weights(random, std::int64_t{T} * 6);
+    for (double& x : h) x *= 5;
+    std::vector<double> dh(h.size()), more(h.size());
+    RuleLosses rules{.max_gap = between(random, 1e-3, 9e-3), .cells_a_position = 3 + below(random, 60)};
+    Workspace workspace;
+    const double value = gold_loss(kept, sequences, h, {}, dh, {}, 1, workspace, &rules);
+    EXPECT_LE(rules.certainty.largest_gap, 1);
+    EXPECT_TRUE(rules.allowed[0] <= 1 || std::isinf(rules.allowed[0])) << rules.allowed[0];
+    // An optimiser sees one function.
+    EXPECT_EQ(gold_loss(kept, sequences, h, {}, more, {}, 1, workspace, &rules), value);
+    EXPECT_EQ(more, dh);
+    EXPECT_EQ(rules.certainty.bounds, std::isinf(rules.allowed[0]));
+    EXPECT_EQ(rules.certainty.uncertified, rules.allowed[0] > rules.max_gap);
+    large += rules.allowed[0] > 0.1 && rules.allowed[0] <= 1;
+    bounds += std::isinf(rules.allowed[0]);
+  }
+  EXPECT_GT(large, 10);
+  EXPECT_GT(bounds, 10);
+}
+
 class UnderRules : public testing::TestWithParam<bool> {};
 
 TEST_P(UnderRules, ReachesTheOptimumOfTheLanguageMultipliedOut) {
@@ -756,7 +811,8 @@ TEST(Train, ADamagedCheckpointIsRefused) {
     bad[place] = static_cast<char>(bad[place] ^ (1 << random() % 8));
     if (i % 10 == 0) bad.resize(place);
     write_file(options.checkpoint, bad);
-    EXPECT_NE(error_of([&] { train(task.training, options); }), "") << "byte " << place << " of " << good.size();
+    const std::string said = error_of([&] { train(task.training, options); });
+    EXPECT_TRUE(said.starts_with("[resume] ")) << "byte " << place << " of " << good.size() << ": " << said;
   }
   write_file(options.checkpoint, good);
   EXPECT_EQ(error_of([&] { train(task.training, options); }), "");

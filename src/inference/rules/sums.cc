@@ -17,7 +17,8 @@ constexpr double kNone = -std::numeric_limits<double>::infinity();
 constexpr double kFirstLegal = 0.7;    // how much of the base's mass is legal: a guess, until it is known …
 constexpr double kLeastLegal = 1e-4;   // … and below this the base is the wrong place to look
 constexpr int kTries = 4;              // with one base
-constexpr double kRelax = 10;          // a gap, where it may be relaxed
+constexpr double kRelax = 10;          // a gap, where it may be relaxed …
+constexpr double kMostRelaxed = 1;     // … as far as this
 constexpr double kLeastMass = 1e-290;  // below this, numbers that it is the sum of have lost digits, or vanished
 
 // How a budget is shared out.
@@ -96,11 +97,11 @@ template <class Real>
 typename Sums<Real>::Found Sums<Real>::find(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena,
                                             Scratch& scratch) {
   const bool relax = batch_.options().uncertified == Uncertified::relax;
-  for (double gap = max_gap(sequence);; gap *= kRelax) {
+  for (double gap = max_gap(sequence);; gap = std::min(gap * kRelax, kMostRelaxed)) {
     const Arena::Mark mark = arena.mark();
     const Found found = find_within(gap, constraint, sequence, arena, scratch);
     arena.back_to(mark);
-    if (found != Found::uncertified || !relax || gap >= 1) return found;
+    if (found != Found::uncertified || !relax || gap >= kMostRelaxed) return found;
   }
 }
 
@@ -232,9 +233,9 @@ void Sums<Real>::fail(const Sequence<Real>& sequence) const {
       at(batch_.operation(), sequence.index) +
           ": the sum over all sequences that obey the rules is not certain to a gap of " + to_text(max_gap(sequence)) +
           " within " + std::to_string(most_cells(sequence)) +
-          " cells; its scores leave too many sequences likely. Allow a larger max_gap, for such sequences alone "
-          "(uncertified: relax) or for all; or more cells (Options::rules); or take an upper bound (uncertified: "
-          "bound)",
+          " cells; its scores leave too many sequences likely, or hardly any of the likely ones is legal. Allow a larger "
+          "max_gap, for such sequences alone (uncertified: relax) or for all; or more cells (Options::rules, in Python "
+          "max_cells); or take an upper bound (uncertified: bound)",
       ErrorKind::limit, {sequence.index, {}});
 }
 
