@@ -19,10 +19,25 @@ int fail(const std::string& message) {
   return kError;
 }
 
+// For `--max-iteration` of `regccrf train`: that there is none, and which was meant.
+std::string no_option(const CLI::App& command, const std::string& name) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
+  const auto near = regccrf::nearest(name, names);
+  return "there is no option " + name + (near ? ": did you mean " + *near + "?" : "") + " (regccrf " +
+         command.get_name() + " --help lists them)";
+}
+
 std::string usage_error(const CLI::App& app, const std::string& first, const std::string& what) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
   const bool known = first.empty() || first[0] == '-' || std::find(names.begin(), names.end(), first) != names.end();
+  const std::size_t extra = what.find(" expected: --");
+  if (known && extra != std::string::npos && !first.empty() && first[0] != '-') {
+    const std::string name = what.substr(extra + std::string_view(" expected: ").size());
+    return no_option(*app.get_subcommand(first), name.substr(0, name.find_first_of(" =")));
+  }
   if (known) return what + "; try regccrf --help, or regccrf COMMAND --help";
   const auto near = regccrf::nearest(first, names);
   return "there is no command '" + first + "'" + (near ? ": did you mean " + *near + "?" : "") +

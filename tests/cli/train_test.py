@@ -119,6 +119,19 @@ def test_a_label_that_the_language_lacks(folder):
     (folder / "bioes").write_text("a\tB-X\nb\tE-X\n\nc\tS-X\n")
     message = refused(folder, "bioes", "-m", "m", "-e", "bio({X})")
     assert "looks like BIOES" in message and "did you mean" not in message
+    (folder / "labels-first").write_text("B-X\tAnn\nI-X\tLee\n")
+    assert "is --label-column right?" in refused(folder, "labels-first", "-m", "m", "-e", "bio({X})")
+
+
+def test_an_option_that_there_is_not(folder):
+    for given in ("--max-iteration", "--max-iteration=3"):
+        assert "no option --max-iteration: did you mean --max-iterations?" in refused(folder, "train", "-m", "m", given, "3")
+    assert "no option --epochs (regccrf train --help lists them)" in refused(folder, "train", "-m", "m", "--epochs", "3")
+
+
+def test_a_table_with_commas(folder):
+    (folder / "table").write_text("Ann,B-X\nLee,I-X\n")
+    assert "not by commas" in refused(folder, "table", "-m", "m")
 
 
 def test_a_label_of_the_pattern_that_no_sequence_has(folder):
