@@ -55,11 +55,9 @@ Answer answer(const std::vector<std::string>& words, const Labels& labels, const
 }
 
 std::string list(const std::vector<Label>& possible, const Labels& labels) {
-  const std::size_t most = 12;
-  std::string text;
-  for (std::size_t i = 0; i < possible.size() && i < most; ++i) text += (i ? " " : "") + labels.name(possible[i]);
-  if (possible.size() > most) text += " … (" + std::to_string(possible.size()) + " in all)";
-  return possible.empty() ? "the end of the sequence only" : text;
+  std::vector<std::string> names;
+  for (const Label a : possible) names.push_back(labels.name(a));
+  return names.empty() ? "the end of the sequence only" : listed(names);
 }
 
 std::string explain(const Answer& answer, const std::vector<std::string>& words, const Labels& labels) {

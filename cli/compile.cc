@@ -8,6 +8,7 @@
 #include "automaton/draw.h"
 #include "base/command.h"
 #include "base/file.h"
+#include "base/spelling.h"
 #include "cli/commands.h"
 #include "cli/language_options.h"
 #include "constraint/labels_in_use.h"
@@ -34,14 +35,11 @@ std::string few(const Labels& labels) {
 // Labels that the pattern names and no sequence has, most likely misspelt ones.
 std::string unused_line(const Constraint& constraint) {
   const std::vector<bool> used = labels_in_use(constraint);
-  std::string names;
-  int unused = 0;
+  std::vector<std::string> unused;
   for (Label a = 0; a < constraint.labels().size(); ++a) {
-    if (used[a] || ++unused > 12) continue;
-    names += (names.empty() ? "" : " ") + constraint.labels().name(a);
+    if (!used[a]) unused.push_back(constraint.labels().name(a));
   }
-  if (unused > 12) names += " … (" + std::to_string(unused) + " in all)";
-  return names.empty() ? "" : "unused         " + names + "   (no sequence of the language has this)\n";
+  return unused.empty() ? "" : "unused         " + listed(unused) + "   (no sequence of the language has this)\n";
 }
 
 // The sizes above it are the base's where rules are kept.

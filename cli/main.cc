@@ -19,26 +19,30 @@ int fail(const std::string& message) {
   return kError;
 }
 
-// For `--max-iteration` of `regccrf train`: that there is none, and which was meant.
-std::string no_option(const CLI::App& command, const std::string& name) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options())
-    for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
-  const auto near = regccrf::nearest(name, names);
-  return "there is no option " + name + (near ? ": did you mean " + *near + "?" : "") + " (regccrf " +
-         command.get_name() + " --help lists them)";
+// ": did you mean --threads?" for the first long option that the command does not have.
+std::string nearest_option(const CLI::App& command, int argc, char** argv) {
+  for (int i = 2; i < argc; ++i) {
+    const std::string given = argv[i], option = given.substr(0, given.find('='));
+    if (!option.starts_with("--") || option == "--" || command.get_option_no_throw(option)) continue;
+    std::vector<std::string> names;
+    for (const CLI::Option* known : command.get_options()) {
+      for (const std::string& name : known->get_lnames()) names.push_back("--" + name);
+    }
+    const auto near = regccrf::nearest(option, names);
+    return near ? ": did you mean " + *near + "?" : "";
+  }
+  return "";
 }
 
-std::string usage_error(const CLI::App& app, const std::string& first, const std::string& what) {
+std::string usage_error(const CLI::App& app, int argc, char** argv, const std::string& what) {
+  const std::string first = argv[1];
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
-  const bool known = first.empty() || first[0] == '-' || std::find(names.begin(), names.end(), first) != names.end();
-  const std::size_t extra = what.find(" expected: --");
-  if (known && extra != std::string::npos && !first.empty() && first[0] != '-') {
-    const std::string name = what.substr(extra + std::string_view(" expected: ").size());
-    return no_option(*app.get_subcommand(first), name.substr(0, name.find_first_of(" =")));
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    names.push_back(command->get_name());
+    if (first != names.back()) continue;
+    return first + ": " + what + nearest_option(*command, argc, argv) + " (regccrf " + first + " --help lists all)";
   }
-  if (known) return what + "; try regccrf --help, or regccrf COMMAND --help";
+  if (first.starts_with("-")) return what + " (regccrf --help)";
   const auto near = regccrf::nearest(first, names);
   return "there is no command '" + first + "'" + (near ? ": did you mean " + *near + "?" : "") +
          " (regccrf --help lists them)";
@@ -82,7 +86,7 @@ int run(int argc, char** argv) {
       std::cerr << app.help();
       return kError;
     }
-    return fail(usage_error(app, argv[1], without_largest(error.what())));
+    return fail(usage_error(app, argc, argv, without_largest(error.what())));
   }
   const int status = commands.at(app.get_subcommands().front()->get_name())();
   if (!std::cout.flush()) return fail("cannot write to standard output");

@@ -2,6 +2,8 @@
 
 #include <iostream>
 
+#include "base/spelling.h"
+
 namespace regccrf::cli {
 
 Model under_constraint(const Model& model, const ConstraintOptions& options) {
@@ -9,10 +11,8 @@ Model under_constraint(const Model& model, const ConstraintOptions& options) {
   std::vector<std::string> missing;
   const Constraint constraint = fit_constraint(options.constraint(model.labels()), model.labels(), &missing);
   if (!missing.empty()) {
-    std::string names;
-    for (const std::string& name : missing) names += " " + name;
-    std::cerr << "regccrf: note: sequences with labels that the model does not have are left out of the language:"
-              << names << "\n";
+    std::cerr << "regccrf: note: sequences with labels that the model does not have are left out of the language: "
+              << listed(missing) << "\n";
   }
   return model.with_constraint(constraint, Constrain::decode);
 }

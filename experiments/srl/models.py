@@ -22,6 +22,12 @@ class Trained:
     language: Optional[str]  # to train under
     systems: Tuple[Tuple[str, Optional[str]], ...]  # name of the system, language to decode under
 
+    @property
+    def judged_by(self) -> str:
+        """The language that outputs are held against: that of the model or of one of its systems, or the reduced one."""
+        decoded_under = (language for _, language in self.systems if language)
+        return self.language or next(decoded_under, "reduced")
+
 
 MODELS: Dict[str, Trained] = {
     "crf-full": Trained("full", None, (("CRF-full", None),)),

@@ -299,7 +299,7 @@ class Experiment:
                 seconds = time.perf_counter() - start
                 names = [[labels[a] for a in row] for row in predicted]
                 result["systems"][system][part] = {
-                    **judge(self.instances[part], names, self.judged_by(trained, language)),
+                    **judge(self.instances[part], names, self.languages[trained.judged_by]),
                     "decode_seconds": seconds,
                 }
                 result["predictions"][f"{system}/{part}"] = np.concatenate(
@@ -307,15 +307,9 @@ class Experiment:
                 )
         return result
 
-    def judged_by(self, trained: Trained, language: Optional[str] = None):
-        """The constraint that outputs are held against; for all roles it is the one that they are decoded under, or the reduced one."""
-        if has_full_language(trained):
-            return self.languages["full"]
-        return self.languages[language or (trained.roles if trained.roles != "full" else "reduced")]
-
     def labels_of(self, trained: Trained) -> List[str]:
         """The language of all roles has two labels that the training part lacks; a model that meets it has them too."""
-        if has_full_language(trained):
+        if trained.judged_by == "full":
             return list(self.languages["full"].labels)
         return self.languages.labels(trained.roles, self.instances["train"])
 
@@ -358,7 +352,7 @@ class Experiment:
         """Early stopping: keeps the weights that were best on a part of the development set."""
         predicted = self.decode(tagger, "dev", trained.language, self.configuration.batch * 250)
         names = [[labels[a] for a in row] for row in predicted]
-        f1 = judge(self.instances["dev"][: len(names)], names, self.judged_by(trained))["f1"]
+        f1 = judge(self.instances["dev"][: len(names)], names, self.languages[trained.judged_by])["f1"]
         tagger.train()
         best["waited"] += 1
         if f1 > best["f1"]:
@@ -391,10 +385,6 @@ def decode(tagger, crf, data: OnDevice) -> List[List[int]]:
             for i, best in zip(which, crf.decode(tagger.emissions(*inputs), mask)):
                 result[i] = best
     return result
-
-
-def has_full_language(trained: Trained) -> bool:
-    return "full" in [language for _, language in trained.systems]
 
 
 def base_layer(crf):

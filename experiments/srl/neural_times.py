@@ -176,7 +176,7 @@ class Subject:
         result = {}
         for system, language in MODELS[self.name].systems:
             names = [[self.labels[a] for a in row] for row in self.decode(system)]
-            broken = outside(self.experiment.judged_by(MODELS[self.name], language), names)
+            broken = outside(self.experiment.languages[MODELS[self.name].judged_by], names)
             result[system] = {"outputs": len(names), "violations": len(broken)}
         return result
 

@@ -49,4 +49,11 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
   return best;
 }
 
+std::string listed(std::span<const std::string> names) {
+  const std::size_t most = 12;
+  std::string text;
+  for (const std::string& name : names.first(std::min(names.size(), most))) text += (text.empty() ? "" : " ") + name;
+  return names.size() > most ? text + " … (" + std::to_string(names.size()) + " in all)" : text;
+}
+
 }  // namespace regccrf

@@ -122,12 +122,6 @@ def test_a_label_that_the_language_lacks(folder):
     assert "is --label-column right?" in refused(folder, "labels-first", "-m", "m", "-e", "bio({X})")
 
 
-def test_an_option_that_there_is_not(folder):
-    for given in ("--max-iteration", "--max-iteration=3"):
-        assert "no option --max-iteration: did you mean --max-iterations?" in refused(folder, "train", "-m", "m", given, "3")
-    assert "no option --epochs (regccrf train --help lists them)" in refused(folder, "train", "-m", "m", "--epochs", "3")
-
-
 def test_a_table_with_commas(folder):
     (folder / "table").write_text("Ann,B-X\nLee,I-X\n")
     assert "not by commas" in refused(folder, "table", "-m", "m")
