@@ -169,14 +169,18 @@ void check_labels(const Constraint& constraint, const Names& of_data) {
   if (slip != strange.end()) std::iter_swap(strange.begin(), slip);
   const auto near = nearest(strange[0], known);
   const std::string scheme = scheme_of(strange[0], known);
+  const std::size_t labels = names_of(of_data).size();
+  const std::string none = labels > 1 && strange.size() == labels && !near && scheme.empty()
+                               ? " No label of the data is one of these: is --label-column right?"
+                               : "";
   const std::string others =
       strange.size() > 1 ? " (likewise " + join({strange.begin() + 1, strange.end()}, 5) + ")" : "";
   throw Error("the data has the label " + strange[0] + others + ", which no sequence of the language has" +
               (!scheme.empty() ? scheme
                : near          ? ": did you mean " + *near + "?"
                                : ".") +
-              " The language has " + join(known) +
-              ". --outside skip leaves out the sequences with other labels, --outside repair replaces these");
+              " The language has " + join(known) + "." + none +
+              " --outside skip leaves out the sequences with other labels, --outside repair replaces these");
 }
 
 // A label that the pattern names and neither the language nor the data has: told, since a rule about it forbids
@@ -375,7 +379,7 @@ void check_options(const Options& options) {
   constrain_of(options);  // an error without a language
   const bool several = options.penalties.size() > 1;
   if (options.model.empty() && options.folds == 0)
-    throw Error("-m FILE says where the model goes (with --cv none is needed)");
+    throw Error("-m FILE is missing: it says where to write the model (only --cv does without)");
   if (several && options.folds == 0 && options.development.empty())
     throw Error("several values for --l2 need a score to choose by: --dev FILE or --cv N");
   if (options.folds > 0 && !options.development.empty())

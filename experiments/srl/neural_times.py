@@ -174,7 +174,7 @@ class Subject:
     def check(self) -> Dict[str, Dict[str, int]]:
         """By system: how many outputs of the test part there are, and how many are outside the language."""
         result = {}
-        for system, language in MODELS[self.name].systems:
+        for system, _ in MODELS[self.name].systems:
             names = [[self.labels[a] for a in row] for row in self.decode(system)]
             broken = outside(self.experiment.languages[MODELS[self.name].judged_by], names)
             result[system] = {"outputs": len(names), "violations": len(broken)}

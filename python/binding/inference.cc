@@ -110,7 +110,7 @@ struct Settings {
   std::optional<double> max_gap;  // of sums under rules that are kept beside a base
   Uncertified uncertified = Uncertified::error;
   std::optional<std::int64_t> max_cells;  // for each position of such a sum
-  Address gaps = 0;  // [B] doubles, where a call that sums puts its gaps
+  Address gaps = 0;                       // [B] doubles, where a call that sums puts its gaps
 };
 
 // call(scores, options) in the batch's precision, with a workspace and without the interpreter.
@@ -216,9 +216,8 @@ void bind_arguments(py::module_& module) {
       .value("relax", Uncertified::relax);
   py::class_<Settings>(module, "Settings")
       .def(py::init([](int threads, bool allow, std::optional<double> max_gap, Uncertified uncertified,
-                       std::optional<std::int64_t> max_cells, Address gaps) {
-             return Settings{threads, allow, max_gap, uncertified, max_cells, gaps};
-           }),
+                       std::optional<std::int64_t> max_cells,
+                       Address gaps) { return Settings{threads, allow, max_gap, uncertified, max_cells, gaps}; }),
            py::arg("threads") = 1, py::arg("allow") = false, py::arg("max_gap") = std::nullopt,
            py::arg("uncertified") = Uncertified::error, py::arg("max_cells") = std::nullopt, py::arg("gaps") = 0);
 }

@@ -31,9 +31,18 @@ std::string_view text_of(py::handle value) {
   const char* text = PyUnicode_Check(value.ptr()) ? PyUnicode_AsUTF8AndSize(value.ptr(), &size) : nullptr;
   if (text == nullptr) {
     PyErr_Clear();
-    throw py::type_error("a string is needed, not " + py::repr(value).cast<std::string>());
+    throw py::type_error("a string is needed, not " + py::repr(value).cast<std::string>() + " (" +
+                         py::str(py::type::of(value).attr("__name__")).cast<std::string>() + ")");
   }
   return {text, static_cast<std::size_t>(size)};
+}
+
+std::string label_of(py::handle value) {
+  try {
+    return std::string(text_of(value));
+  } catch (const py::type_error& error) {
+    throw py::type_error("labels are names: " + std::string(error.what()));
+  }
 }
 
 bool is_text(py::handle value) { return PyUnicode_Check(value.ptr()) || PyBytes_Check(value.ptr()); }
@@ -135,7 +144,7 @@ class Data {
     Staged staged(*builder_);
     feed_sentence(x, extractor_, staged);
     std::vector<std::string> labels;  // copies: what a generator or an array gives is gone at the next step
-    for (py::handle label : y) labels.emplace_back(text_of(label));
+    for (py::handle label : y) labels.push_back(label_of(label));
     if (labels.size() != staged.positions()) {
       throw py::value_error("a sequence has " + std::to_string(staged.positions()) + " positions and " +
                             std::to_string(labels.size()) + (labels.size() == 1 ? " label" : " labels") +
@@ -216,7 +225,8 @@ Constrain constrain_of(const std::string& name) {
   if (name == "train") return Constrain::train;
   if (name == "decode") return Constrain::decode;
   if (name == "none") return Constrain::none;
-  throw py::value_error("constrain is '" + name + "'; it may be 'train', 'decode' or 'none'");
+  throw py::value_error("constrain is '" + name +
+                        "'; it may be 'train', 'decode' or 'none'. A pattern is given as constraint=");
 }
 
 std::string name_of(Constrain constrain) {

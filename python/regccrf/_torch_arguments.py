@@ -36,7 +36,8 @@ def check_reduction(word: str) -> None:
 def check_shapes(num_tags: int, emissions: Tensor, tags: Optional[Tensor] = None, mask: Optional[Tensor] = None) -> None:
     for name, x in (("emissions", emissions), ("tags", tags), ("mask", mask)):
         if not isinstance(x, Tensor) and (x is not None or name == "emissions"):
-            raise TypeError(f"{name}: a {type(x).__name__} was given, expected a tensor")
+            of_ids = " of label ids: the place of each label in the layer's list of labels, from 0" if name == "tags" else ""
+            raise TypeError(f"{name}: a {type(x).__name__} was given, expected a tensor{of_ids}")
     shape = emissions.shape
     if len(shape) != 3:
         raise ValueError(f"emissions must have dimension of 3, got {len(shape)}")
@@ -50,17 +51,18 @@ def check_shapes(num_tags: int, emissions: Tensor, tags: Optional[Tensor] = None
 
 def warn_of_inverted(mask: Any, batch_first: bool) -> None:
     """A mask that is True for padding looks so: no sequence has its first position, one has none at all, and all others have the last
-    one. A device is not asked: that would mean to wait for it."""
+    one, or none of them has any. A device is not asked: that would mean to wait for it."""
     if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.device.type != "cpu" or mask.numel() == 0 or transformed(mask):
         return
     if bool((mask[:, 0] if batch_first else mask[0]).any()):
         return
     present = mask.ne(0) if batch_first else mask.ne(0).t()
     some = present.any(1)
-    if bool(some.all()) or not bool(some.any()) or bool((some != present[:, -1]).any()):
+    if bool(some.all()) or bool((some != present[:, -1]).any()):
         return
-    warnings.warn("the mask looks inverted: True means that a position is present, and here one sequence has none while the others have "
-                  "only their last ones; ~mask turns it round", stacklevel=_callers_level())
+    what = "one sequence has none while the others have only their last ones" if bool(some.any()) else "no sequence has any"
+    warnings.warn(f"the mask looks inverted: True means that a position is present, and here {what}; ~mask turns it round",
+                  stacklevel=_callers_level())
 
 
 def _callers_level() -> int:

@@ -77,7 +77,13 @@ def _values(operation: str, memory: Memory, gold: Tensor, out: Sequence[Tensor])
     wanted = _addresses(out)
     if operation in ("nll", "partial_nll"):
         gold, call = _on_cpu(gold), _core.nll if operation == "nll" else _core.partial_nll
-        return call(memory.choice, memory.batch, gold.data_ptr(), wanted, memory.settings)
+        try:
+            return call(memory.choice, memory.batch, gold.data_ptr(), wanted, memory.settings)
+        except _core.Error as error:
+            if error.kind == "outside" and not memory.batch_first:
+                error.args = (f"{error} (tags and emissions were read as {memory.T} positions × {memory.B} sequences, time first: "
+                              "if the batch comes first, make the layer with batch_first=True)",)
+            raise
     if operation == "log_z" and out:
         values = _core.log_z_gradients(memory.choice, memory.batch, wanted, memory.settings)
     elif operation == "log_z":

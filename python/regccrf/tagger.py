@@ -222,6 +222,8 @@ def _fill(data: _core.Data, X: Any, y: Any, format: str) -> _core.Data:
     if len(X) != len(y):
         raise ValueError(f"X has {len(X)} sequences and y has {len(y)}")
     for i, (sentence, labels) in enumerate(zip(X, y)):
+        if isinstance(labels, str) and len(labels.split()) > 1:
+            raise ValueError(f"sequence {i}: the labels are the str {labels!r:.60}, expected a list of names: labels.split() makes one")
         try:
             data.add(sentence, labels)
         except (TypeError, ValueError) as error:
@@ -329,8 +331,10 @@ def _guess_features(X: Any, y: Any, format: str) -> str:
 def _no_option(name: str, settings: _core.TrainOptions) -> str:
     """The message for an option that there is not; CRFsuite's names are known."""
     import difflib
+    import inspect
 
     known = [one for one in dir(settings) if not one.startswith("_")]
+    known += [one for one in inspect.signature(train).parameters if one != "options"]
     elsewhere = {"c1": "l1", "c2": "l2", "algorithm": "optimizer", "verbose": "progress"}
     near = [elsewhere[name]] if name in elsewhere else difflib.get_close_matches(name, known, 1)
     return f"train() has no option {name!r}" + (f": did you mean {near[0]!r}?" if near else "; help(regccrf.train) lists them")

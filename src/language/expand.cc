@@ -123,11 +123,11 @@ class Expander {
     if (!pieces.empty()) {
       hint = "labels are whole words, separated by spaces:";
       for (const std::string& piece : pieces) hint += " " + piece;
-    } else if ((behind == '*' || behind == '+' || behind == '?') && begins_a_label(name)) {
+    } else if ((behind == '*' || behind == '+' || behind == '?' || behind == '.') && begins_a_label(name)) {
       hint = std::string(1, behind) +
-             " repeats the label before it and is not a wildcard; for all labels with the same beginning, "
-             "write: any r in {…}: " +
-             name + "{r}";
+             (behind == '.' ? " is any whole label and no part of one"
+                            : " repeats the label before it and is not a wildcard") +
+             "; for all labels with the same beginning, write: any r in {…}: " + name + "{r}";
     }
     if (labels_->size() <= kFewLabels) {
       hint += hint.empty() ? "the labels are:" : "\n  the labels are:";

@@ -569,7 +569,8 @@ class Parser {
       if (c == 0) fail_at(open, "this { is never closed");
       if (c != '"' && c != '{' && !is_label_character(c)) {
         fail("unexpected " + std::string(1, c) + " in a set",
-             "elements are separated by spaces; one that has this character in it is written in quotes");
+             c == ')' ? "a } is missing before it"
+                      : "elements are separated by spaces; one that has this character in it is written in quotes");
       }
       SetSyntax::Item item;
       item.word = c == '"' ? quoted() : word();

@@ -76,7 +76,10 @@ void DatasetBuilder::Impl::add_gold(const Sentence& sentence, const Extractor& e
     }
     if (extractor.uses(column)) {
       throw Error("[read] " + sentence.where(t) + ": column " + std::to_string(column + 1) + " has the label, but " +
-                  extractor.summary() + " would use it as input; is the label's column missing?");
+                  extractor.summary() + " would use it as input; is the label's column missing?" +
+                  (last == 0 && sentence.field(t, column).find(',') != std::string_view::npos
+                       ? " Columns are separated by tabs or blanks, not by commas"
+                       : ""));
     }
     const std::string_view field = sentence.field(t, column);
     try {

@@ -209,7 +209,9 @@ TEST(Edges, ShapesThatDoNotFitAreNamed) {
   EXPECT_EQ(error_of([&] { log_z(spans(), x.view().with_start_end(four.start, {})); }),
             "[log_z] start has 4 entries, expected 3 ([K])");
   EXPECT_EQ(error_of([&] { k_best(spans(), x.view(), 0); }), "[k_best] k is 0, expected 1 or more");
-  EXPECT_EQ(error_of([&] { sample(spans(), x.view(), {1, 0, 0.0, {}}); }),
+  EXPECT_EQ(error_of([&] {
+              sample(spans(), x.view(), {1, 0, 0.0, {}});
+            }),
             "[sample] temperature is 0, expected a number above 0");
 }
 

@@ -43,6 +43,7 @@ TEST(SyntaxError, ALongLineIsCutAroundTheCaret) {
 TEST(SyntaxError, UnknownLabelsSuggestTheNearest) {
   const Labels labels({"O", "B-ARG0", "I-ARG0"});
   EXPECT_SAYS(error_of("(O | B-AGR0)*", labels), "unknown label B-AGR0: did you mean B-ARG0?");
+  EXPECT_SAYS(error_of("(O | B-.)*", labels), ". is any whole label");
 }
 
 TEST(SyntaxError, AStarIsNoWildcard) {
@@ -94,6 +95,7 @@ TEST(SyntaxError, UnclosedBracketsArePointedAt) {
   EXPECT_SAYS(error_of("O (A | B"), "1:3: this ( is never closed");
   EXPECT_SAYS(error_of("[A B"), "this [ is never closed");
   EXPECT_SAYS(error_of("x = {A B\nlanguage = A"), "this { is never closed");
+  EXPECT_SAYS(error_of("bio({A B)"), "a } is missing before it");
   EXPECT_SAYS(error_of("\"A"), "never closed");
 }
 

@@ -243,6 +243,18 @@ def test_progress_is_told_and_stops():
         regccrf.train(X, y, l3=1)
 
 
+def test_mistakes_of_a_first_call():
+    X, y = [["Ann", "Lee"]], [["B", "I"]]
+    with pytest.raises(TypeError, match="did you mean 'constraint'"):
+        regccrf.train(X, y, constraints="B I")
+    with pytest.raises(ValueError, match="may be 'train'.* given as constraint="):
+        regccrf.train(X, y, constrain="B I")
+    with pytest.raises(TypeError, match=r"sequence 0: labels are names: .* not 1 \(int\)"):
+        regccrf.train(X, [[1, 2]])
+    with pytest.raises(ValueError, match=r"labels are the str 'B I', .* labels.split\(\)"):
+        regccrf.train(["A L"], ["B I"])
+
+
 def test_training_continues_from_a_model(tmp_path):
     def objectives(**options):
         seen = []

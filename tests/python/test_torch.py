@@ -195,9 +195,9 @@ def test_what_is_no_tensor():
     crf, emissions = module(), torch.zeros(3, 2, 3, dtype=torch.double)
     tags = torch.zeros(3, 2).long()
     for call, words in ((lambda: crf.decode(emissions.numpy()), "emissions: a ndarray was given"),
-                        (lambda: crf(emissions, tags.tolist()), "tags: a list"),
+                        (lambda: crf(emissions, tags.tolist()), "tags: a list was given, expected a tensor of label ids"),
                         (lambda: crf.decode(emissions, tags.tolist()), "mask: a list"), (lambda: crf.decode(None), "emissions: a NoneType")):
-        with pytest.raises(TypeError, match=f"{words}.* expected a tensor"):
+        with pytest.raises(TypeError, match=words):
             call()
 
 
@@ -213,13 +213,26 @@ def test_an_inverted_mask_is_told(batch_first):
         turned = (lambda x: x) if batch_first else (lambda x: x.transpose(0, 1))
         return crf(turned(emissions), turned(tags), turned(mask))
 
-    with pytest.warns(UserWarning, match="the mask looks inverted") as caught:
-        loss(~right)
-    assert caught[0].filename == __file__
+    for inverted in (~right, torch.zeros(2, 3).bool()):
+        with pytest.warns(UserWarning, match="the mask looks inverted") as caught:
+            loss(inverted)
+        assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for mask in legitimate:
             loss(mask)
+
+
+# The batch comes second by default, as in pytorch-crf. Who overlooks that finds labels of several sentences in one.
+def test_a_forgotten_batch_first_is_told():
+    labels, tags, emissions = ["O", "B", "I"], torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.zeros(2, 3, 3)
+    assert RegCCRF(labels, "(O | B I*)*", batch_first=True)(emissions, tags) < 0
+    with pytest.raises(regccrf.Error, match="2 positions × 3 sequences.* batch_first=True") as caught:
+        RegCCRF(labels, "(O | B I*)*")(emissions, tags)
+    assert caught.value.kind == "outside" and caught.value.sequence == 2
+    with pytest.raises(regccrf.Error, match="leave the language") as caught:
+        RegCCRF(labels, "(O | B I*)*", batch_first=True)(emissions, tags.flip(0, 1))
+    assert "batch_first" not in str(caught.value)
 
 
 def test_outside_may_be_said_as_train_says_it():

@@ -254,7 +254,9 @@ TEST(FitConstraint, MatchesLabelsByName) {
   EXPECT_EQ(missing, std::vector<std::string>{"X"}) << "Y is in no sequence";
   EXPECT_TRUE(Language::from_automaton(fitted.automaton(), fitted.labels())
                   .equals(Language::parse("(O | B I*)*", Labels({"Z", "O", "I", "B"}))));
-  EXPECT_NE(error_of([&] { fit_constraint(compile(Language::parse("X O+")), bio()); }).find("check how the labels are spelled"),
+  EXPECT_NE(error_of([&] {
+              fit_constraint(compile(Language::parse("X O+")), bio());
+            }).find("check how the labels are spelled"),
             std::string::npos);
 }
 
