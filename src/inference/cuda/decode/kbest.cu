@@ -261,9 +261,8 @@ __global__ void __launch_bounds__(kThreads) k_best_kernel(const __grid_constant_
   for (std::int64_t b = blockIdx.x; b < a.batch.size; b += gridDim.x) {
     const KBestSearch search(a, b);
     const std::int32_t T = a.work.scores.length[b];
-    Status& status = a.best.status[b];
-    const bool bad_transition = *a.work.scores.bad != 0, bad = bad_transition || status.outcome != 0;
-    __syncthreads();
+    Status status = block_status(a.batch, a.work.scores, b, T, a.topology.K);
+    const bool bad = status.outcome != 0;
     std::int32_t count = 0;
     if (!bad && T > 0) {
       count = search.enumerate();
@@ -274,8 +273,8 @@ __global__ void __launch_bounds__(kThreads) k_best_kernel(const __grid_constant_
     if (threadIdx.x != 0) continue;
     const bool empty = !bad && T == 0 && a.topology.empty;  // the empty sequence
     if (empty) a.best.score[b * a.best.k] = 0;
-    if (bad_transition) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
     if (!bad && count == 0 && !empty) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+    a.best.status[b] = status;
   }
 }
 

@@ -16,7 +16,7 @@ namespace regccrf::cuda {
 namespace {
 
 constexpr std::int32_t kParts = 8;  // threads for each node of a step
-constexpr std::int32_t kTotalThreads = 128;
+constexpr std::int32_t kTotalThreads = 1024;
 
 struct ScanViterbiMemory {
   Prepared<double> scores;
@@ -208,13 +208,13 @@ __global__ void __launch_bounds__(kTotalThreads, 1) total_kernel(const __grid_co
     sum.add(partial.sum);
     sum.rest += partial.rest;
   }
-  const double score = block_exact<kTotalThreads>(sum).value();
+  const double score = block_exact<kTotalThreads>(sum, of).value();
+  Status status = block_status(a.batch, a.work.scores, b, T, a.topology.K);
   if (threadIdx.x != 0) return;
-  Status& status = a.best.status[b];
-  if (*a.work.scores.bad) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
   const bool empty = T == 0 && a.topology.empty;
   a.best.score[b] = found ? score : empty ? 0 : -INFINITY;
   if (!found && !empty && status.outcome == 0) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+  a.best.status[b] = status;
 }
 
 // --- the call
@@ -275,7 +275,7 @@ void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best&
   Arena arena(memory);
   const ScanViterbiArgs args{c.topology, batch, pieces, allocate_memory(arena, c, batch, pieces), best};
   const auto s = static_cast<cudaStream_t>(stream);
-  prepare<double>(c, batch, args.work.scores, Scale::log, false, best.status, nullptr, s);
+  prepare<double>(c, batch, args.work.scores, Scale::log, nullptr, s);
   const BackpointerShape shape = shape_of(c, pieces);
   const auto B = static_cast<unsigned>(batch.size), count = static_cast<unsigned>(pieces.count);
   multiply_steps<Maximum>({c.topology, batch, pieces, args.work.scores, args.work.products}, s);

@@ -359,10 +359,10 @@ void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best&
   const ViterbiPlan plan = plan_of(memory, c, batch);
   const auto s = static_cast<cudaStream_t>(stream);
   if (plan.in_double) {
-    prepare(c, batch, plan.scores_double, Scale::log, true, nullptr, nullptr, s);
+    prepare(c, batch, plan.scores_double, Scale::log, nullptr, s);
     return run(c, batch, best, plan.scores_double, plan.work_double, nullptr, nullptr, s);
   }
-  prepare(c, batch, plan.scores, Scale::log, true, nullptr, nullptr, s);
+  prepare(c, batch, plan.scores, Scale::log, nullptr, s);
   if (plan.in_registers) {
     run_integer(c, batch, best, plan.scores, plan.integer_memory, plan.redo, s);
   } else {

@@ -75,14 +75,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1) entropy_kernel(const __grid_
   Worker<Surprise, kOnChip> worker(a);
   for (std::int64_t b = blockIdx.x; b < a.scores.batch.size; b += gridDim.x) {
     const CovarianceScratch s(a, b);
-    Status& status = a.status[b];
-    const bool bad_transition = *a.work.scores.bad != 0, bad = bad_transition || status.outcome != 0;
-    __syncthreads();
+    Status status = block_status(a.scores.batch, a.work.scores, b, s.T, a.scores.topology.K);
+    const bool bad = status.outcome != 0;
     const Answer answer = worker.average(s, b, !bad);
     if (threadIdx.x != 0) continue;
     a.value[b] = answer.possible ? answer.value : NAN;
-    if (bad_transition) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
     if (!bad && !answer.possible) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+    a.status[b] = status;
   }
 }
 
@@ -155,7 +154,7 @@ void run(Kernel on_chip, Kernel in_memory, const char* what, const DeviceConstra
   args.scores.length = args.work.scores.length;
   args.scores.row = args.work.scores.row;
   const auto s = static_cast<cudaStream_t>(stream);
-  prepare<double>(c, batch, args.work.scores, Scale::probability, false, args.status, nullptr, s);
+  prepare<double>(c, batch, args.work.scores, Scale::probability, nullptr, s);
   const bool room = args.work.scaled_bytes == 0;
   launch_kernel(room ? on_chip : in_memory, static_cast<unsigned>(args.work.wide.slots), kBlockThreads,
                 room ? Scaled::bytes(c.topology) : 0, s, args, what);

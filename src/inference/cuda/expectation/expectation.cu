@@ -239,7 +239,7 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
             Memory memory, cudaStream_t stream, const Loss* loss) {
   Arena arena(memory);
   const ExpectationMemory<P> work = allocate_memory<P>(arena, c, batch, wanted, pieces);
-  prepare<P>(c, batch, work.trellis.scores, Scale::probability, true, nullptr, wanted.gold, stream);
+  prepare<P>(c, batch, work.trellis.scores, Scale::probability, wanted.gold, stream);
   run_forward_backward<P>(c, batch, work.trellis, work.pass, stream);
   run_combine<P>(c, batch, work.trellis, work.pass, work.combine, wanted, stream);
 
