@@ -214,10 +214,9 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const PrepareArgs<P> 
 
 template <class P, class In>
 void launch(const PrepareArgs<P>& args, cudaStream_t stream) {
-  const auto blocks =
-      static_cast<unsigned>(std::max<std::int64_t>((args.batch.length + kRows - 1) / kRows, 8));  // for transitions
-  launch_kernel(prepare_kernel<P, In>, dim3(blocks, static_cast<unsigned>(args.batch.size) + 1), kThreads, 0, stream,
-                args, "preparing scores");
+  const std::int64_t blocks = std::max<std::int64_t>((args.batch.length + kRows - 1) / kRows, 8);  // for transitions
+  launch_kernel(prepare_kernel<P, In>, {.x = blocks, .y = args.batch.size + 1, .threads = kThreads}, stream, args,
+                "preparing scores");
 }
 
 }  // namespace

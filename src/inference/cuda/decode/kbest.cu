@@ -317,9 +317,8 @@ void k_best(const DeviceConstraint& constraint, const Batch& batch, const KBest&
   const DeviceConstraint::Impl& c = constraint.impl();
   const KBestMemory work = allocate_memory(arena, c, batch, best.k);
   const auto s = static_cast<cudaStream_t>(stream);
-  prepare<double>(c, batch, work.scores, Scale::log, false, best.status, nullptr, s);
-  launch_kernel(k_best_kernel, static_cast<unsigned>(work.slots), kThreads, 0, s, {c.topology, batch, best, work},
-                "k_best");
+  prepare<double>(c, batch, work.scores, Scale::log, nullptr, s);
+  launch_kernel(k_best_kernel, {.x = work.slots, .threads = kThreads}, s, {c.topology, batch, best, work}, "k_best");
 }
 
 }  // namespace regccrf::cuda

@@ -100,8 +100,7 @@ void sample(const DeviceConstraint& constraint, const Batch& batch, const Sample
   const auto s = static_cast<cudaStream_t>(stream);
   prepare<double>(c, batch, work.scores, Scale::log, nullptr, s);
   const WideScores scores{c.topology, batch, {}, 1 / samples.temperature, work.scores.length, work.scores.row};
-  launch_kernel(sample_kernel, static_cast<unsigned>(work.wide.slots), kBlockThreads, 0, s, {scores, samples, work},
-                "samples");
+  launch_kernel(sample_kernel, {.x = work.wide.slots, .threads = kBlockThreads}, s, {scores, samples, work}, "samples");
 }
 
 }  // namespace regccrf::cuda

@@ -277,16 +277,17 @@ void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best&
   const auto s = static_cast<cudaStream_t>(stream);
   prepare<double>(c, batch, args.work.scores, Scale::log, nullptr, s);
   const BackpointerShape shape = shape_of(c, pieces);
-  const auto B = static_cast<unsigned>(batch.size), count = static_cast<unsigned>(pieces.count);
   multiply_steps<Maximum>({c.topology, batch, pieces, args.work.scores, args.work.products}, s);
   with_tiles(tiles_of(c.topology.nodes), [&](auto constant) {
     constexpr std::int32_t tiles = decltype(constant)::value;
-    launch_kernel(cross_kernel<tiles>, B, 64 * tiles, shape.crossed_on_chip ? shape.crossed : 0, s, args,
+    const std::int64_t crossed = shape.crossed_on_chip ? shape.crossed : 0,
+                       before = shape.before_on_chip ? shape.before : 0;
+    launch_kernel(cross_kernel<tiles>, {.x = batch.size, .threads = 64 * tiles, .bytes = crossed}, s, args,
                   "viterbi, crossing pieces");
-    launch_kernel(follow_kernel<tiles>, dim3(count, B), 64 * tiles, shape.before_on_chip ? shape.before : 0, s, args,
-                  "viterbi, following pieces");
+    launch_kernel(follow_kernel<tiles>, {.x = pieces.count, .y = batch.size, .threads = 64 * tiles, .bytes = before}, s,
+                  args, "viterbi, following pieces");
   });
-  launch_kernel(total_kernel, B, kTotalThreads, 0, s, args, "viterbi, adding up");
+  launch_kernel(total_kernel, {.x = batch.size, .threads = kTotalThreads}, s, args, "viterbi, adding up");
 }
 
 }  // namespace regccrf::cuda

@@ -299,13 +299,14 @@ void run(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, 
   const WalkShape s = shape_of<P>(c, batch);
   const ViterbiArgs<P, Score> args{{c.forward, c.backward}, c.topology, batch, scores, work, s,
                                    steps_of_half(batch),    best,       only,  redo};
-  const auto blocks = static_cast<unsigned>(s.blocks);
-  const auto launch = [&](auto* kernel) {
-    launch_kernel(kernel, dim3(static_cast<unsigned>(batch.size) * blocks, 2), static_cast<unsigned>(s.threads),
-                  s.bytes, stream, args, "viterbi", c.programmatic, blocks);
-  };
+  const LaunchShape launch{.x = batch.size * s.blocks,
+                           .y = 2,
+                           .threads = s.threads,
+                           .bytes = s.bytes,
+                           .programmatic = c.programmatic,
+                           .cluster = s.blocks};
   with_storage(s, c.forward.narrow, [&](auto storage, auto index) {
-    launch(walk_kernel<P, Score, decltype(index), decltype(storage)::value>);
+    launch_kernel(walk_kernel<P, Score, decltype(index), decltype(storage)::value>, launch, stream, args, "viterbi");
   });
 }
 

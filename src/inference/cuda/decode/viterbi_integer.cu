@@ -662,8 +662,13 @@ void run_integer(const DeviceConstraint::Impl& c, const Batch& batch, const Best
                                 best,
                                 redo};
   const auto launch = [&](auto* kernel) {
-    launch_kernel(kernel, dim3(2 * static_cast<unsigned>(batch.size)), static_cast<unsigned>(threads_of(c, batch)),
-                  std::max(args.at[0].bytes, args.at[1].bytes), stream, args, "viterbi", c.programmatic, 2);
+    launch_kernel(kernel,
+                  {.x = 2 * batch.size,
+                   .threads = threads_of(c, batch),
+                   .bytes = std::max(args.at[0].bytes, args.at[1].bytes),
+                   .programmatic = c.programmatic,
+                   .cluster = 2},
+                  stream, args, "viterbi");
   };
   if (c.forward.kind == 0) launch(integer_kernel<0>);
   if (c.forward.kind == 1) launch(integer_kernel<1>);

@@ -510,8 +510,8 @@ void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trel
                             pass.at_outs,
                             wanted.gold != nullptr,
                             wanted.emissions};
-  launch_kernel(kernel_of<P>(s), static_cast<unsigned>(blocks), static_cast<unsigned>(s.threads), bytes, stream, args,
-                "combining forward and backward", c.programmatic);
+  launch_kernel(kernel_of<P>(s), {.x = blocks, .threads = s.threads, .bytes = bytes, .programmatic = c.programmatic},
+                stream, args, "combining forward and backward");
 }
 
 template CombineMemory<float> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&, const Expectation&);

@@ -156,8 +156,9 @@ void run(Kernel on_chip, Kernel in_memory, const char* what, const DeviceConstra
   const auto s = static_cast<cudaStream_t>(stream);
   prepare<double>(c, batch, args.work.scores, Scale::probability, nullptr, s);
   const bool room = args.work.scaled_bytes == 0;
-  launch_kernel(room ? on_chip : in_memory, static_cast<unsigned>(args.work.wide.slots), kBlockThreads,
-                room ? Scaled::bytes(c.topology) : 0, s, args, what);
+  launch_kernel(room ? on_chip : in_memory,
+                {.x = args.work.wide.slots, .threads = kBlockThreads, .bytes = room ? Scaled::bytes(c.topology) : 0}, s,
+                args, what);
 }
 
 }  // namespace

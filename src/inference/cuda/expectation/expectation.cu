@@ -178,8 +178,9 @@ void launch_finish(const FinishArgs<P>& args, bool programmatic, cudaStream_t st
   constexpr std::int64_t together = kThreads / kParts;
   const std::int64_t K = args.combine.K, blocks = args.wanted.transitions ? 1 + (K * K + together - 1) / together : 1;
   if (blocks * args.batch.size > INT32_MAX) throw Error("[cuda] too many bigrams in one batch: split it");
-  launch_kernel(finish_kernel<P, kThreads, kParts>, static_cast<unsigned>(blocks * args.batch.size), kThreads, 0,
-                stream, args, "finishing", programmatic);
+  launch_kernel(finish_kernel<P, kThreads, kParts>,
+                {.x = blocks * args.batch.size, .threads = kThreads, .programmatic = programmatic}, stream, args,
+                "finishing");
 }
 
 template <class P>

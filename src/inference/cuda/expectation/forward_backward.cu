@@ -401,11 +401,14 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
 
 template <class P, class Index, Storage kStorage, std::int32_t kKind = 0>
 void launch(const ForwardBackwardArgs<P>& args, cudaStream_t stream) {
-  const auto B = static_cast<unsigned>(args.batch.size), pieces = static_cast<unsigned>(args.pieces.count);
-  const auto blocks = static_cast<unsigned>(args.shape.blocks);
-  launch_kernel(forward_backward_kernel<P, Index, kStorage, kKind>, dim3(B * blocks, 2, pieces),
-                static_cast<unsigned>(args.shape.threads), args.shape.bytes, stream, args, "forward and backward",
-                false, blocks);
+  launch_kernel(forward_backward_kernel<P, Index, kStorage, kKind>,
+                {.x = args.batch.size * args.shape.blocks,
+                 .y = 2,
+                 .z = args.pieces.count,
+                 .threads = args.shape.threads,
+                 .bytes = args.shape.bytes,
+                 .cluster = args.shape.blocks},
+                stream, args, "forward and backward");
 }
 
 }  // namespace

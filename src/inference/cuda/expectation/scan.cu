@@ -354,16 +354,18 @@ ScanMemory allocate_scan(Arena& arena, const DeviceConstraint::Impl& c, const Ba
 void run_scan(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces, const Prepared<double>& scores,
               const ScanMemory& work, const ScanOut& out, cudaStream_t stream) {
   const ScanArgs args{c.topology, batch, pieces, scores, work, out};
-  const auto B = static_cast<unsigned>(batch.size), count = static_cast<unsigned>(pieces.count);
-  const unsigned gold = work.reach ? 1 : 0;
+  const std::int64_t B = batch.size, count = pieces.count;
+  const bool gold = work.reach != nullptr;
   multiply_steps<ScaledSum>(
       {c.topology, batch, pieces, scores, work.products[0], work.products[1], work.exponents, work.boundaries.lost},
       stream);
-  if (gold) launch_kernel(relate_kernel, dim3(count, B), kScanStates, 0, stream, args, "following gold");
+  if (gold) launch_kernel(relate_kernel, {.x = count, .y = B, .threads = kScanStates}, stream, args, "following gold");
   with_tiles(tiles_of(c.topology.nodes), [&](auto constant) {
     constexpr std::int32_t tiles = decltype(constant)::value;
-    launch_kernel(cross_kernel<tiles>, dim3(B, 2 + gold), 8 * tiles * kParts, 0, stream, args, "crossing pieces");
-    launch_kernel(settle_kernel<tiles>, dim3(count - 1, B, 2), 32, 0, stream, args, "scaling boundaries");
+    launch_kernel(cross_kernel<tiles>, {.x = B, .y = gold ? 3 : 2, .threads = 8 * tiles * kParts}, stream, args,
+                  "crossing pieces");
+    launch_kernel(settle_kernel<tiles>, {.x = count - 1, .y = B, .z = 2, .threads = 32}, stream, args,
+                  "scaling boundaries");
   });
 }
 

@@ -187,7 +187,8 @@ void loss(const DeviceConstraint& constraint, const Batch& batch, const Loss& lo
 }
 
 void reduce(std::int64_t size, const Loss& loss, void* stream) {
-  launch_kernel(reduce_kernel, 1, kThreads, 0, static_cast<cudaStream_t>(stream), {size, loss}, "a loss");
+  launch_kernel(reduce_kernel, {.x = 1, .threads = kThreads}, static_cast<cudaStream_t>(stream), {size, loss},
+                "a loss");
 }
 
 void loss_gradients(const Batch& batch, std::int32_t labels, const LossGradients& gradients, void* stream) {
@@ -199,7 +200,7 @@ void loss_gradients(const Batch& batch, std::int32_t labels, const LossGradients
                      blocks = args.row_blocks + args.transition_blocks + ends * args.label_blocks;
   if (blocks == 0) return;
   if (blocks > INT32_MAX) throw Error("[cuda] too many scores in one batch: split it");
-  launch_kernel(gradients_kernel, static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream), args,
+  launch_kernel(gradients_kernel, {.x = blocks, .threads = kThreads}, static_cast<cudaStream_t>(stream), args,
                 "gradients of a loss");
 }
 

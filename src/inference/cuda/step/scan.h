@@ -293,9 +293,10 @@ template <class S>
 void multiply_steps(const ProductArgs& args, cudaStream_t stream) {
   with_tiles(tiles_of(args.topology.nodes), [&](auto constant) {
     constexpr std::int32_t tiles = decltype(constant)::value;
-    launch_kernel(product_kernel<S, tiles>,
-                  dim3(static_cast<unsigned>(args.pieces.count), static_cast<unsigned>(args.batch.size)), 64 * tiles,
-                  sizeof(ProductRoom<tiles>), stream, args, "multiplying steps");
+    launch_kernel(
+        product_kernel<S, tiles>,
+        {.x = args.pieces.count, .y = args.batch.size, .threads = 64 * tiles, .bytes = sizeof(ProductRoom<tiles>)},
+        stream, args, "multiplying steps");
   });
 }
 

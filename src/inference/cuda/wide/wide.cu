@@ -75,9 +75,8 @@ __global__ void __launch_bounds__(kBlockThreads) wide_kernel(const __grid_consta
 void again_wide(const DeviceConstraint::Impl& c, const WideScores& scores, const Expectation& wanted,
                 const std::int32_t* flag, const WideMemory<Wide>& memory, const Loss* loss, std::uint32_t* blocks_done,
                 cudaStream_t stream) {
-  launch_kernel(wide_kernel, static_cast<unsigned>(memory.slots), kBlockThreads, 0, stream,
-                {scores, wanted, flag, memory, loss ? *loss : Loss{}, blocks_done}, "in wide arithmetic",
-                c.programmatic);
+  launch_kernel(wide_kernel, {.x = memory.slots, .threads = kBlockThreads, .programmatic = c.programmatic}, stream,
+                {scores, wanted, flag, memory, loss ? *loss : Loss{}, blocks_done}, "in wide arithmetic");
 }
 
 }  // namespace regccrf::cuda
