@@ -16,7 +16,7 @@ constexpr std::int32_t kMostWarps = 32;
 class Packer {
  public:
   std::size_t align(std::size_t unit) {
-    bytes_.resize((bytes_.size() + unit - 1) / unit * unit);
+    bytes_.resize(round_up(bytes_.size(), unit));
     return bytes_.size();
   }
   // Where the array begins.

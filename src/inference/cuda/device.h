@@ -195,7 +195,7 @@ class Arena {
   template <class T>
   T* allocate(std::int64_t count) {
     const std::size_t at = used_;
-    used_ += (static_cast<std::size_t>(count) * sizeof(T) + 255) / 256 * 256;
+    used_ += round_up(static_cast<std::size_t>(count) * sizeof(T), std::size_t{256});
     if (!memory_.bytes) return nullptr;
     if (used_ > memory_.size) {
       throw Error("[cuda] the workspace has " + std::to_string(memory_.size) + " bytes, and more than " +

@@ -57,7 +57,7 @@ __device__ bool is_present(const Batch& batch, std::int64_t b, std::int64_t t) {
 template <class P>
 __device__ std::int32_t present_before(const PrepareArgs<P>& a, std::int64_t b, std::int64_t t) {
   std::int32_t count = 0;
-  for (std::int64_t i = threadIdx.x; i < (t + kThreads - 1) / kThreads * kThreads; i += kThreads) {
+  for (std::int64_t i = threadIdx.x; i < round_up(t, kThreads); i += kThreads) {
     const bool present = i < t && is_present(a.batch, b, i);
     count += __syncthreads_count(present);
   }
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const PrepareArgs<P> 
 
 template <class P, class In>
 void launch(const PrepareArgs<P>& args, cudaStream_t stream) {
-  const std::int64_t blocks = std::max<std::int64_t>((args.batch.length + kRows - 1) / kRows, 8);  // for transitions
+  const std::int64_t blocks = std::max<std::int64_t>(ceil_div(args.batch.length, kRows), 8);  // for transitions
   launch_kernel(prepare_kernel<P, In>, {.x = blocks, .y = args.batch.size + 1, .threads = kThreads}, stream, args,
                 "preparing scores");
 }

@@ -81,7 +81,7 @@ SharedLayout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int 
   std::int64_t bytes = 0;
   const auto take = [&](std::int64_t count, std::int64_t size) {
     const auto here = static_cast<int>(std::min<std::int64_t>(bytes, c.shared_bytes));
-    bytes += (count * size + 15) / 16 * 16;
+    bytes += round_up(count * size, 16);
     return here;
   };
   at.steps = batch.length > 0 ? Halves(static_cast<std::int32_t>(batch.length)).steps[back] + 1 : 0;
@@ -103,7 +103,7 @@ SharedLayout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int 
   at.other = take(other.cells, 4);
   const std::int64_t step = 4 * std::int64_t{at.stride}, room = (c.shared_bytes - bytes) / step / kChunks;
   at.chunk = static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(std::min<std::int64_t>(room, (at.steps + kChunks - 1) / kChunks), 1, kMostChunk));
+      std::clamp<std::int64_t>(std::min<std::int64_t>(room, ceil_div(at.steps, kChunks)), 1, kMostChunk));
   at.ring = take(at.ring_steps(), step);
   at.bytes = static_cast<int>(std::min<std::int64_t>(bytes, c.shared_bytes + 1));
   return at;

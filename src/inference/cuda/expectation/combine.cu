@@ -51,7 +51,7 @@ ChunkLayout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk) {
   ChunkLayout l{};
   const auto take = [&](std::int64_t rows, std::int64_t count) {
     const std::int64_t at = l.bytes;
-    l.bytes += (rows * count * std::int64_t{sizeof(P)} + 15) / 16 * 16;
+    l.bytes += round_up(rows * count * std::int64_t{sizeof(P)}, 16);
     return at;
   };
   l.m = take(chunk, combine.places);    // a warp tile may read past its last slot, whatever is there …
@@ -60,7 +60,7 @@ ChunkLayout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk) {
   l.partials = take(chunk, std::max(combine.nodes.rounds, combine.arrivals.rounds));
   l.labels = take(chunk, combine.K);
   l.begin = take(1, combine.K + 1);
-  l.bytes = (l.bytes + 255) / 256 * 256;
+  l.bytes = round_up(l.bytes, 256);
   return l;
 }
 
@@ -329,13 +329,12 @@ class CombineChunk {
   }
 
   __device__ void do_tasks() const {
-    const auto in_turns = [](std::int32_t count, std::int32_t together = kRoundsTogether) {
-      return (count + together - 1) / together;
-    };
     const std::int32_t warp_tiles = sums_ && bigrams_ > 0 ? a_.combine.warp_tiles : 0,
-                       before_labels = warp_tiles + (sums_ && bigrams_ > 0 ? in_turns(a_.combine.sparse.rounds) : 0),
-                       before_ends = before_labels + (bigrams_ > 0 ? in_turns(a_.labels.rounds) : 0),
-                       tasks = before_ends + (bigrams_ < count_ ? in_turns(a_.combine.K, kEndsTogether) : 0);
+                       before_labels =
+                           warp_tiles +
+                           (sums_ && bigrams_ > 0 ? ceil_div(a_.combine.sparse.rounds, kRoundsTogether) : 0),
+                       before_ends = before_labels + (bigrams_ > 0 ? ceil_div(a_.labels.rounds, kRoundsTogether) : 0),
+                       tasks = before_ends + (bigrams_ < count_ ? ceil_div(a_.combine.K, kEndsTogether) : 0);
 #pragma unroll 1
     while (true) {
       std::int32_t task = 0;
@@ -441,7 +440,7 @@ struct CombineShape {
 template <class P>
 CombineShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   const std::int64_t room = std::int64_t{c.shared_bytes} - kHeadBytes;
-  const auto chunks = [&](std::int32_t chunk) { return (batch.length + chunk - 1) / chunk; };
+  const auto chunks = [&](std::int32_t chunk) { return ceil_div(batch.length, chunk); };
   const auto fits = [&](std::int32_t chunk) { return layout_of<P>(c, chunk).bytes <= room; };
   CombineShape s{};
   s.chunk = fits(kMostChunk) && 2 * batch.size * chunks(kMostChunk) > c.processors ? kMostChunk : 1;
@@ -474,9 +473,9 @@ CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c,
   const CombineShape s = shape_of<P>(c, batch);
   CombineMemory<P> work{};
   work.chunk = s.chunk;
-  work.chunks = static_cast<std::int32_t>((batch.length + work.chunk - 1) / work.chunk);
+  work.chunks = s.chunks;
   const std::int64_t chunks = batch.size * work.chunks;
-  work.entries = wanted.transitions ? (c.combine.dense + c.combine.sparse.rounds + 3) / 4 * 4 : 0;
+  work.entries = wanted.transitions ? round_up(c.combine.dense + c.combine.sparse.rounds, 4) : 0;
   work.sums = arena.allocate<P>(chunks * std::int64_t{work.entries});
   work.inverse = arena.allocate<double>(chunks);
   work.room = arena.allocate<P>(s.on_chip ? 0 : std::int64_t{s.blocks * s.layout.bytes} / sizeof(P));

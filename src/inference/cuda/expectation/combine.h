@@ -35,8 +35,7 @@ struct GoldBlocks {
 };
 inline GoldBlocks gold_blocks(const DeviceConstraint::Impl& c, const Batch& batch, std::int32_t* stamps, int warps) {
   const std::int32_t together = gold_together(c, warps);
-  return {static_cast<std::uint32_t>((batch.size + together - 1) / together), together, stamps,
-          gold_bytes(c, together)};
+  return {static_cast<std::uint32_t>(ceil_div(batch.size, together)), together, stamps, gold_bytes(c, together)};
 }
 // Whether the block is one of them; it is done then. `Args`: of a combine.
 template <class Args>

@@ -105,7 +105,7 @@ CovarianceMemory allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, 
   const std::int64_t T = std::max<std::int64_t>(batch.length, 1), bytes = Scaled::bytes(c.topology);
   CovarianceMemory w{};
   w.scores = allocate_prepared<double>(arena, c, batch, false);
-  w.scaled_bytes = bytes <= c.shared_bytes + kDeclared - kDeclaredHere ? 0 : (bytes + 15) / 16 * 16;
+  w.scaled_bytes = bytes <= c.shared_bytes + kDeclared - kDeclaredHere ? 0 : round_up(bytes, 16);
   w.wide = allocate_wide<Averaged>(arena, c, batch, args.both_ways(), 8 * T + w.scaled_bytes);
   w.exponents = arena.allocate<std::int64_t>(std::int64_t{w.wide.slots * T});
   w.scaled = arena.allocate<char>(std::int64_t{w.wide.slots * w.scaled_bytes});

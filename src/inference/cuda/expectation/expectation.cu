@@ -141,7 +141,7 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::
   }
   wait_for_prior_kernel();  // until here, nothing of the combine
   if (begin < end) {
-    const std::int32_t chunks = (T - 1 + a.combined.chunk - 1) / a.combined.chunk;  // where bigrams begin
+    const std::int32_t chunks = ceil_div(T - 1, a.combined.chunk);  // where bigrams begin
     const double* inverse = a.combined.inverse + b * a.combined.chunks;
     for (std::int32_t e = begin; e < end; ++e) {
       const P* from = a.combined.sums + b * a.combined.chunks * a.combined.entries + a.combine.pair_entry[e];
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant_
 template <class P, int kThreads, int kParts>
 void launch_finish(const FinishArgs<P>& args, bool programmatic, cudaStream_t stream) {
   constexpr std::int64_t together = kThreads / kParts;
-  const std::int64_t K = args.combine.K, blocks = args.wanted.transitions ? 1 + (K * K + together - 1) / together : 1;
+  const std::int64_t K = args.combine.K, blocks = args.wanted.transitions ? 1 + ceil_div(K * K, together) : 1;
   if (blocks * args.batch.size > INT32_MAX) throw Error("[cuda] too many bigrams in one batch: split it");
   launch_kernel(finish_kernel<P, kThreads, kParts>,
                 {.x = blocks * args.batch.size, .threads = kThreads, .programmatic = programmatic}, stream, args,

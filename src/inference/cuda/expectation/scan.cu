@@ -88,7 +88,7 @@ struct CrossingRoom {
 template <std::int32_t kTiles, bool kBack>
 class Crossing {
  public:
-  static constexpr std::int32_t kWidth = 8 * kTiles, kScalers = (kWidth + 31) / 32 * 32;
+  static constexpr std::int32_t kWidth = 8 * kTiles, kScalers = round_up(kWidth, 32);
 
   __device__ Crossing(const ScanArgs& a, std::int32_t T, CrossingRoom<kWidth>& meeting)
       : a_(a),
@@ -305,9 +305,7 @@ ScanCosts expectation_costs(std::int32_t nodes, bool in_float) {
 
 // The number of pieces with which the scan takes the least time, if that is clearly less than without.
 Pieces choose_pieces(const ScanSize& size, const ScanCosts& costs) {
-  const auto rounds = [&](std::int64_t blocks) {
-    return static_cast<double>((blocks + size.processors - 1) / size.processors);
-  };
+  const auto rounds = [&](std::int64_t blocks) { return static_cast<double>(ceil_div(blocks, size.processors)); };
   double best = 0.8 * static_cast<double>(size.T) * costs.step * rounds(2 * size.B);
   Pieces chosen;
   for (std::int64_t count = 2; size.B > 0 && count < size.T && count * size.B <= 2 * size.processors; ++count) {

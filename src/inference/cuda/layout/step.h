@@ -50,7 +50,14 @@ constexpr std::int32_t kClusterProducts = 4000;  // a step with fewer is not wor
 constexpr std::int32_t kTensorSlots = 64, kTensorWarps = 16;
 constexpr RegisterTile kRegisterTiles[] = {{4, 1, 20}, {12, 1, 12}, {8, 2, 16}};
 
-constexpr std::int32_t round_up(std::int32_t x, std::int32_t unit) { return (x + unit - 1) / unit * unit; }
+template <class Integer, class Unit>
+constexpr auto ceil_div(Integer x, Unit unit) {
+  return (x + unit - 1) / unit;
+}
+template <class Integer, class Unit>
+constexpr auto round_up(Integer x, Unit unit) {
+  return ceil_div(x, unit) * unit;
+}
 
 struct Source {
   std::int32_t x, y;  // cells; StepLayout::zero() where there is none

@@ -166,9 +166,7 @@ template <class P>
 std::int32_t blocks_together(const DeviceConstraint::Impl& c, std::int64_t walks, std::int64_t room) {
   if (c.forward.partitions.room == 0 || c.backward.partitions.room == 0) return 1;
   const auto cost = static_cast<double>(std::max(c.forward.cost, c.backward.cost));
-  const auto rounds = [&](int power) {
-    return static_cast<double>((walks + c.clusters[power] - 1) / c.clusters[power]);
-  };
+  const auto rounds = [&](int power) { return static_cast<double>(ceil_div(walks, c.clusters[power])); };
   double least = 0.85 * rounds(0) * cost * 0.0014;
   std::int32_t best = 1;
   for (int power = 1; power < 5 && c.clusters[power] > 0; ++power) {

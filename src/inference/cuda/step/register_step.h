@@ -38,7 +38,7 @@ class SparseOuts {
   using P = typename S::Value;
 
   __device__ explicit SparseOuts(const StepView<Index>& view) {
-    rounds_ = (view.sparse + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
+    rounds_ = ceil_div(view.sparse, static_cast<std::int32_t>(blockDim.x));
 #pragma unroll
     for (std::int32_t k = 0; k < kSparsePerThread; ++k) {
       const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_sparse + i;
@@ -280,7 +280,7 @@ class TensorSteps {
     const DenseGroup group = view.group[unit.group];
     tiles_ = unit.tiles;
     columns_ = unit.columns;
-    steps_ = (group.slots + 3) / 4;
+    steps_ = ceil_div(group.slots, 4);
     plane_ = group.planes > 1 ? group.states * group.stride : 0;
 #pragma unroll
     for (std::int32_t c = 0; c < 2; ++c) {

@@ -34,7 +34,7 @@ __device__ inline double scale_of(unsigned high, std::int32_t& e, double, std::i
 
 // From a block's cells to those of the step behind: rows are read four cells at a time.
 __host__ __device__ inline std::int64_t room_for(std::int32_t all_cells) {
-  return (std::int64_t{all_cells} + 3) / 4 * 4;
+  return round_up(std::int64_t{all_cells}, 4);
 }
 
 // The power of two that a number of blocks or partitions is.
@@ -233,10 +233,6 @@ __device__ inline void load4(const float* from, double to[4]) {
 __device__ inline void load4(const double* from, double to[4]) {
   const double2 x = reinterpret_cast<const double2*>(from)[0], y = reinterpret_cast<const double2*>(from)[1];
   to[0] = x.x, to[1] = x.y, to[2] = y.x, to[3] = y.y;
-}
-
-__device__ inline void store4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
-  *reinterpret_cast<uint4*>(to) = uint4{x[0], x[1], x[2], x[3]};
 }
 
 // A streaming store, of what another kernel reads once: it does not displace from the cache what every call needs.

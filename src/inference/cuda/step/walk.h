@@ -7,7 +7,7 @@
 
 namespace regccrf::cuda {
 
-inline int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); }
+constexpr std::int64_t aligned(std::int64_t bytes) { return round_up(bytes, 16); }
 
 struct WalkShape {
   Storage storage = Storage::memory;
@@ -71,9 +71,8 @@ struct WalkRoom {
 
   __device__ WalkRoom(std::int32_t row_count, std::int32_t K)
       : meeting(shared_memory()),
-        rows(reinterpret_cast<P*>(meeting + (kMeeting + 15) / 16 * 16)),
-        rest(reinterpret_cast<char*>(rows) +
-             (row_count * (std::int64_t{K} + 1) * std::int64_t{sizeof(P)} + 15) / 16 * 16) {}
+        rows(reinterpret_cast<P*>(meeting + aligned(kMeeting))),
+        rest(reinterpret_cast<char*>(rows) + aligned(row_count * (std::int64_t{K} + 1) * std::int64_t{sizeof(P)})) {}
 
  private:
   static constexpr int kMeeting =

@@ -48,7 +48,7 @@ WideMemory<Value> allocate_wide(Arena& arena, const DeviceConstraint::Impl& c, c
   WideMemory<Value> memory{};
   memory.segment =
       static_cast<std::int32_t>(recalls ? std::max<std::int64_t>(T * N * unit <= slot_bytes ? T : root, 2) : 2);
-  memory.segments = static_cast<std::int32_t>(recalls ? (T + memory.segment - 1) / memory.segment : 0);
+  memory.segments = static_cast<std::int32_t>(recalls ? ceil_div(T, memory.segment) : 0);
   const std::int64_t values = (memory.segment + memory.segments + 2) * N + 2 * M, model = K * K + 3 * K,
                      bytes = values * unit + model * std::int64_t{sizeof(Wide)} + 8 * rounds + other_bytes;
   memory.slots = static_cast<std::int32_t>(
