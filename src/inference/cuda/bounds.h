@@ -12,6 +12,9 @@
 
 namespace regccrf::cuda {
 
+// Whether a sequence's results are right. What is not counted is bad or outside the language: its counts are zeros.
+enum Trust : std::int32_t { trusted, untrusted, not_counted };
+
 template <class P>
 struct Bounds;
 template <>

@@ -74,8 +74,8 @@ std::vector<std::int32_t> flat(const std::vector<Source>& sources) {
 }
 
 void pack_partitions(Packer& p, const Partitions& partitions, DevicePartitions& d) {
-  d.room = partitions.room;
-  if (partitions.room == 0) return;
+  d.cells = partitions.cells;
+  if (partitions.cells == 0) return;
   d.fan_ins = static_cast<std::int32_t>(partitions.fan_in_begin.size()) - 1;
   p.place(d.copies, partitions.copies);
   p.place(d.group, partitions.groups);

@@ -95,9 +95,9 @@ __device__ inline bool is_last_block(std::uint32_t* blocks_done, std::uint32_t c
 
 void check_batch(const char* operation, const Batch& batch);  // Error where it is more than a launch takes
 
-// Partitions as kernels take them. `room` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
+// Partitions as kernels take them. `cells` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
 struct DevicePartitions {
-  std::int32_t room, fan_ins, warps[4];
+  std::int32_t cells, fan_ins, warps[4];
   const std::int32_t* copies;
   const DenseGroup* group;
   const std::uint16_t *source, *sparse_source;  // pairs

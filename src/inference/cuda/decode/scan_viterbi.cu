@@ -53,8 +53,8 @@ struct Vector {
   static __device__ std::int32_t part() { return static_cast<std::int32_t>(threadIdx.x) / kWidth; }
   static __device__ std::int32_t mine() { return static_cast<std::int32_t>(threadIdx.x) % kWidth; }
 
-  // `gain`: this thread's, from node part + kParts · k. To the threads of part 0, the best of all for their node; the
-  // block meets, and must meet again when they have put it into `now`.
+  // `gain`: this thread's, from node part + kParts · k. To the threads of part 0, the best of all for their node. Has
+  // a barrier; there must be another when they have put it into `now`.
   __device__ Candidate best_before(const double (&gain)[kTiles]) {
     Candidate best{none(), part()};
 #pragma unroll
@@ -150,12 +150,12 @@ template <std::int32_t kTiles>
 __global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_constant__ ScanViterbiArgs a) {
   constexpr std::int32_t width = 8 * kTiles;
   __shared__ Vector<kTiles> delta;
-  __shared__ __align__(16) char weights_room[Weights<kTiles>::kBytes];
+  __shared__ __align__(16) char weights_room[PieceWeights<kTiles>::kBytes];
   const DeviceTopology& top = a.topology;
   const std::int64_t b = blockIdx.y;
   const std::int32_t T = a.work.scores.length[b], thread = threadIdx.x, part = delta.part(), mine = delta.mine();
   const Piece piece(T, a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
-  if (!piece.there()) return;
+  if (!piece.exists()) return;
   const std::int32_t* node = a.work.node + b * (a.pieces.count + 1) + piece.number;
   if (node[0] < 0) return;
   const std::int32_t steps = piece.last - piece.first;
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_con
 #pragma unroll
   for (std::int32_t k = 0; k < kTiles; ++k) gains[k] = step_score(top, a.batch, part + kParts * k, mine);
   if (part == 0) delta.now[mine] = mine == node[0] ? 0 : none();
-  Weights<kTiles> weights(top, emissions_of(a, b), piece, weights_room);
+  PieceWeights<kTiles> weights(top, emissions_of(a, b), piece, weights_room);
   __syncthreads();
   for (std::int32_t n = 0; n < steps; ++n) {
     const double* weight = weights.of(n);

@@ -47,7 +47,7 @@ struct Answer {
   }
   // The status but for Outcome::impossible, by a warp.
   template <class Score>
-  __device__ void judge(const Prepared<Score>& scores) const {
+  __device__ void write_status(const Prepared<Score>& scores) const {
     const std::int32_t lane = threadIdx.x % 32;
     const bool bad = __any_sync(kAllLanes, sees_bad_score(batch, scores, b, T, lane, 32));
     if (lane == 0) best.status[b] = status_of(batch, scores, b, T, K, bad);

@@ -33,7 +33,7 @@ constexpr int kHeadBytes = 512;                               // of Head, at the
 constexpr int kEndLanes = 8, kEndsTogether = 32 / kEndLanes;  // of a warp for a label of the last position; labels
 
 struct Head {
-  Units units;
+  ChunkScales scales;
   std::int64_t row[kMostChunk];
   std::int32_t gold[kMostChunk];
   std::int32_t task;  // the next
@@ -232,7 +232,7 @@ class CombineChunk {
     load_small();
     wait_for_prior_kernel();  // until here, nothing of the pass
     copy_trellis();
-    if (warp_of() == 0) set_units(head_->units, a_.trellis, at_, b_, bigrams_);
+    if (warp_of() == 0) set_scales(head_->scales, a_.trellis, at_, b_, bigrams_);
     if (threadIdx.x == 0) head_->task = 0;
     if (!a_.copied) gather_alpha();
     if (!a_.at_outs) gather_beta();
@@ -243,7 +243,7 @@ class CombineChunk {
   // --- multiply
 
   __device__ void write_sum(P* to, P x) const {
-    if (!(x < largest_number(P{}))) a_.trellis.flag[b_] = 1;
+    if (!(x < largest_number(P{}))) a_.trellis.trust[b_] = Trust::untrusted;
     *to = x;
   }
 
@@ -252,9 +252,9 @@ class CombineChunk {
 #pragma unroll 1
     for (std::int32_t j = 0; j < bigrams_; ++j) {
       multiply_warp_tile(tile, m_ + j * a_.combine.places + tile.place, y_ + (j + 1) * a_.combine.outs + tile.out,
-                         head_->units.scale[j] * head_->units.unit[j], sum);
+                         head_->scales.scale[j] * head_->scales.unit[j], sum);
     }
-    if (!write_warp_tile(tile, sum, sums_)) a_.trellis.flag[b_] = 1;
+    if (!write_warp_tile(tile, sum, sums_)) a_.trellis.trust[b_] = Trust::untrusted;
   }
 
   // Sparse states' bigrams, kRoundsTogether rounds at a time.
@@ -267,7 +267,7 @@ class CombineChunk {
     if (there) {
       P scale[kChunk];
 #pragma unroll
-      for (int j = 0; j < kChunk; ++j) scale[j] = static_cast<P>(head_->units.scale[j]);
+      for (int j = 0; j < kChunk; ++j) scale[j] = static_cast<P>(head_->scales.scale[j]);
       each_pair(rounds, round, [&](std::int32_t x, std::int32_t y) {
 #pragma unroll
         for (int j = 0; j < kChunk; ++j)
@@ -276,7 +276,7 @@ class CombineChunk {
     }
 #pragma unroll
     for (int j = 0; j < kChunk; ++j) {
-      if (j < bigrams_) total += static_cast<double>(sum[j]) * head_->units.unit[j];
+      if (j < bigrams_) total += static_cast<double>(sum[j]) * head_->scales.unit[j];
     }
     total = sum_of_round(total);
     if (there && lane_of() % kRoundLanes == 0) write_sum(sums_ + a_.combine.dense + round, static_cast<P>(total));
@@ -378,9 +378,10 @@ class CombineChunk {
     const double over = 1 / z;
     if (lane_of() == 0) {
       a_.trellis.z[at] = z;
-      const double inverse = j == 0 ? over * head_->units.over_first : 1;  // of the chunk's unit
+      const double inverse = j == 0 ? over * head_->scales.over_first : 1;  // of the chunk's unit
       if (j == 0) a_.work.inverse[b_ * a_.work.chunks + number_] = inverse;
-      if (!(z > 0 && z >= head_->units.least[j] && isfinite(z) && isfinite(inverse))) a_.trellis.flag[b_] = 1;
+      if (!(z > 0 && z >= head_->scales.least[j] && isfinite(z) && isfinite(inverse)))
+        a_.trellis.trust[b_] = Trust::untrusted;
     }
     if (!a_.emissions) return;
     const std::int64_t row = head_->row[j];

@@ -51,7 +51,7 @@ __device__ bool follows_gold(const Args& a, char* shared) {
 // z times the scales that the pass took off is the same at all positions but for rounding. So the positions of a chunk
 // are added up in one unit, by the exponents alone: the one in which none of them grows. The z itself is left for
 // `finish`.
-struct Units {
+struct ChunkScales {
   double scale[kMostChunk];  // of y, so that bigrams add up to the z of their position
   double unit[kMostChunk];   // of those, so that they add up to the same at each
   double least[kMostChunk];  // z below this is not to be trusted
@@ -61,7 +61,8 @@ struct Units {
 // For a chunk that begins at `at` of [B, T], in sequence b; `bigrams`: positions where one begins. By one warp, a
 // position a lane.
 template <class P>
-__device__ void set_units(Units& to, const Trellis<P>& trellis, std::int64_t at, std::int64_t b, std::int32_t bigrams) {
+__device__ void set_scales(ChunkScales& to, const Trellis<P>& trellis, std::int64_t at, std::int64_t b,
+                           std::int32_t bigrams) {
   constexpr std::int32_t room = 60;  // for sums of products of alpha's largest
   const std::int32_t most = largest_exponent(P{}), more = largest_exponent(double{}), j = lane_of();
   const bool there = j < bigrams;
@@ -87,7 +88,7 @@ __device__ void set_units(Units& to, const Trellis<P>& trellis, std::int64_t at,
     to.least[j] = fmax(there ? Bounds<P>::least_z * power(-alpha) : 0, Bounds<P>::least_product);
   }
   if (j == 0) to.over_first = power(-min(largest + room, more));
-  if (!fits) trellis.flag[b] = 1;
+  if (!fits) trellis.trust[b] = Trust::untrusted;
 }
 
 // Numbers of a warp tile in the layout of mma.m8n8k4: a lane has row lane / 4, columns 2 · (lane % 4) and the next, of

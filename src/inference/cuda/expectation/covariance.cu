@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kDeclaredHere = 24 << 10;  // bytes on chip, at most, that the kernels declare themselves
 
-struct Answer {
+struct SequenceMean {
   bool possible;
   double value;
 };
@@ -25,22 +25,22 @@ class Worker {
   __device__ explicit Worker(const CovarianceArgs& a) : a_(a), wide_(a.scores, a.work.wide) {}
 
   // `counts`: the sequence has scores. Covariances where wanted, zeros where it does not count.
-  __device__ Answer average(const CovarianceScratch& s, std::int64_t b, bool counts) {
+  __device__ SequenceMean average(const CovarianceScratch& s, std::int64_t b, bool counts) {
     const DeviceTopology& d = a_.scores.topology;
-    Answer answer{counts && s.T == 0 && d.empty, 0};
+    SequenceMean mean{counts && s.T == 0 && d.empty, 0};
     bool done = false;
     if (counts && s.T > 0) {
       const Found found = scaled(s, b);
-      answer = {found.possible, found.value};
+      mean = {found.possible, found.value};
       if (!found.sure || !found.covariances_sure) {
         const Averaged whole = wide(s, b);
-        if (!found.sure) answer = {whole.weight.m != 0, whole.mean};
+        if (!found.sure) mean = {whole.weight.m != 0, whole.mean};
       }
-      done = answer.possible;
+      done = mean.possible;
     }
     if (!done) zero_counts(d.K, b, s.T, s.row, a_.emissions, a_.transitions);
     __syncthreads();
-    return answer;
+    return mean;
   }
 
  private:
@@ -77,10 +77,10 @@ __global__ void __launch_bounds__(kBlockThreads, 1) entropy_kernel(const __grid_
     const CovarianceScratch s(a, b);
     Status status = block_status(a.scores.batch, a.work.scores, b, s.T, a.scores.topology.K);
     const bool bad = status.outcome != 0;
-    const Answer answer = worker.average(s, b, !bad);
+    const SequenceMean mean = worker.average(s, b, !bad);
     if (threadIdx.x != 0) continue;
-    a.value[b] = answer.possible ? answer.value : NAN;
-    if (!bad && !answer.possible) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+    a.value[b] = mean.possible ? mean.value : NAN;
+    if (!bad && !mean.possible) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
     a.status[b] = status;
   }
 }

@@ -175,7 +175,7 @@ class ScaledPass {
   }
   // By how much to scale the next position: the largest exponent of this one.
   __device__ std::int64_t peak(std::int32_t step) const {
-    const std::int32_t most = peak_.of_all(peak_.of_a_warp(step));
+    const std::int32_t most = peak_.of_all(peak_.of_warp(step));
     return most == kNoPeak ? 0 : most;
   }
 
@@ -235,7 +235,7 @@ class ScaledPass {
             if (save) first_row(t)[n] = v;
             most = max(most, exponent(v.weight));
           });
-      if (!again) peak_.leave(t, most);
+      if (!again) peak_.publish(t, most);
       __syncthreads();
     }
     if (!again) z_exponent_ = total;
@@ -308,7 +308,7 @@ class ScaledPass {
           most = max(most, exponent(after.weight));
           x_.after[n] = after;
         });
-    peak_.leave(t, most);
+    peak_.publish(t, most);
     mine = sum_of_lanes(mine, 32);
     if (threadIdx.x % 32 == 0) x_.warps[threadIdx.x / 32] = mine;
   }
@@ -368,9 +368,9 @@ class ScaledPass {
   }
   // The power of two above the largest gain.
   __device__ double largest() {
-    peak_.leave(0, exponent(largest_));
+    peak_.publish(0, exponent(largest_));
     __syncthreads();
-    return 2 * power(peak_.of_all(peak_.of_a_warp(0)));
+    return 2 * power(peak_.of_all(peak_.of_warp(0)));
   }
 
   const CovarianceArgs& a_;

@@ -87,8 +87,8 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   block_sums<kThreads>(sum);
   if (threadIdx.x != 0) return;
 
-  if (a.grown && a.grown[b] > Bounds<double>::most_growth) a.trellis.flag[b] = 1;
-  if (T > 0 && !agree(z, apart, sum[of_beta].value(), kAgreement<P>)) a.trellis.flag[b] = 1;
+  if (a.grown && a.grown[b] > Bounds<double>::most_growth) a.trellis.trust[b] = Trust::untrusted;
+  if (T > 0 && !agree(z, apart, sum[of_beta].value(), kAgreement<P>)) a.trellis.trust[b] = Trust::untrusted;
   double value = T > 0 ? sum[of_paths].value() : a.topology.empty ? 0.0 : -INFINITY;
   const bool bad = status.outcome != 0;
   bool outside = false;
@@ -105,7 +105,7 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   }
   a.wanted.status[b] = status;
   a.wanted.value[b] = bad ? NAN : value;
-  if (bad || outside) a.trellis.flag[b] = 2;  // nothing to do again; counts are zeros
+  if (bad || outside) a.trellis.trust[b] = Trust::not_counted;  // nothing to do again; counts are zeros
 }
 
 // How often gold has each of `kCount` bigrams from `first` on. The whole block takes part.
@@ -203,7 +203,7 @@ Trellis<P> allocate_trellis(Arena& arena, const DeviceConstraint::Impl& c, const
   for (auto*& e : trellis.exponent) e = arena.allocate<std::int32_t>(BT);
   for (auto*& e : trellis.total_exponent) e = arena.allocate<std::int64_t>(B);
   trellis.z = arena.allocate<double>(BT);
-  trellis.flag = arena.allocate<std::int32_t>(B);
+  trellis.trust = arena.allocate<std::int32_t>(B);
   trellis.leaves = arena.allocate<std::int32_t>(B);
   return trellis;
 }
@@ -248,8 +248,8 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
   finish<P>({c.combine, c.topology, work.trellis, work.combine, wanted, batch, work.pass.at_outs, grown},
             c.programmatic, stream);
   const Prepared<P>& scores = work.trellis.scores;
-  again_wide(c, {c.topology, batch, {}, 1, scores.length, scores.row}, wanted, work.trellis.flag, work.wide, loss,
-             scores.blocks_done, stream);
+  recompute_wide(c, {c.topology, batch, {}, 1, scores.length, scores.row}, wanted, work.trellis.trust, work.wide, loss,
+                 scores.blocks_done, stream);
 }
 
 // Float where its errors stay below the tolerance, else double; a scan is in double.

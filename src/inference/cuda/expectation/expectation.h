@@ -15,7 +15,7 @@ struct Trellis {
   std::int32_t* exponent[2];        // [B, T] of the scale that a step took off
   std::int64_t* total_exponent[2];  // [B] of all of them
   double* z;                        // [B, T] by the combine
-  std::int32_t* flag;               // [B] not 0: not to be trusted
+  std::int32_t* trust;              // [B] a Trust
   std::int32_t* leaves;             // [B] where gold leaves the language; -1: nowhere
 };
 

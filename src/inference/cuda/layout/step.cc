@@ -520,7 +520,7 @@ class Builder {
     }
     partitions.fan_in_first.push_back(static_cast<std::int32_t>(partitions.fan_in_begin.size()) - 1);
     partitions.copies.push_back(count);
-    partitions.room = std::max(partitions.room, round_up(1 + count + static_cast<std::int32_t>(fan_ins.size()), 4));
+    partitions.cells = std::max(partitions.cells, round_up(1 + count + static_cast<std::int32_t>(fan_ins.size()), 4));
   }
 
   // A cell is its out here, since nothing is in registers.
@@ -532,7 +532,7 @@ class Builder {
     partitions.fan_in_first = {0};
     std::vector<std::vector<std::uint32_t>> to(static_cast<std::size_t>(layout_.outs));
     for (std::int32_t partition = 0; partition < kPartitions; ++partition) number_copies(cut, partition, to);
-    if (partitions.room > 65536) {  // more than 16 bits count
+    if (partitions.cells > 65536) {  // more than 16 bits count
       partitions = {};
       return;
     }

@@ -119,8 +119,8 @@ struct alignas(16) PartitionedOut {
   std::int32_t rest;  // -1: no others
 };
 
-struct Partitions {       // NOLINT(bugprone-reserved-identifier): a name of Clang's own, where it copies the arrays
-  std::int32_t room = 0;  // for a partition's cells: 0 stays at the semiring's zero, copies, fan-ins; 0: no partitions
+struct Partitions {        // NOLINT(bugprone-reserved-identifier): a name of Clang's own, where it copies the arrays
+  std::int32_t cells = 0;  // of a partition: 0 stays at the semiring's zero, copies, fan-ins; 0: no partitions
   std::vector<std::int32_t> copies;  // [kPartitions] how many
   std::vector<DenseGroup> groups;    // pieces of the layout's: states of one partition
   // As in the layout, in the numbers of the partition that has the state or out; but neighbouring states of a piece lie

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "inference/cuda/bounds.h"
 #include "inference/cuda/device.h"
 #include "inference/cuda/scores.h"
 #include "inference/numerics/wide.h"
@@ -65,10 +66,10 @@ WideMemory<Value> allocate_wide(Arena& arena, const DeviceConstraint::Impl& c, c
   return memory;
 }
 
-// `flag`: [B] 0: fine, 1: do it again, 2: the counts are zeros. `loss`: made of all values in the end, or null;
-// `blocks_done`: [1] zero, for the blocks to count themselves.
-void again_wide(const DeviceConstraint::Impl& constraint, const WideScores& scores, const Expectation& wanted,
-                const std::int32_t* flag, const WideMemory<Wide>& memory, const Loss* loss, std::uint32_t* blocks_done,
-                cudaStream_t stream);
+// Does again what is untrusted. `trust`: [B] a Trust. `loss`: made of all values in the end, or null; `blocks_done`:
+// [1] zero, for the blocks to count themselves.
+void recompute_wide(const DeviceConstraint::Impl& constraint, const WideScores& scores, const Expectation& wanted,
+                    const std::int32_t* trust, const WideMemory<Wide>& memory, const Loss* loss,
+                    std::uint32_t* blocks_done, cudaStream_t stream);
 
 }  // namespace regccrf::cuda
