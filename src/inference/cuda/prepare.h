@@ -18,7 +18,7 @@ struct Prepared {
   P *matrix[2], *sparse[2];    // the layouts' entries of g: forward no less than the truth, backward no more
   P *start, *end;              // [K] no less
   P* floor;                    // [1] of alpha
-  double* shifts;              // [3] the largest of transitions, start, end: taken off with probabilities
+  double* shifts;              // [3] the largest of transitions, start, end: subtracted for probabilities
   std::uint32_t* blocks_done;  // [B] zeros, for a sequence's blocks to count themselves
   std::int32_t* bad;           // [1] not 0: transitions, start or end hold NaN or +inf
 };

@@ -77,7 +77,7 @@ struct Emit {
   }
 };
 
-// Scores are relative in float only: what a step takes off is known to all from the team's peak.
+// Scores are relative in float only: what a step subtracts is known to all from the team's peak.
 template <bool kBack, class P, class Score, class View, class Steps>
 __device__ void walk(const ViterbiArgs<P, Score>& a, const View& view, const Steps& steps, P* now, P* next, P* room,
                      char* team_memory) {

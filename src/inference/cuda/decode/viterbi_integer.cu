@@ -3,9 +3,9 @@
 // Scores become costs: how far a score lies below the largest of its row of emissions, or of the transitions, in units
 // of a power of two, rounded. A path's cost is then a sum of numbers that are not negative, exact in 32 bits.
 // kUnreachable is for what is forbidden or cannot be reached. A lower score counts as costing kMaxScoreCost, and every
-// kRescaleSteps steps the lowest cost is taken off, and what a cell costs beyond kMaxCellCost is left out. So no path
-// costs more than it should, but for the rounding: half a unit for each score and, since floats are subtracted, 2⁻²⁴ of
-// the cost.
+// kRescaleSteps steps the lowest cost is subtracted from all, and what a cell costs beyond kMaxCellCost is left out. So
+// no path costs more than it should, but for the rounding: half a unit for each score and, since floats are subtracted,
+// 2⁻²⁴ of the cost.
 //
 // That makes the cost C of the path found a proof: no path scores more than the sum of all largest less C, with an
 // error of T + 1 + 2⁻²⁴·C units. The path's own score is summed again in double; where it comes as near to that as the
@@ -56,10 +56,10 @@ struct CostScale {
   float transitions;  // their largest: what costs are relative to
   float scale;        // units of cost in a unit of score
   std::int32_t T;     // the length
-  double removed;     // off the costs of the half
+  double removed;     // subtracted from the costs of the half
 };
 
-// Where the best path is at the middle, forward and backward, and what it costs beside what was taken off. Of equals
+// Where the best path is at the middle, forward and backward, and what it costs beside what was subtracted. Of equals
 // the one with the lowest number.
 struct alignas(16) Middle {
   std::uint32_t cost, number;
@@ -67,7 +67,7 @@ struct alignas(16) Middle {
 };
 constexpr std::uint32_t kNoMiddle = 0xffffffff;  // number: there is no path
 
-// What the answer takes from the other half: its share of the path's score, and what was taken off its costs.
+// What the answer takes from the other half: its share of the path's score, and what was subtracted from its costs.
 struct OtherHalf {
   double sum, rest, removed;
 };
@@ -362,7 +362,7 @@ class HalfWalk {
 
 // --- and outwards again
 
-// One half of the path: what it is followed by. Its last steps are in the ring, those before are brought, chunk after
+// One half of the path: what it is followed by. Its last steps are in the ring, those before are loaded, chunk after
 // chunk from the middle outwards, into places that were passed.
 struct Half {
   const DenseGroup* group;

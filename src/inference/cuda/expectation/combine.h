@@ -48,8 +48,8 @@ __device__ bool follows_gold(const Args& a, char* shared) {
   return true;
 }
 
-// z times the scales that the pass took off is the same at all positions but for rounding. So the positions of a chunk
-// are added up in one unit, by the exponents alone: the one in which none of them grows. The z itself is left for
+// z times the scales that the pass divided out is the same at all positions but for rounding. So the positions of a
+// chunk are added up in one unit, by the exponents alone: the one in which none of them grows. The z itself is left for
 // `finish`.
 struct ChunkScales {
   double scale[kMostChunk];  // of y, so that bigrams add up to the z of their position
@@ -66,7 +66,7 @@ __device__ void set_scales(ChunkScales& to, const Trellis<P>& trellis, std::int6
   constexpr std::int32_t room = 60;  // for sums of products of alpha's largest
   const std::int32_t most = largest_exponent(P{}), more = largest_exponent(double{}), j = lane_of();
   const bool there = j < bigrams;
-  // What the pass took off in the step behind this position, forwards, and in its own, backwards.
+  // What the pass divided out in the step behind this position, forwards, and in its own, backwards.
   const std::int32_t alpha = there ? trellis.exponent[0][at + j + 1] : 0,
                      beta = there ? trellis.exponent[1][at + j] : 0;
   std::int32_t unit = alpha - beta;  // z of the first position over that of this one

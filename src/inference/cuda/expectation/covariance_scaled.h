@@ -5,7 +5,7 @@
 // it is log Z minus the mean gain, and its gradient minus the covariance of gain and counts.
 //
 // A position's weights are those of the truth over a power of two, chosen by the largest of the position before. Scores
-// have the largest of their row taken off. As in bounds.h, what would grow too small is kLeast on the way there
+// have the largest of their row subtracted. As in bounds.h, what would grow too small is kLeast on the way there
 // and nothing on the way back, so that alpha is no less than the truth and beta no more; where both find the same Z and
 // the same mean, both are right, and if not, the answer does not count. Sums of weights that are kLeast or more are
 // normal numbers, so that a sum is 0 only where nothing leads. What a product of alpha and beta can lose by being small

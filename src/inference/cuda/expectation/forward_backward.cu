@@ -242,7 +242,7 @@ class DirectionPass {
         b_(team_.sequence()),
         piece_(a.trellis.scores.length[b_], a.pieces.steps, static_cast<std::int32_t>(blockIdx.z)),
         inside_(kScans && (kBack ? piece_.number + 1 < piece_.of : piece_.number > 0)),
-        given_(!kBack && inside_ ? 1 : 0),
+        skipped_(!kBack && inside_ ? 1 : 0),
         T_(piece_.last - piece_.first + (kBack && inside_ ? 0 : 1)),
         at_outs_(kBack && Steps::kInRegisters && a.work.at_outs),
         row_(at_outs_ ? a.combine.outs : view.cells),
@@ -292,14 +292,14 @@ class DirectionPass {
     }
     team_.end_step(0, largest);
     if (team_.first() == 0 && !inside_) *exponent_ = -kPeak<kBack, P>;
-    if (!Steps::kInRegisters && inside_ && !given_) copy_out(trellis_, now_, view_.cells, team_.thread());
+    if (!Steps::kInRegisters && inside_ && !skipped_) copy_out(trellis_, now_, view_.cells, team_.thread());
   }
 
   __device__ void step(std::int32_t n) {
     const auto loaded = steps_.load(now_);
     const unsigned before = team_.load_peak(n - 1);
     if constexpr (Steps::kInRegisters) {
-      if (n > given_) store_step();
+      if (n > skipped_) store_step();
     }
     trellis_ += kStep * row_;
     exponent_ += kStep;
@@ -321,7 +321,7 @@ class DirectionPass {
         Emit<P, Team, Side>{team_, rows_[n], next_, Steps::kInRegisters ? nullptr : trellis_, scale, floor_, largest});
     team_.end_step(n, largest);
     total_exponent_ += e;
-    if (team_.leads() && n > given_) *exponent_ = e;
+    if (team_.leads() && n > skipped_) *exponent_ = e;
     P* swap = now_;
     now_ = next_;
     next_ = swap;
@@ -343,8 +343,9 @@ class DirectionPass {
   Team team_;
   const std::int64_t b_;
   const Piece piece_;
-  const bool inside_;  // begins where pieces meet
-  const std::int32_t given_, T_;
+  const bool inside_;           // begins where pieces meet
+  const std::int32_t skipped_;  // positions at its begin that the piece before it stores
+  const std::int32_t T_;        // positions
   const bool at_outs_;
   const std::int64_t row_;  // numbers of a step in memory
   const P floor_;

@@ -342,19 +342,26 @@ class Builder {
     for (std::int32_t i = 0; i < layout_.sparse; ++i) put(layout_.first_sparse + i, 0, i, kSparseGroup);
   }
 
-  // The widest units that give every warp one.
+  std::vector<TensorUnit> tensor_units(std::int32_t tiles, std::int32_t columns) const {
+    std::vector<TensorUnit> units;
+    for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
+      const DenseGroup& group = layout_.groups[g];
+      for (std::int32_t state = 0; state < group.states; state += 8 * tiles) {
+        for (std::int32_t out = 0; out < group.width; out += 8 * columns)
+          units.push_back({static_cast<std::int32_t>(g), state, out, tiles, columns});
+      }
+    }
+    return units;
+  }
+
+  // The smallest units that are no more than there are warps.
   void make_tensor() {
+    for (const DenseGroup& group : layout_.groups) {
+      if (group.slots > kTensorSlots) return;
+    }
     constexpr std::pair<std::int32_t, std::int32_t> shapes[] = {{1, 1}, {1, 2}, {2, 2}};
     for (const auto& [tiles, columns] : shapes) {
-      layout_.tensor.clear();
-      for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
-        const DenseGroup& group = layout_.groups[g];
-        if (group.slots > kTensorSlots) return layout_.tensor.clear();
-        for (std::int32_t state = 0; state < group.states; state += 8 * tiles) {
-          for (std::int32_t out = 0; out < group.width; out += 8 * columns)
-            layout_.tensor.push_back({static_cast<std::int32_t>(g), state, out, tiles, columns});
-        }
-      }
+      layout_.tensor = tensor_units(tiles, columns);
       if (layout_.tensor.size() <= static_cast<std::size_t>(kTensorWarps)) break;
     }
     const std::int32_t warps = std::max({1, static_cast<std::int32_t>(layout_.tensor.size()), sparse_warps()});
