@@ -48,11 +48,6 @@ class Packer {
   void place(const T*& pointer, const std::vector<T>& data) {
     point(pointer, add(data));
   }
-  // Null where there is nothing.
-  template <class T>
-  void place_some(const T*& pointer, const std::vector<T>& data) {
-    if (!data.empty()) place(pointer, data);
-  }
   std::size_t size() const { return bytes_.size(); }
   void copy_to(void* memory) const {
     check(cudaMemcpy(memory, bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice), "copying a constraint");
@@ -202,7 +197,7 @@ void pack_combine(Packer& p, const StepLayouts& layouts, const CombineLayout& co
   d.all_out = combine.all_out;
   p.place(d.place, combine.place);
   p.place(d.out, combine.out);
-  p.place_some(d.quad, combine.quad);
+  if (!combine.quad.empty()) p.place(d.quad, combine.quad);  // else null
   p.place(d.group, combine.groups);
   p.place(d.tile, combine.warp_tiles);
   p.place(d.pair_begin, combine.pair.begin);

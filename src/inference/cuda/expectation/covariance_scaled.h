@@ -79,14 +79,16 @@ struct Gains {
     return dual(exp(x), kScores ? x : gain_at(a.scores.gains.transitions, pair));
   }
   __device__ Dual start(std::int32_t label) const {
-    return dual(a.work.scores.start[label],
-                kScores ? optional_score_at(a.scores.batch.start, label) - a.work.scores.shifts[1]
-                        : gain_at(a.scores.gains.start, label));
+    return edge(a.work.scores.start, a.scores.batch.start, a.scores.gains.start, a.work.scores.shifts[1], label);
   }
   __device__ Dual end(std::int32_t label) const {
-    return dual(a.work.scores.end[label], kScores
-                                              ? optional_score_at(a.scores.batch.end, label) - a.work.scores.shifts[2]
-                                              : gain_at(a.scores.gains.end, label));
+    return edge(a.work.scores.end, a.scores.batch.end, a.scores.gains.end, a.work.scores.shifts[2], label);
+  }
+
+ private:
+  static __device__ Dual edge(const double* weights, const ConstArray& scores, const ConstArray& gains, double shift,
+                              std::int32_t label) {
+    return dual(weights[label], kScores ? optional_score_at(scores, label) - shift : gain_at(gains, label));
   }
 };
 
