@@ -44,7 +44,8 @@ inline void expect(TransactionBarrier* barrier, std::uint32_t bytes) {
   barrier->look();
 }
 
-inline void wait_for(TransactionBarrier* barrier, std::uint32_t times, emulated::Place place = emulated::Place::current()) {
+inline void wait_for(TransactionBarrier* barrier, std::uint32_t times,
+                     emulated::Place place = emulated::Place::current()) {
   emulated::wait_until([=] { return ((barrier->times ^ times) & 1) != 0; }, place);
 }
 
