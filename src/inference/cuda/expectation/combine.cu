@@ -169,12 +169,12 @@ class CombineChunk {
     partials_ = reinterpret_cast<P*>(room + a.layout.partials);
     labels_ = reinterpret_cast<P*>(room + a.layout.labels);
     begin_ = reinterpret_cast<std::int32_t*>(room + a.layout.begin);
-    sums_ = a.work.entries > 0 ? a.work.sums + (b_ * a.work.chunks + number_) * a.work.entries : nullptr;
   }
   __device__ void run() const {
     if (count_ <= 0) return wait_for_prior_kernel();
     load();
-    do_tasks();
+    P* sums = a_.work.sums + (b_ * a_.work.chunks + number_) * a_.work.entries;
+    do_tasks(a_.work.entries > 0 ? sums : nullptr);
     __syncthreads();
     for (std::int32_t j = warp_of(); j < count_; j += static_cast<std::int32_t>(blockDim.x / 32)) total_position(j);
   }
@@ -247,18 +247,18 @@ class CombineChunk {
     *to = x;
   }
 
-  __device__ void do_warp_tile(const WarpTile tile) const {
+  __device__ void do_warp_tile(const WarpTile tile, P* sums) const {
     Tiles<double> sum{};
 #pragma unroll 1
     for (std::int32_t j = 0; j < bigrams_; ++j) {
       multiply_warp_tile(tile, m_ + j * a_.combine.places + tile.place, y_ + (j + 1) * a_.combine.outs + tile.out,
                          head_->scales.scale[j] * head_->scales.unit[j], sum);
     }
-    if (!write_warp_tile(tile, sum, sums_)) a_.trellis.trust[b_] = Trust::untrusted;
+    if (!write_warp_tile(tile, sum, sums)) a_.trellis.trust[b_] = Trust::untrusted;
   }
 
   // Sparse states' bigrams, kRoundsTogether rounds at a time.
-  __device__ void do_pairs(std::int32_t first) const {
+  __device__ void do_pairs(std::int32_t first, P* sums) const {
     const DeviceRounds& rounds = a_.combine.sparse;
     const std::int32_t round = first + lane_of() / kRoundLanes;
     const bool there = round < rounds.rounds;
@@ -279,7 +279,7 @@ class CombineChunk {
       if (j < bigrams_) total += static_cast<double>(sum[j]) * head_->scales.unit[j];
     }
     total = sum_of_round(total);
-    if (there && lane_of() % kRoundLanes == 0) write_sum(sums_ + a_.combine.dense + round, static_cast<P>(total));
+    if (there && lane_of() % kRoundLanes == 0) write_sum(sums + a_.combine.dense + round, static_cast<P>(total));
   }
 
   // Labels, kRoundsTogether rounds at a time.
@@ -328,11 +328,10 @@ class CombineChunk {
     if (there && part == 0) labels_[j * a_.combine.K + label] = sum * a_.trellis.scores.end[label];
   }
 
-  __device__ void do_tasks() const {
-    const std::int32_t warp_tiles = sums_ && bigrams_ > 0 ? a_.combine.warp_tiles : 0,
-                       before_labels =
-                           warp_tiles +
-                           (sums_ && bigrams_ > 0 ? ceil_div(a_.combine.sparse.rounds, kRoundsTogether) : 0),
+  __device__ void do_tasks(P* sums) const {
+    const std::int32_t warp_tiles = sums && bigrams_ > 0 ? a_.combine.warp_tiles : 0,
+                       before_labels = warp_tiles +
+                                       (sums && bigrams_ > 0 ? ceil_div(a_.combine.sparse.rounds, kRoundsTogether) : 0),
                        before_ends = before_labels + (bigrams_ > 0 ? ceil_div(a_.labels.rounds, kRoundsTogether) : 0),
                        tasks = before_ends + (bigrams_ < count_ ? ceil_div(a_.combine.K, kEndsTogether) : 0);
 #pragma unroll 1
@@ -342,9 +341,9 @@ class CombineChunk {
       task = __shfl_sync(kAllLanes, task, 0);
       if (task >= tasks) return;
       if (task < warp_tiles) {
-        do_warp_tile(a_.combine.tile[task]);
+        do_warp_tile(a_.combine.tile[task], sums);
       } else if (task < before_labels) {
-        do_pairs((task - warp_tiles) * kRoundsTogether);
+        do_pairs((task - warp_tiles) * kRoundsTogether, sums);
       } else if (task < before_ends) {
         do_labels((task - before_labels) * kRoundsTogether);
       } else {
@@ -401,7 +400,6 @@ class CombineChunk {
   P* partials_;           // [positions, rounds of labels]
   P* labels_;             // [positions, K]
   std::int32_t* begin_;   // [K + 1] the rounds of each label
-  P* sums_;               // [entries] of bigrams; null: not wanted
   std::int64_t b_, at_;   // its sequence, and where its first position lies in [B, T]
   std::int32_t number_;   // of the sequence's chunks
   std::int32_t count_;    // positions that are there
