@@ -351,7 +351,7 @@ TYPED_TEST(Cuda, EveryWayToShareOutAStep) {
     const StepLayouts layouts = make_step_layouts(constraint.topology(), 32);
     kinds.insert(layouts.forward.kind);
     fan_ins = fan_ins || layouts.forward.fan_ins > 0 || layouts.backward.fan_ins > 0;
-    partitions = partitions || layouts.forward.partitions.room > 0;
+    partitions = partitions || layouts.forward.partitions.cells > 0;
     for (int length : {1, 2, 3, 21}) {
       SCOPED_TRACE(name + ", length " + std::to_string(length));
       expect_like_cpu(constraint, Ragged<TypeParam>(constraint, 2, length, 2.0, 81));

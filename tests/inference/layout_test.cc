@@ -207,7 +207,7 @@ Numbers sums_of_groups(const CombineLayout& combine, const Numbers& m, const Num
 Numbers last_weights(const CombineLayout& combine, const Model& model, const Numbers& alpha) {
   Numbers weight;
   for (std::size_t a = 0; a < at(model.K); ++a)
-    weight.push_back(model.end[a] * list_sum(alpha, combine.end_begin, combine.end_cell, a));
+    weight.push_back(model.end[a] * list_sum(alpha, combine.end.begin, combine.end.order, a));
   return weight;
 }
 // What labels weigh, from pairs of numbers x and y. `w`: of the position, if that is in both.
@@ -287,8 +287,8 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
     if (z == -inf) continue;
     for (std::size_t ab = 0; ab < bigrams.size(); ++ab) {
       double sum = 0;
-      for (std::int32_t e = combine.pair_begin[ab]; e < combine.pair_begin[ab + 1]; ++e)
-        sum += sums[at(combine.pair_entry[at(e)])];
+      for (std::int32_t e = combine.pair.begin[ab]; e < combine.pair.begin[ab + 1]; ++e)
+        sum += sums[at(combine.pair.order[at(e)])];
       EXPECT_NEAR(sum * model.g[ab] / std::exp(z), bigrams[ab], 1e-8);
     }
   }

@@ -1,7 +1,7 @@
 // What numerics/bounds.h says of alpha above and beta below the truth, as kernels do it:
 //   alpha   weights that would vanish although their score is finite are the smallest number instead, and a cell that
 //           can be reached never falls below a floor that follows from the least gain (floor_for).
-//   beta    what may have come from rounding tiny numbers is taken off, and what is less than that is 0.
+//   beta    what may have come from rounding tiny numbers is subtracted, and what is less than that is 0.
 // A step is scaled by the peak of the step before it: its largest number is brought to 2^alpha_peak or 2^beta_peak,
 // which leaves headroom for the sums of two steps. An overflow is noticed.
 #pragma once
@@ -11,6 +11,9 @@
 #include <cstdint>
 
 namespace regccrf::cuda {
+
+// Whether a sequence's results are right. What is not counted is bad or outside the language: its counts are zeros.
+enum Trust : std::int32_t { trusted, untrusted, not_counted };
 
 template <class P>
 struct Bounds;

@@ -1,7 +1,6 @@
 // A constraint goes to the device: everything packed into one piece of memory, copied once.
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <vector>
 
 #include "inference/batch.h"
@@ -17,7 +16,7 @@ constexpr std::int32_t kMostWarps = 32;
 class Packer {
  public:
   std::size_t align(std::size_t unit) {
-    bytes_.resize((bytes_.size() + unit - 1) / unit * unit);
+    bytes_.resize(round_up(bytes_.size(), unit));
     return bytes_.size();
   }
   // Where the array begins.
@@ -49,11 +48,6 @@ class Packer {
   void place(const T*& pointer, const std::vector<T>& data) {
     point(pointer, add(data));
   }
-  // Null where there is nothing.
-  template <class T>
-  void place_some(const T*& pointer, const std::vector<T>& data) {
-    if (!data.empty()) place(pointer, data);
-  }
   std::size_t size() const { return bytes_.size(); }
   void copy_to(void* memory) const {
     check(cudaMemcpy(memory, bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice), "copying a constraint");
@@ -75,8 +69,8 @@ std::vector<std::int32_t> flat(const std::vector<Source>& sources) {
 }
 
 void pack_partitions(Packer& p, const Partitions& partitions, DevicePartitions& d) {
-  d.room = partitions.room;
-  if (partitions.room == 0) return;
+  d.cells = partitions.cells;
+  if (partitions.cells == 0) return;
   d.fan_ins = static_cast<std::int32_t>(partitions.fan_in_begin.size()) - 1;
   p.place(d.copies, partitions.copies);
   p.place(d.group, partitions.groups);
@@ -203,51 +197,33 @@ void pack_combine(Packer& p, const StepLayouts& layouts, const CombineLayout& co
   d.all_out = combine.all_out;
   p.place(d.place, combine.place);
   p.place(d.out, combine.out);
-  p.place_some(d.quad, combine.quad);
+  if (!combine.quad.empty()) p.place(d.quad, combine.quad);  // else null
   p.place(d.group, combine.groups);
   p.place(d.tile, combine.warp_tiles);
-  p.place(d.pair_begin, combine.pair_begin);
-  p.place(d.pair_entry, combine.pair_entry);
-  p.place(d.end_begin, combine.end_begin);
-  p.place(d.end_cell, combine.end_cell);
+  p.place(d.pair_begin, combine.pair.begin);
+  p.place(d.pair_entry, combine.pair.order);
+  p.place(d.end_begin, combine.end.begin);
+  p.place(d.end_cell, combine.end.order);
   pack_rounds(p, combine.nodes, d.nodes);
   pack_rounds(p, combine.arrivals, d.arrivals);
   pack_rounds(p, combine.sparse, d.sparse);
 }
 
 // Arcs by label, as pairs of states.
-struct Arcs {
-  std::vector<std::int32_t> begin, from, to;
-};
-Arcs arcs_by_label(const Topology& t) {
-  std::vector<std::vector<std::int32_t>> from(static_cast<std::size_t>(t.K)), to(static_cast<std::size_t>(t.K));
+void pack_arcs(Packer& p, const Topology& t, DeviceTopology& d) {
+  std::vector<std::int32_t> arrival, label, from, to;
   for (std::int32_t m = 0; m < t.arrivals; ++m) {
-    for (std::int32_t i = t.into_begin[m]; i < t.into_begin[m + 1]; ++i) {
-      from[t.arrival_label[m]].push_back(t.node_state[t.into_node[i]]);
-      to[t.arrival_label[m]].push_back(t.arrival_state[m]);
-    }
+    arrival.insert(arrival.end(), static_cast<std::size_t>(t.into_begin[m + 1] - t.into_begin[m]), m);
+    label.resize(arrival.size(), t.arrival_label[m]);
   }
-  Arcs arcs{{0}, {}, {}};
-  for (std::int32_t a = 0; a < t.K; ++a) {
-    arcs.from.insert(arcs.from.end(), from[a].begin(), from[a].end());
-    arcs.to.insert(arcs.to.end(), to[a].begin(), to[a].end());
-    arcs.begin.push_back(static_cast<std::int32_t>(arcs.from.size()));
+  const ByKey arcs = sort_by_key(t.K, label);
+  for (const std::int32_t i : arcs.order) {
+    from.push_back(t.node_state[t.into_node[i]]);
+    to.push_back(t.arrival_state[arrival[i]]);
   }
-  return arcs;
-}
-
-struct Nodes {
-  std::vector<std::int32_t> begin, node;
-};
-Nodes nodes_by_label(const Topology& t) {
-  Nodes nodes{std::vector<std::int32_t>(static_cast<std::size_t>(t.K) + 1),
-              std::vector<std::int32_t>(static_cast<std::size_t>(t.nodes))};
-  std::iota(nodes.node.begin(), nodes.node.end(), 0);
-  std::stable_sort(nodes.node.begin(), nodes.node.end(),
-                   [&](std::int32_t x, std::int32_t y) { return t.node_label[x] < t.node_label[y]; });
-  for (std::int32_t n = 0; n < t.nodes; ++n) ++nodes.begin[static_cast<std::size_t>(t.node_label[n]) + 1];
-  std::partial_sum(nodes.begin.begin(), nodes.begin.end(), nodes.begin.begin());
-  return nodes;
+  p.place(d.arc_begin, arcs.begin);
+  p.place(d.arc_from, from);
+  p.place(d.arc_to, to);
 }
 
 // Where beta of a first position has what the start state leads to: at backward cells, and at the combine's outs.
@@ -282,13 +258,10 @@ void pack_topology(Packer& p, const Topology& t, const StepLayouts& layouts, Dev
   p.place(d.from_arrival, t.from_arrival, t.A);
   p.place(d.accepting, t.accepting, t.Q);
   p.place(d.node_accepts, t.node_accepts, t.nodes);
-  const Arcs arcs = arcs_by_label(t);
-  p.place(d.arc_begin, arcs.begin);
-  p.place(d.arc_from, arcs.from);
-  p.place(d.arc_to, arcs.to);
-  const Nodes nodes = nodes_by_label(t);
+  pack_arcs(p, t, d);
+  const ByKey nodes = sort_by_key(t.K, {t.node_label, t.node_label + t.nodes});
   p.place(d.label_begin, nodes.begin);
-  p.place(d.label_node, nodes.node);
+  p.place(d.label_node, nodes.order);
   std::vector<std::int32_t> node_cell, arrival_cell, into_cell, from_cell;
   for (std::int32_t n = 0; n < t.nodes; ++n) node_cell.push_back(layouts.forward.cell(n));
   for (std::int32_t m = 0; m < t.arrivals; ++m) arrival_cell.push_back(layouts.backward.cell(m));

@@ -30,29 +30,39 @@ inline cudaLaunchAttribute in_clusters_of(unsigned blocks) {
   return attribute;
 }
 
+struct LaunchShape {
+  std::int64_t x, y = 1, z = 1;  // blocks of the grid
+  std::int64_t threads;          // of a block
+  std::int64_t bytes = 0;        // of its dynamic shared memory
+  bool programmatic = false;     // it may begin while the kernel before it on the stream still runs, and has to call
+                                 // wait_for_prior_kernel()
+  std::int64_t cluster = 1;      // so many blocks along x run together
+};
+
 // Launches a kernel of one argument. Sources hold no launch syntax of their own, nor declare dynamic shared memory, so
-// that they are plain C++ to the compiler of tests/emulated. `programmatic`: it may begin while the kernel before it on
-// the stream still runs, and has to call wait_for_kernel_before(). `cluster`: so many blocks along x run together.
+// that they are plain C++ to the compiler of tests/emulated.
 template <class Args>
-void launch_kernel(void (*kernel)(Args), dim3 grid, unsigned threads, std::int64_t bytes, cudaStream_t stream,
-                   std::type_identity_t<Args> args, const char* what, bool programmatic = false, unsigned cluster = 1) {
-  constexpr std::int64_t unasked = 24 << 10;  // every kernel may have 48 KB, with what it declares itself
-  if (bytes > unasked)
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)), what);
-  if (cluster > 8) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), what);
+void launch_kernel(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t stream, std::type_identity_t<Args> args,
+                   const char* what) {
+  constexpr std::int64_t always_allowed = 24 << 10;  // every kernel may have 48 KB, with what it declares itself
+  const auto bytes = static_cast<int>(shape.bytes);
+  const auto number = [](std::int64_t x) { return static_cast<unsigned>(x); };
+  if (bytes > always_allowed)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), what);
+  if (shape.cluster > 8) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), what);
   cudaLaunchAttribute attributes[2]{};
   cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(threads);
+  config.gridDim = dim3(number(shape.x), number(shape.y), number(shape.z));
+  config.blockDim = dim3(number(shape.threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(bytes);
   config.stream = stream;
   config.attrs = attributes;
-  if (programmatic) {
+  if (shape.programmatic) {
     cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
   }
-  if (cluster > 1) attributes[config.numAttrs++] = in_clusters_of(cluster);
+  if (shape.cluster > 1) attributes[config.numAttrs++] = in_clusters_of(number(shape.cluster));
   check(cudaLaunchKernelEx(&config, kernel, args), what);
 }
 
@@ -85,9 +95,9 @@ __device__ inline bool is_last_block(std::uint32_t* blocks_done, std::uint32_t c
 
 void check_batch(const char* operation, const Batch& batch);  // Error where it is more than a launch takes
 
-// Partitions as kernels take them. `room` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
+// Partitions as kernels take them. `cells` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
 struct DevicePartitions {
-  std::int32_t room, fan_ins, warps[4];
+  std::int32_t cells, fan_ins, warps[4];
   const std::int32_t* copies;
   const DenseGroup* group;
   const std::uint16_t *source, *sparse_source;  // pairs
@@ -185,7 +195,7 @@ class Arena {
   template <class T>
   T* allocate(std::int64_t count) {
     const std::size_t at = used_;
-    used_ += (static_cast<std::size_t>(count) * sizeof(T) + 255) / 256 * 256;
+    used_ += round_up(static_cast<std::size_t>(count) * sizeof(T), std::size_t{256});
     if (!memory_.bytes) return nullptr;
     if (used_ > memory_.size) {
       throw Error("[cuda] the workspace has " + std::to_string(memory_.size) + " bytes, and more than " +

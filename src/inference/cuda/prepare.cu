@@ -35,7 +35,6 @@ struct PrepareArgs {
   int layouts;
   bool log;
   Prepared<P> out;
-  Status* status;
   const std::int64_t* gold;
 };
 
@@ -58,7 +57,7 @@ __device__ bool is_present(const Batch& batch, std::int64_t b, std::int64_t t) {
 template <class P>
 __device__ std::int32_t present_before(const PrepareArgs<P>& a, std::int64_t b, std::int64_t t) {
   std::int32_t count = 0;
-  for (std::int64_t i = threadIdx.x; i < (t + kThreads - 1) / kThreads * kThreads; i += kThreads) {
+  for (std::int64_t i = threadIdx.x; i < round_up(t, kThreads); i += kThreads) {
     const bool present = i < t && is_present(a.batch, b, i);
     count += __syncthreads_count(present);
   }
@@ -74,18 +73,12 @@ __device__ void row_of_emissions(const PrepareArgs<P>& a, std::int64_t b, std::i
   bool bad = false;
   for (std::int32_t k = lane; k < a.K; k += 32) {
     const double x = as_double(h[k]);
-    if (isnan(x) || x == INFINITY) {
-      bad = true;
-      if (a.status && atomicCAS(&a.status[b].outcome, 0, static_cast<std::int32_t>(Outcome::bad_score)) == 0) {
-        a.status[b].position = static_cast<std::int32_t>(rank);
-        a.status[b].label = k;
-      }
-    }
+    bad = bad || isnan(x) || x == INFINITY;
     largest = fmax(largest, x);
   }
   largest = warp_max(largest);
   bad = __any_sync(kAllLanes, bad);
-  const double shift = bad && !a.status ? NAN : isfinite(largest) ? largest : 0;
+  const double shift = bad ? NAN : isfinite(largest) ? largest : 0;
   if (lane == 0) {
     a.out.shift[b * a.batch.length + rank] = shift;
     a.out.row[b * a.batch.length + rank] = row;
@@ -215,17 +208,15 @@ __global__ void __launch_bounds__(kThreads) prepare_kernel(const PrepareArgs<P> 
     if (threadIdx.x == 0) {
       a.out.length[b] = length;
       a.out.blocks_done[b] = 0;
-      if (a.status) a.status[b].length = length;
     }
   }
 }
 
 template <class P, class In>
 void launch(const PrepareArgs<P>& args, cudaStream_t stream) {
-  const auto blocks =
-      static_cast<unsigned>(std::max<std::int64_t>((args.batch.length + kRows - 1) / kRows, 8));  // for transitions
-  launch_kernel(prepare_kernel<P, In>, dim3(blocks, static_cast<unsigned>(args.batch.size) + 1), kThreads, 0, stream,
-                args, "preparing scores");
+  const std::int64_t blocks = std::max<std::int64_t>(ceil_div(args.batch.length, kRows), 8);  // for transitions
+  launch_kernel(prepare_kernel<P, In>, {.x = blocks, .y = args.batch.size + 1, .threads = kThreads}, stream, args,
+                "preparing scores");
 }
 
 }  // namespace
@@ -255,15 +246,13 @@ Prepared<P> allocate_prepared(Arena& arena, const DeviceConstraint::Impl& constr
 
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
-             bool both, Status* status, const std::int64_t* gold, cudaStream_t stream) {
-  if (status) check(cudaMemsetAsync(status, 0, sizeof(Status) * batch.size, stream), "clearing the status");
+             const std::int64_t* gold, cudaStream_t stream) {
   const PrepareArgs<P> args{batch,
                             constraint.topology.K,
                             {constraint.forward, constraint.backward},
-                            both ? 2 : 1,
+                            prepared.matrix[1] ? 2 : 1,
                             scale == Scale::log,
                             prepared,
-                            status,
                             gold};
   switch (batch.emissions.type) {
     case Type::f16:
@@ -279,9 +268,9 @@ void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const
 
 template Prepared<float> allocate_prepared(Arena&, const DeviceConstraint::Impl&, const Batch&, bool);
 template Prepared<double> allocate_prepared(Arena&, const DeviceConstraint::Impl&, const Batch&, bool);
-template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<float>&, Scale, bool, Status*,
-                      const std::int64_t*, cudaStream_t);
-template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<double>&, Scale, bool, Status*,
-                      const std::int64_t*, cudaStream_t);
+template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<float>&, Scale, const std::int64_t*,
+                      cudaStream_t);
+template void prepare(const DeviceConstraint::Impl&, const Batch&, const Prepared<double>&, Scale, const std::int64_t*,
+                      cudaStream_t);
 
 }  // namespace regccrf::cuda

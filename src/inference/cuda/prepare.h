@@ -14,27 +14,37 @@ struct Prepared {
   std::int32_t* gold;          // [B, T] its gold label, -1 for what is none
   P* emissions;                // [B, T, K + 1] exp(h − shift), or h itself; the last is the semiring's zero.
                                // 0 for -inf alone: see bounds.h
-  double* shift;               // [B, T] the row's largest; NaN for bad scores where there is no status to say so
+  double* shift;               // [B, T] the row's largest; NaN where one of its scores is NaN or +inf
   P *matrix[2], *sparse[2];    // the layouts' entries of g: forward no less than the truth, backward no more
   P *start, *end;              // [K] no less
   P* floor;                    // [1] of alpha
-  double* shifts;              // [3] the largest of transitions, start, end: taken off with probabilities
+  double* shifts;              // [3] the largest of transitions, start, end: subtracted for probabilities
   std::uint32_t* blocks_done;  // [B] zeros, for a sequence's blocks to count themselves
   std::int32_t* bad;           // [1] not 0: transitions, start or end hold NaN or +inf
 };
 
 enum class Scale { probability, log };
 
+// `both`: also the backward layout's matrices.
 template <class P>
 Prepared<P> allocate_prepared(Arena& arena, const DeviceConstraint::Impl& constraint, const Batch& batch, bool both);
 
-// `both`: also the backward layout's matrices. Clears and sets status; null: that is left to others, who find it by
-// status_of().
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
-             bool both, Status* status, const std::int64_t* gold, cudaStream_t stream);
+             const std::int64_t* gold, cudaStream_t stream);
 
-// What the scores say of sequence b, of length T, by one thread. `bad`: whether one of its shifts is NaN.
+// Whether a bad score is at position `thread` of sequence b, of length T, or every `threads`-th behind it.
+template <class P>
+__device__ bool sees_bad_score(const Batch& batch, const Prepared<P>& scores, std::int64_t b, std::int32_t T,
+                               std::int32_t thread, std::int32_t threads) {
+  const double* shift = scores.shift + b * batch.length;
+  bool bad = false;
+#pragma unroll 4
+  for (std::int32_t t = thread; t < T; t += threads) bad |= isnan(shift[t]);
+  return bad;
+}
+
+// What the scores say of that sequence, by one thread. `bad`: whether some thread has seen a bad score.
 template <class P>
 __device__ Status status_of(const Batch& batch, const Prepared<P>& scores, std::int64_t b, std::int32_t T,
                             std::int32_t K, bool bad) {
@@ -47,6 +57,14 @@ __device__ Status status_of(const Batch& batch, const Prepared<P>& scores, std::
   }
   if (*scores.bad) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
   return status;
+}
+// The same by a whole block, to all its threads.
+template <class P>
+__device__ Status block_status(const Batch& batch, const Prepared<P>& scores, std::int64_t b, std::int32_t T,
+                               std::int32_t K) {
+  const bool bad = sees_bad_score(batch, scores, b, T, static_cast<std::int32_t>(threadIdx.x),
+                                  static_cast<std::int32_t>(blockDim.x));
+  return status_of(batch, scores, b, T, K, __syncthreads_or(bad) != 0);
 }
 
 }  // namespace regccrf::cuda

@@ -53,32 +53,17 @@ struct KBestArgs {
   KBestMemory work;
 };
 
-// A block's sequence, and its arrays.
-struct KBestScratch {
-  std::int32_t T;
-  double *g, *delta, *arrivals;
-  FoundPath* found;
-  std::int32_t* nodes;
-  double* waiting;
-  std::int32_t* choice;
-  const double* emissions;  // [T, K + 1]
-
-  __device__ KBestScratch(const KBestArgs& a, std::int64_t b) {
-    const std::int64_t slot = blockIdx.x, length = a.batch.length, K = a.topology.K, k = a.best.k;
-    T = a.work.scores.length[b];
-    g = a.work.g + slot * K * K;
-    delta = a.work.delta + slot * length * a.topology.nodes;
-    arrivals = a.work.arrivals + slot * a.topology.arrivals;
-    found = a.work.found + slot * k;
-    nodes = a.work.nodes + slot * k * length;
-    waiting = a.work.waiting + slot * k * (length + 1);
-    choice = a.work.choice + slot * k * (length + 1);
-    emissions = a.work.scores.emissions + b * length * (K + 1);
-  }
-};
-
 __device__ Candidate ahead() { return {INFINITY, -1}; }          // of every choice
 __device__ Candidate none() { return {-INFINITY, 0x7fffffff}; }  // behind every choice
+
+// The best of value(i) for first ≤ i < last, to all threads of the block.
+template <class Value>
+__device__ Candidate block_best_of(std::int32_t first, std::int32_t last, const Value& value) {
+  Candidate best = none();
+  for (std::int32_t i = first + static_cast<std::int32_t>(threadIdx.x); i < last; i += kThreads)
+    best.take({value(i), i});
+  return block_best<kThreads>(best);
+}
 
 __device__ void load_transitions(const KBestArgs& a) {
   const std::int32_t size = a.topology.K * a.topology.K;
@@ -86,195 +71,210 @@ __device__ void load_transitions(const KBestArgs& a) {
   for (std::int32_t i = threadIdx.x; i < size; i += kThreads) g[i] = score_at(a.batch.transitions, i);
 }
 
-// Viterbi's scores, all of them.
-__device__ void forward(const KBestArgs& a, const KBestScratch& s) {
-  const DeviceTopology& d = a.topology;
-  const std::int32_t first = d.node_begin[d.start], last = d.node_begin[d.start + 1];
-  for (std::int32_t n = threadIdx.x; n < d.nodes; n += kThreads) {
-    const std::int32_t label = d.node_label[n];
-    s.delta[n] = n >= first && n < last ? a.work.scores.start[label] + s.emissions[label] : -INFINITY;
+// A block's search in sequence b, and its arrays.
+class KBestSearch {
+ public:
+  __device__ KBestSearch(const KBestArgs& a, std::int64_t b)
+      : a_(a), d_(a.topology), b_(b), T_(a.work.scores.length[b]) {
+    const std::int64_t slot = blockIdx.x, length = a.batch.length, K = d_.K, k = a.best.k;
+    g_ = a.work.g + slot * K * K;
+    delta_ = a.work.delta + slot * length * d_.nodes;
+    arrivals_ = a.work.arrivals + slot * d_.arrivals;
+    found_ = a.work.found + slot * k;
+    nodes_ = a.work.nodes + slot * k * length;
+    waiting_ = a.work.waiting + slot * k * (length + 1);
+    choice_ = a.work.choice + slot * k * (length + 1);
+    emissions_ = a.work.scores.emissions + b * length * (K + 1);
   }
-  __syncthreads();
-  for (std::int32_t t = 1; t < s.T; ++t) {
-    const double* row = s.emissions + std::int64_t{t} * (d.K + 1);
-    const double* now = s.delta + std::int64_t{t - 1} * d.nodes;
-    double* next = s.delta + std::int64_t{t} * d.nodes;
-    for (std::int32_t m = threadIdx.x; m < d.arrivals; m += kThreads) {
-      double best = -INFINITY;
-      for (std::int32_t i = d.into_begin[m]; i < d.into_begin[m + 1]; ++i) best = fmax(best, now[d.into_node[i]]);
-      s.arrivals[m] = best;
+
+  // How many paths there are, up to k, best first.
+  __device__ std::int32_t enumerate() const {
+    forward();
+    const Candidate last = next_by_block(T_, -1, ahead());
+    if (last.value == -INFINITY) return 0;
+    add_path(0, -1, T_, last.number, 0);
+    for (std::int32_t count = 1; count < a_.best.k; ++count) {
+      const Candidate next = block_best_of(0, count, [&](std::int32_t i) { return found_[i].waiting; });
+      if (next.value == -INFINITY) return count;
+      const std::int32_t parent = next.number, link = found_[parent].waiting_link;
+      const std::int64_t at = parent * (a_.batch.length + 1) + link;
+      const std::int32_t node = choice_[at];
+      if (threadIdx.x == 0) waiting_[at] = -INFINITY;  // what follows it there waits with it
+      __syncthreads();
+      choose_child(parent);
+      add_path(count, parent, link, node, next.value);
+    }
+    return a_.best.k;
+  }
+
+  // Each path's own score, and its place by that.
+  __device__ void rank(std::int32_t count) const {
+    const std::int64_t* row = a_.work.scores.row + b_ * a_.batch.length;
+    for (std::int32_t i = 0; i < count; ++i) {
+      const std::int32_t* path = nodes_ + i * a_.batch.length;
+      const double score = block_sum<kThreads>(
+          path_score(a_.batch, d_.K, T_, row, [&](std::int32_t t) { return d_.node_label[path[t]]; }));
+      if (threadIdx.x == 0) found_[i].score = score;
     }
     __syncthreads();
-    for (std::int32_t n = threadIdx.x; n < d.nodes; n += kThreads) {
-      const std::int32_t r = d.node_state[n], label = d.node_label[n];
-      double best = -INFINITY;
-      for (std::int32_t m = d.arrival_begin[r]; m < d.arrival_begin[r + 1]; ++m)
-        best = fmax(best, s.arrivals[m] + s.g[d.arrival_label[m] * d.K + label]);
-      next[n] = best + row[label];
+    for (std::int32_t i = threadIdx.x; i < count; i += kThreads) {
+      std::int32_t rank = 0;
+      for (std::int32_t j = 0; j < count; ++j) rank += before({found_[j].score, j}, {found_[i].score, i});
+      found_[i].rank = rank;
     }
     __syncthreads();
   }
-}
 
-// To have node n before link t and `after` behind it, which is nothing at link T.
-__device__ Candidate choice_of(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
-                               std::int32_t n) {
-  const std::int32_t* label = a.topology.node_label;
-  const double gain = t == s.T ? a.work.scores.end[label[n]] : s.g[label[n] * a.topology.K + label[after]];
-  return {s.delta[std::int64_t{t - 1} * a.topology.nodes + n] + gain, n};
-}
-
-// The choice at link t that follows `last`: the best of every `step`-th candidate from number `first` on.
-__device__ Candidate next_choice(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
-                                 Candidate last, std::int32_t first, std::int32_t step) {
-  const DeviceTopology& d = a.topology;
-  Candidate best = none();
-  const auto offer = [&](std::int32_t n) {
-    const Candidate choice = choice_of(a, s, t, after, n);
-    if (choice.value > -INFINITY && before(last, choice) && before(choice, best)) best = choice;
-  };
-  if (t == s.T) {
-    for (std::int32_t n = first; n < d.nodes; n += step) {
-      if (d.node_accepts[n]) offer(n);
+  // What the caller gets: paths in the order of their ranks, then nothing.
+  __device__ void write_paths(std::int32_t count) const {
+    const std::int64_t length = a_.batch.length, k = a_.best.k;
+    for (std::int64_t j = threadIdx.x; j < k * length; j += kThreads) {
+      const std::int64_t i = j / length, t = j - i * length;
+      const std::int64_t to = b_ * k + (i < count ? found_[i].rank : i);
+      a_.best.labels[to * length + t] = i < count && t < T_ ? d_.node_label[nodes_[j]] : -1;
     }
+    for (std::int64_t i = threadIdx.x; i < k; i += kThreads)
+      a_.best.score[b_ * k + (i < count ? found_[i].rank : i)] = i < count ? found_[i].score : -INFINITY;
+  }
+
+ private:
+  // Viterbi's scores, all of them.
+  __device__ void forward() const {
+    const std::int32_t first = d_.node_begin[d_.start], last = d_.node_begin[d_.start + 1];
+    for (std::int32_t n = threadIdx.x; n < d_.nodes; n += kThreads) {
+      const std::int32_t label = d_.node_label[n];
+      delta_[n] = n >= first && n < last ? a_.work.scores.start[label] + emissions_[label] : -INFINITY;
+    }
+    __syncthreads();
+    for (std::int32_t t = 1; t < T_; ++t) {
+      const double* row = emissions_ + std::int64_t{t} * (d_.K + 1);
+      const double* now = delta_ + std::int64_t{t - 1} * d_.nodes;
+      double* next = delta_ + std::int64_t{t} * d_.nodes;
+      for (std::int32_t m = threadIdx.x; m < d_.arrivals; m += kThreads) {
+        double best = -INFINITY;
+        for (std::int32_t i = d_.into_begin[m]; i < d_.into_begin[m + 1]; ++i) best = fmax(best, now[d_.into_node[i]]);
+        arrivals_[m] = best;
+      }
+      __syncthreads();
+      for (std::int32_t n = threadIdx.x; n < d_.nodes; n += kThreads) {
+        const std::int32_t r = d_.node_state[n], label = d_.node_label[n];
+        double best = -INFINITY;
+        for (std::int32_t m = d_.arrival_begin[r]; m < d_.arrival_begin[r + 1]; ++m)
+          best = fmax(best, arrivals_[m] + g_[d_.arrival_label[m] * d_.K + label]);
+        next[n] = best + row[label];
+      }
+      __syncthreads();
+    }
+  }
+
+  // To have node n before link t and `after` behind it, which is nothing at link T.
+  __device__ Candidate choice_of(std::int32_t t, std::int32_t after, std::int32_t n) const {
+    const double gain =
+        t == T_ ? a_.work.scores.end[d_.node_label[n]] : g_[d_.node_label[n] * d_.K + d_.node_label[after]];
+    return {delta_[std::int64_t{t - 1} * d_.nodes + n] + gain, n};
+  }
+
+  // The choice at link t that follows `last`: the best of every `step`-th candidate from number `first` on.
+  __device__ Candidate next_choice(std::int32_t t, std::int32_t after, Candidate last, std::int32_t first,
+                                   std::int32_t step) const {
+    Candidate best = none();
+    const auto offer = [&](std::int32_t n) {
+      const Candidate choice = choice_of(t, after, n);
+      if (choice.value > -INFINITY && before(last, choice)) best.take(choice);
+    };
+    if (t == T_) {
+      for (std::int32_t n = first; n < d_.nodes; n += step) {
+        if (d_.node_accepts[n]) offer(n);
+      }
+      return best;
+    }
+    const std::int32_t r = d_.node_state[after], end = d_.into_begin[d_.arrival_begin[r + 1]];
+    for (std::int32_t i = d_.into_begin[d_.arrival_begin[r]] + first; i < end; i += step) offer(d_.into_node[i]);
     return best;
   }
-  const std::int32_t r = d.node_state[after], end = d.into_begin[d.arrival_begin[r + 1]];
-  for (std::int32_t i = d.into_begin[d.arrival_begin[r]] + first; i < end; i += step) offer(d.into_node[i]);
-  return best;
-}
-__device__ Candidate next_by_warp(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
-                                  Candidate last) {
-  return warp_best(next_choice(a, s, t, after, last, threadIdx.x % 32, 32));
-}
-__device__ Candidate next_by_block(const KBestArgs& a, const KBestScratch& s, std::int32_t t, std::int32_t after,
-                                   Candidate last) {
-  return block_best<kThreads>(next_choice(a, s, t, after, last, threadIdx.x, kThreads));
-}
-
-// Has path i choose its best waiting child again.
-__device__ void settle(const KBestArgs& a, const KBestScratch& s, std::int32_t i) {
-  const double* waiting = s.waiting + i * (a.batch.length + 1);
-  const std::int32_t links = s.found[i].link;
-  Candidate mine = none();
-  for (std::int32_t t = 1 + threadIdx.x; t <= links; t += kThreads) {
-    if (before({waiting[t], t}, mine)) mine = {waiting[t], t};
+  __device__ Candidate next_by_warp(std::int32_t t, std::int32_t after, Candidate last) const {
+    return warp_best(next_choice(t, after, last, threadIdx.x % 32, 32));
   }
-  mine = block_best<kThreads>(mine);
-  if (threadIdx.x == 0) {
-    s.found[i].waiting = mine.value;
-    s.found[i].waiting_link = mine.number;
+  __device__ Candidate next_by_block(std::int32_t t, std::int32_t after, Candidate last) const {
+    return block_best<kThreads>(next_choice(t, after, last, threadIdx.x, kThreads));
   }
-  __syncthreads();
-}
 
-// Path i is the one that leaves its parent at `link` for `node`. `value`: minus what it loses against the best path,
-// which leaves nothing, at link T.
-__device__ void add_path(const KBestArgs& a, const KBestScratch& s, std::int32_t i, std::int32_t parent,
-                         std::int32_t link, std::int32_t node, double value) {
-  std::int32_t* path = s.nodes + i * a.batch.length;
-  for (std::int32_t t = link + static_cast<std::int32_t>(threadIdx.x); t < s.T; t += kThreads)
-    path[t] = s.nodes[parent * a.batch.length + t];
-  if (threadIdx.x < 32) {  // below, first choices
-    for (std::int32_t t = link; t > 0; --t) {
-      if (threadIdx.x == 0) path[t - 1] = node;
-      if (t > 1) node = next_by_warp(a, s, t - 1, node, ahead()).number;
+  // Path i chooses its best waiting child again.
+  __device__ void choose_child(std::int32_t i) const {
+    const double* waiting = waiting_ + i * (a_.batch.length + 1);
+    const Candidate best = block_best_of(1, found_[i].link + 1, [&](std::int32_t t) { return waiting[t]; });
+    if (threadIdx.x == 0) {
+      found_[i].waiting = best.value;
+      found_[i].waiting_link = best.number;
     }
-  }
-  if (threadIdx.x == 0) s.found[i].link = link;
-  __syncthreads();
-
-  double* waiting = s.waiting + i * (a.batch.length + 1);
-  std::int32_t* choice = s.choice + i * (a.batch.length + 1);
-  const auto wait = [&](std::int32_t t, Candidate used, Candidate next) {
-    waiting[t] = value - (used.value - next.value);  // −inf where there is none
-    choice[t] = next.number;
-  };
-  for (std::int32_t t = 1 + threadIdx.x / 32; t <= link && t < s.T; t += kWarps) {
-    const Candidate used = choice_of(a, s, t, path[t], path[t - 1]), next = next_by_warp(a, s, t, path[t], used);
-    if (threadIdx.x % 32 == 0) wait(t, used, next);
-  }
-  if (link == s.T) {
-    const Candidate used = choice_of(a, s, s.T, -1, path[s.T - 1]), next = next_by_block(a, s, s.T, -1, used);
-    if (threadIdx.x == 0) wait(s.T, used, next);
-  }
-  __syncthreads();
-  settle(a, s, i);
-}
-
-// How many paths there are, up to k, best first.
-__device__ std::int32_t enumerate(const KBestArgs& a, const KBestScratch& s) {
-  forward(a, s);
-  const Candidate last = next_by_block(a, s, s.T, -1, ahead());
-  if (last.value == -INFINITY) return 0;
-  add_path(a, s, 0, -1, s.T, last.number, 0);
-  for (std::int32_t count = 1; count < a.best.k; ++count) {
-    Candidate mine = none();
-    for (std::int32_t i = threadIdx.x; i < count; i += kThreads) {
-      if (before({s.found[i].waiting, i}, mine)) mine = {s.found[i].waiting, i};
-    }
-    const Candidate next = block_best<kThreads>(mine);
-    if (next.value == -INFINITY) return count;
-    const std::int32_t parent = next.number, link = s.found[parent].waiting_link;
-    const std::int64_t at = parent * (a.batch.length + 1) + link;
-    const std::int32_t node = s.choice[at];
-    if (threadIdx.x == 0) s.waiting[at] = -INFINITY;  // what follows it there waits with it
     __syncthreads();
-    settle(a, s, parent);
-    add_path(a, s, count, parent, link, node, next.value);
   }
-  return a.best.k;
-}
 
-// Each path's own score, and its place by that.
-__device__ void rank(const KBestArgs& a, const KBestScratch& s, std::int64_t b, std::int32_t count) {
-  const std::int64_t* row = a.work.scores.row + b * a.batch.length;
-  for (std::int32_t i = 0; i < count; ++i) {
-    const std::int32_t* path = s.nodes + i * a.batch.length;
-    const double score = block_sum<kThreads>(
-        path_score(a.batch, a.topology.K, s.T, row, [&](std::int32_t t) { return a.topology.node_label[path[t]]; }));
-    if (threadIdx.x == 0) s.found[i].score = score;
-  }
-  __syncthreads();
-  for (std::int32_t i = threadIdx.x; i < count; i += kThreads) {
-    std::int32_t rank = 0;
-    for (std::int32_t j = 0; j < count; ++j) rank += before({s.found[j].score, j}, {s.found[i].score, i});
-    s.found[i].rank = rank;
-  }
-  __syncthreads();
-}
+  // Path i is the one that leaves its parent at `link` for `node`. `value`: minus what it loses against the best path,
+  // which leaves nothing, at link T.
+  __device__ void add_path(std::int32_t i, std::int32_t parent, std::int32_t link, std::int32_t node,
+                           double value) const {
+    std::int32_t* path = nodes_ + i * a_.batch.length;
+    for (std::int32_t t = link + static_cast<std::int32_t>(threadIdx.x); t < T_; t += kThreads)
+      path[t] = nodes_[parent * a_.batch.length + t];
+    if (threadIdx.x < 32) {  // below, first choices
+      for (std::int32_t t = link; t > 0; --t) {
+        if (threadIdx.x == 0) path[t - 1] = node;
+        if (t > 1) node = next_by_warp(t - 1, node, ahead()).number;
+      }
+    }
+    if (threadIdx.x == 0) found_[i].link = link;
+    __syncthreads();
 
-// What the caller gets: paths in the order of their ranks, then nothing.
-__device__ void write_paths(const KBestArgs& a, const KBestScratch& s, std::int64_t b, std::int32_t count) {
-  const std::int64_t length = a.batch.length, k = a.best.k;
-  for (std::int64_t j = threadIdx.x; j < k * length; j += kThreads) {
-    const std::int64_t i = j / length, t = j - i * length;
-    const std::int64_t to = b * k + (i < count ? s.found[i].rank : i);
-    a.best.labels[to * length + t] = i < count && t < s.T ? a.topology.node_label[s.nodes[j]] : -1;
+    double* waiting = waiting_ + i * (a_.batch.length + 1);
+    std::int32_t* choice = choice_ + i * (a_.batch.length + 1);
+    const auto wait = [&](std::int32_t t, Candidate used, Candidate next) {
+      waiting[t] = value - (used.value - next.value);  // −inf where there is none
+      choice[t] = next.number;
+    };
+    for (std::int32_t t = 1 + threadIdx.x / 32; t <= link && t < T_; t += kWarps) {
+      const Candidate used = choice_of(t, path[t], path[t - 1]), next = next_by_warp(t, path[t], used);
+      if (threadIdx.x % 32 == 0) wait(t, used, next);
+    }
+    if (link == T_) {
+      const Candidate used = choice_of(T_, -1, path[T_ - 1]), next = next_by_block(T_, -1, used);
+      if (threadIdx.x == 0) wait(T_, used, next);
+    }
+    __syncthreads();
+    choose_child(i);
   }
-  for (std::int64_t i = threadIdx.x; i < k; i += kThreads)
-    a.best.score[b * k + (i < count ? s.found[i].rank : i)] = i < count ? s.found[i].score : -INFINITY;
-}
+
+  const KBestArgs& a_;
+  const DeviceTopology& d_;
+  const std::int64_t b_;
+  const std::int32_t T_;
+  double *g_, *delta_, *arrivals_;
+  FoundPath* found_;
+  std::int32_t* nodes_;
+  double* waiting_;
+  std::int32_t* choice_;
+  const double* emissions_;  // [T, K + 1]
+};
 
 __global__ void __launch_bounds__(kThreads) k_best_kernel(const __grid_constant__ KBestArgs a) {
   load_transitions(a);
   for (std::int64_t b = blockIdx.x; b < a.batch.size; b += gridDim.x) {
-    const KBestScratch s(a, b);
-    Status& status = a.best.status[b];
-    const bool bad_transition = *a.work.scores.bad != 0, bad = bad_transition || status.outcome != 0;
-    __syncthreads();
+    const KBestSearch search(a, b);
+    const std::int32_t T = a.work.scores.length[b];
+    Status status = block_status(a.batch, a.work.scores, b, T, a.topology.K);
+    const bool bad = status.outcome != 0;
     std::int32_t count = 0;
-    if (!bad && s.T > 0) {
-      count = enumerate(a, s);
-      rank(a, s, b, count);
+    if (!bad && T > 0) {
+      count = search.enumerate();
+      search.rank(count);
     }
-    write_paths(a, s, b, count);
+    search.write_paths(count);
     __syncthreads();
     if (threadIdx.x != 0) continue;
-    const bool empty = !bad && s.T == 0 && a.topology.empty;  // the empty sequence
+    const bool empty = !bad && T == 0 && a.topology.empty;  // the empty sequence
     if (empty) a.best.score[b * a.best.k] = 0;
-    if (bad_transition) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
     if (!bad && count == 0 && !empty) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+    a.best.status[b] = status;
   }
 }
 
@@ -317,9 +317,8 @@ void k_best(const DeviceConstraint& constraint, const Batch& batch, const KBest&
   const DeviceConstraint::Impl& c = constraint.impl();
   const KBestMemory work = allocate_memory(arena, c, batch, best.k);
   const auto s = static_cast<cudaStream_t>(stream);
-  prepare<double>(c, batch, work.scores, Scale::log, false, best.status, nullptr, s);
-  launch_kernel(k_best_kernel, static_cast<unsigned>(work.slots), kThreads, 0, s, {c.topology, batch, best, work},
-                "k_best");
+  prepare<double>(c, batch, work.scores, Scale::log, nullptr, s);
+  launch_kernel(k_best_kernel, {.x = work.slots, .threads = kThreads}, s, {c.topology, batch, best, work}, "k_best");
 }
 
 }  // namespace regccrf::cuda

@@ -20,8 +20,7 @@ SampleMemory allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, cons
 struct SampleArgs {
   WideScores scores;
   Samples samples;
-  WideMemory<Wide> memory;
-  const std::int32_t* bad;  // as in Prepared
+  SampleMemory work;
 };
 
 using Pass = WidePass<Weights>;
@@ -68,18 +67,18 @@ __device__ void draw_paths(const SampleArgs& a, Pass& pass, std::int64_t b, std:
 }
 
 __global__ void __launch_bounds__(kBlockThreads) sample_kernel(const __grid_constant__ SampleArgs a) {
-  Pass pass(a.scores, a.memory);
+  Pass pass(a.scores, a.work.wide);
   for (std::int64_t b = blockIdx.x; b < a.scores.batch.size; b += gridDim.x) {
     const std::int32_t T = a.scores.length[b];
     const std::int64_t places = a.samples.count * a.scores.batch.length;
-    std::int32_t *labels = a.samples.labels + b * places, &outcome = a.samples.status[b].outcome;
-    const bool bad = *a.bad != 0, fine = !bad && outcome == 0;
+    std::int32_t* labels = a.samples.labels + b * places;
+    Status status = block_status(a.scores.batch, a.work.scores, b, T, a.scores.topology.K);
+    const bool fine = status.outcome == 0;
+    if (fine && T == 0 && !a.scores.topology.empty) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+    if (threadIdx.x == 0) a.samples.status[b] = status;
     for (std::int64_t i = threadIdx.x; i < places; i += kBlockThreads) labels[i] = -1;
     __syncthreads();
     if (fine && T > 0) draw_paths(a, pass, b, T, labels);
-    if (threadIdx.x != 0) continue;
-    if (bad) outcome = static_cast<std::int32_t>(Outcome::bad_transition);
-    if (fine && T == 0 && !a.scores.topology.empty) outcome = static_cast<std::int32_t>(Outcome::impossible);
   }
 }
 
@@ -99,10 +98,9 @@ void sample(const DeviceConstraint& constraint, const Batch& batch, const Sample
   const DeviceConstraint::Impl& c = constraint.impl();
   const SampleMemory work = allocate_memory(arena, c, batch);
   const auto s = static_cast<cudaStream_t>(stream);
-  prepare<double>(c, batch, work.scores, Scale::log, false, samples.status, nullptr, s);
+  prepare<double>(c, batch, work.scores, Scale::log, nullptr, s);
   const WideScores scores{c.topology, batch, {}, 1 / samples.temperature, work.scores.length, work.scores.row};
-  launch_kernel(sample_kernel, static_cast<unsigned>(work.wide.slots), kBlockThreads, 0, s,
-                {scores, samples, work.wide, work.scores.bad}, "samples");
+  launch_kernel(sample_kernel, {.x = work.wide.slots, .threads = kBlockThreads}, s, {scores, samples, work}, "samples");
 }
 
 }  // namespace regccrf::cuda

@@ -16,7 +16,7 @@ namespace regccrf::cuda {
 namespace {
 
 constexpr std::int32_t kParts = 8;  // threads for each node of a step
-constexpr std::int32_t kTotalThreads = 128;
+constexpr std::int32_t kTotalThreads = 1024;
 
 struct ScanViterbiMemory {
   Prepared<double> scores;
@@ -53,8 +53,8 @@ struct Vector {
   static __device__ std::int32_t part() { return static_cast<std::int32_t>(threadIdx.x) / kWidth; }
   static __device__ std::int32_t mine() { return static_cast<std::int32_t>(threadIdx.x) % kWidth; }
 
-  // `gain`: this thread's, from node part + kParts · k. To the threads of part 0, the best of all for their node; the
-  // block meets, and must meet again when they have put it into `now`.
+  // `gain`: this thread's, from node part + kParts · k. To the threads of part 0, the best of all for their node. Has
+  // a barrier; there must be another when they have put it into `now`.
   __device__ Candidate best_before(const double (&gain)[kTiles]) {
     Candidate best{none(), part()};
 #pragma unroll
@@ -150,12 +150,12 @@ template <std::int32_t kTiles>
 __global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_constant__ ScanViterbiArgs a) {
   constexpr std::int32_t width = 8 * kTiles;
   __shared__ Vector<kTiles> delta;
-  __shared__ __align__(16) char weights_room[Weights<kTiles>::kBytes];
+  __shared__ __align__(16) char weights_room[PieceWeights<kTiles>::kBytes];
   const DeviceTopology& top = a.topology;
   const std::int64_t b = blockIdx.y;
   const std::int32_t T = a.work.scores.length[b], thread = threadIdx.x, part = delta.part(), mine = delta.mine();
   const Piece piece(T, a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
-  if (!piece.there()) return;
+  if (!piece.exists()) return;
   const std::int32_t* node = a.work.node + b * (a.pieces.count + 1) + piece.number;
   if (node[0] < 0) return;
   const std::int32_t steps = piece.last - piece.first;
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_con
 #pragma unroll
   for (std::int32_t k = 0; k < kTiles; ++k) gains[k] = step_score(top, a.batch, part + kParts * k, mine);
   if (part == 0) delta.now[mine] = mine == node[0] ? 0 : none();
-  Weights<kTiles> weights(top, emissions_of(a, b), piece, weights_room);
+  PieceWeights<kTiles> weights(top, emissions_of(a, b), piece, weights_room);
   __syncthreads();
   for (std::int32_t n = 0; n < steps; ++n) {
     const double* weight = weights.of(n);
@@ -208,13 +208,13 @@ __global__ void __launch_bounds__(kTotalThreads, 1) total_kernel(const __grid_co
     sum.add(partial.sum);
     sum.rest += partial.rest;
   }
-  const double score = block_exact<kTotalThreads>(sum).value();
+  const double score = block_exact<kTotalThreads>(sum, of).value();
+  Status status = block_status(a.batch, a.work.scores, b, T, a.topology.K);
   if (threadIdx.x != 0) return;
-  Status& status = a.best.status[b];
-  if (*a.work.scores.bad) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
   const bool empty = T == 0 && a.topology.empty;
   a.best.score[b] = found ? score : empty ? 0 : -INFINITY;
   if (!found && !empty && status.outcome == 0) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+  a.best.status[b] = status;
 }
 
 // --- the call
@@ -275,18 +275,19 @@ void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best&
   Arena arena(memory);
   const ScanViterbiArgs args{c.topology, batch, pieces, allocate_memory(arena, c, batch, pieces), best};
   const auto s = static_cast<cudaStream_t>(stream);
-  prepare<double>(c, batch, args.work.scores, Scale::log, false, best.status, nullptr, s);
+  prepare<double>(c, batch, args.work.scores, Scale::log, nullptr, s);
   const BackpointerShape shape = shape_of(c, pieces);
-  const auto B = static_cast<unsigned>(batch.size), count = static_cast<unsigned>(pieces.count);
   multiply_steps<Maximum>({c.topology, batch, pieces, args.work.scores, args.work.products}, s);
   with_tiles(tiles_of(c.topology.nodes), [&](auto constant) {
     constexpr std::int32_t tiles = decltype(constant)::value;
-    launch_kernel(cross_kernel<tiles>, B, 64 * tiles, shape.crossed_on_chip ? shape.crossed : 0, s, args,
+    const std::int64_t crossed = shape.crossed_on_chip ? shape.crossed : 0,
+                       before = shape.before_on_chip ? shape.before : 0;
+    launch_kernel(cross_kernel<tiles>, {.x = batch.size, .threads = 64 * tiles, .bytes = crossed}, s, args,
                   "viterbi, crossing pieces");
-    launch_kernel(follow_kernel<tiles>, dim3(count, B), 64 * tiles, shape.before_on_chip ? shape.before : 0, s, args,
-                  "viterbi, following pieces");
+    launch_kernel(follow_kernel<tiles>, {.x = pieces.count, .y = batch.size, .threads = 64 * tiles, .bytes = before}, s,
+                  args, "viterbi, following pieces");
   });
-  launch_kernel(total_kernel, B, kTotalThreads, 0, s, args, "viterbi, adding up");
+  launch_kernel(total_kernel, {.x = batch.size, .threads = kTotalThreads}, s, args, "viterbi, adding up");
 }
 
 }  // namespace regccrf::cuda

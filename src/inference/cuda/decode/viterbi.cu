@@ -77,28 +77,28 @@ struct Emit {
   }
 };
 
-// Scores are relative in float only: what a step takes off is known to all from the team's peak.
+// Scores are relative in float only: what a step subtracts is known to all from the team's peak.
 template <bool kBack, class P, class Score, class View, class Steps>
 __device__ void walk(const ViterbiArgs<P, Score>& a, const View& view, const Steps& steps, P* now, P* next, P* room,
-                     char* meeting) {
+                     char* team_memory) {
   using Team = typename View::template Team<P, std::int32_t>;
   constexpr bool kRelative = sizeof(P) == 4;
   constexpr P none = -P{INFINITY};
-  Team team(meeting, ordered(-INFINITY), thread_number(), view);
+  Team team(team_memory, ordered(-INFINITY), thread_number(), view);
   const std::int64_t b = team.sequence();
   const std::int32_t T = a.scores.length[b], K = view.K, last = Halves(T).steps[kBack];
   P* saved = a.work.saved[kBack] + b * a.steps * view.cells;
   P* zeros = room;  // the step in the middle leaves out its emissions in one of the two directions
   EmissionRows<P, kBack, Score> rows(room + K + 1, a.shape.rows, a.scores.emissions + b * a.batch.length * (K + 1), K,
                                      T);
-  for (std::int32_t c = threadIdx.x; c < view.room(); c += blockDim.x) now[c] = next[c] = none;
+  for (std::int32_t c = threadIdx.x; c < view.step_cells(); c += blockDim.x) now[c] = next[c] = none;
   for (std::int32_t k = threadIdx.x; k <= K; k += blockDim.x) zeros[k] = k < K ? P{0} : none;
   rows.stage(0);
   team.begin();
   const Score* edge = kBack ? a.scores.end : a.scores.start;
   P top = none, largest = 0;
   const auto row_of = [&](std::int32_t n) { return kBack && n == last ? zeros : rows[n]; };
-  const auto meet = [&](std::int32_t n) { team.meet(n, kRelative ? ordered(static_cast<float>(top)) : 0); };
+  const auto end_step = [&](std::int32_t n) { team.end_step(n, kRelative ? ordered(static_cast<float>(top)) : 0); };
   const Emit<P, Team> first{team, row_of(0), now, saved, P{0}, top, largest};
   for (std::int32_t o = team.first(); o < view.outs; o += team.stride()) {
     const auto place = view.place(o);
@@ -106,7 +106,7 @@ __device__ void walk(const ViterbiArgs<P, Score>& a, const View& view, const Ste
     first.send(place, first.weight(bytes_of<P>(place.label)),
                a.layout[kBack].begins[place.out] ? static_cast<P>(edge[place.label]) : none);
   }
-  meet(0);
+  end_step(0);
 
   for (std::int32_t n = 1; n <= last; ++n) {
     saved += view.cells;
@@ -117,12 +117,12 @@ __device__ void walk(const ViterbiArgs<P, Score>& a, const View& view, const Ste
     }
     P shift = 0;
     if constexpr (kRelative) {
-      const P before = from_ordered(team.peak(team.look(n - 1)));
+      const P before = from_ordered(team.peak(team.load_peak(n - 1)));
       shift = before == none ? P{0} : before;
     }
     top = none;
     steps.finish({}, now, Emit<P, Team>{team, row_of(n), next, saved, shift, top, largest});
-    meet(n);
+    end_step(n);
     P* swap = now;
     now = next;
     next = swap;
@@ -201,7 +201,7 @@ __device__ void follow(const ViterbiArgs<P, Score>& a, std::int64_t b, int back,
 }
 
 template <class P, class Score>
-__device__ MiddleCells meet(const ViterbiArgs<P, Score>& a, std::int64_t b, std::int32_t T) {
+__device__ MiddleCells find_middle(const ViterbiArgs<P, Score>& a, std::int64_t b, std::int32_t T) {
   const DeviceTopology& top = a.topology;
   const Halves halves(T);
   const auto saved = [&](int back) {
@@ -230,13 +230,13 @@ template <class P, class Score, class Index>
 __device__ void answer(const ViterbiArgs<P, Score>& a, std::int64_t b, std::int32_t T) {
   const Answer answer(a.best, a.batch, b, T, a.topology.K);
   answer.clear_path(0);
-  if (threadIdx.x < 32) answer.judge(a.scores);
+  if (threadIdx.x < 32) answer.write_status(a.scores);
   if (threadIdx.x == 0 && a.redo) a.redo[b] = 0;
   __syncthreads();
-  const MiddleCells meeting = T > 0 ? meet(a, b, T) : MiddleCells{{-1, -1}};
-  if (meeting.cell[0] < 0) return answer.no_path(a.topology.empty);
+  const MiddleCells middle = T > 0 ? find_middle(a, b, T) : MiddleCells{{-1, -1}};
+  if (middle.cell[0] < 0) return answer.no_path(a.topology.empty);
   const int back = static_cast<int>(threadIdx.x) / 32;
-  if (back < 2) follow<P, Score, Index>(a, b, back, T, meeting.cell[back], answer.path);
+  if (back < 2) follow<P, Score, Index>(a, b, back, T, middle.cell[back], answer.path);
   const double score = answer.score<kMostThreads>(a.scores.row);
   if (threadIdx.x != 0 || !a.redo) return;
   double largest = 0;
@@ -259,16 +259,16 @@ __global__ void __launch_bounds__(kThreads<kStorage>, 1) walk_kernel(const __gri
   const int back = blockIdx.y;
   if (T > 0) {
     const DeviceStep& layout = a.layout[back];
-    const WalkRoom<P, std::int32_t, kStorage> room(a.shape.rows + 1, layout.K);
-    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(room.rest)
+    const WalkShared<P, std::int32_t, kStorage> shared(a.shape.rows + 1, layout.K);
+    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(shared.rest)
                                      : a.work.cells + (b * 2 + back) * cells_in_memory(a.layout[0], a.layout[1]);
     with_general_steps<MaxPlus<P>, Index, kStorage>(
         layout, blocks, a.scores.matrix[back], a.scores.sparse[back], [&](const auto& view, const auto& steps) {
-          P* next = cells + room_for(view.room());
+          P* next = cells + padded_cells(view.step_cells());
           if (back) {
-            walk<true>(a, view, steps, cells, next, room.rows, room.meeting);
+            walk<true>(a, view, steps, cells, next, shared.rows, shared.team_memory);
           } else {
-            walk<false>(a, view, steps, cells, next, room.rows, room.meeting);
+            walk<false>(a, view, steps, cells, next, shared.rows, shared.team_memory);
           }
         });
   }
@@ -299,13 +299,14 @@ void run(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, 
   const WalkShape s = shape_of<P>(c, batch);
   const ViterbiArgs<P, Score> args{{c.forward, c.backward}, c.topology, batch, scores, work, s,
                                    steps_of_half(batch),    best,       only,  redo};
-  const auto blocks = static_cast<unsigned>(s.blocks);
-  const auto launch = [&](auto* kernel) {
-    launch_kernel(kernel, dim3(static_cast<unsigned>(batch.size) * blocks, 2), static_cast<unsigned>(s.threads),
-                  s.bytes, stream, args, "viterbi", c.programmatic, blocks);
-  };
+  const LaunchShape launch{.x = batch.size * s.blocks,
+                           .y = 2,
+                           .threads = s.threads,
+                           .bytes = s.bytes,
+                           .programmatic = c.programmatic,
+                           .cluster = s.blocks};
   with_storage(s, c.forward.narrow, [&](auto storage, auto index) {
-    launch(walk_kernel<P, Score, decltype(index), decltype(storage)::value>);
+    launch_kernel(walk_kernel<P, Score, decltype(index), decltype(storage)::value>, launch, stream, args, "viterbi");
   });
 }
 
@@ -359,10 +360,10 @@ void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best&
   const ViterbiPlan plan = plan_of(memory, c, batch);
   const auto s = static_cast<cudaStream_t>(stream);
   if (plan.in_double) {
-    prepare(c, batch, plan.scores_double, Scale::log, true, nullptr, nullptr, s);
+    prepare(c, batch, plan.scores_double, Scale::log, nullptr, s);
     return run(c, batch, best, plan.scores_double, plan.work_double, nullptr, nullptr, s);
   }
-  prepare(c, batch, plan.scores, Scale::log, true, nullptr, nullptr, s);
+  prepare(c, batch, plan.scores, Scale::log, nullptr, s);
   if (plan.in_registers) {
     run_integer(c, batch, best, plan.scores, plan.integer_memory, plan.redo, s);
   } else {

@@ -47,13 +47,10 @@ struct Answer {
   }
   // The status but for Outcome::impossible, by a warp.
   template <class Score>
-  __device__ void judge(const Prepared<Score>& scores) const {
-    const double* shift = scores.shift + b * batch.length;
-    bool bad = false;
-#pragma unroll 4
-    for (std::int32_t t = threadIdx.x % 32; t < T; t += 32) bad |= isnan(shift[t]);
-    bad = __any_sync(kAllLanes, bad);
-    if (threadIdx.x % 32 == 0) best.status[b] = status_of(batch, scores, b, T, K, bad);
+  __device__ void write_status(const Prepared<Score>& scores) const {
+    const std::int32_t lane = threadIdx.x % 32;
+    const bool bad = __any_sync(kAllLanes, sees_bad_score(batch, scores, b, T, lane, 32));
+    if (lane == 0) best.status[b] = status_of(batch, scores, b, T, K, bad);
   }
   // `empty`: whether a sequence of no positions is legal.
   __device__ void no_path(std::int32_t empty) const {

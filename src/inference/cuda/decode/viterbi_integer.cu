@@ -1,10 +1,11 @@
 // Viterbi for layouts in registers (step.h), in whole numbers.
 //
 // Scores become costs: how far a score lies below the largest of its row of emissions, or of the transitions, in units
-// of a power of two, rounded. A path's cost is then a sum of numbers that are not negative, exact in 32 bits. kNoWay is
-// for what is forbidden or cannot be reached. A lower score counts as costing kMostCost, and every kRenewal steps the
-// lowest cost is taken off, and what a cell costs beyond kMostKept is left out. So no path costs more than it should,
-// but for the rounding: half a unit for each score and, since floats are subtracted, 2⁻²⁴ of the cost.
+// of a power of two, rounded. A path's cost is then a sum of numbers that are not negative, exact in 32 bits.
+// kUnreachable is for what is forbidden or cannot be reached. A lower score counts as costing kMaxScoreCost, and every
+// kRescaleSteps steps the lowest cost is subtracted from all, and what a cell costs beyond kMaxCellCost is left out. So
+// no path costs more than it should, but for the rounding: half a unit for each score and, since floats are subtracted,
+// 2⁻²⁴ of the cost.
 //
 // That makes the cost C of the path found a proof: no path scores more than the sum of all largest less C, with an
 // error of T + 1 + 2⁻²⁴·C units. The path's own score is summed again in double; where it comes as near to that as the
@@ -13,7 +14,7 @@
 //
 // The two blocks of a sequence are a cluster. Steps stay on chip, in a ring; only those that make way for others go to
 // memory. A block sends the cells of its last step to the other, so that both find where the halves of the best path
-// meet. Then a warp of each follows its half outwards through the ring, into which the others bring the steps that are
+// meet. Then a warp of each follows its half outwards through the ring, into which the others load the steps that are
 // not there.
 #include <cuda_pipeline.h>
 
@@ -29,42 +30,44 @@ namespace {
 
 using Index = std::uint16_t;  // of cells and labels, in the tables
 
-constexpr std::uint32_t kMostCost = (1u << 23) - 1, kMostKept = 1u << 29;
-constexpr float kLargest = 1e10f;      // of finite scores, as bounded_score() has it
-constexpr std::int32_t kRenewal = 32;  // steps until the lowest cost is taken off; before, no cost reaches kNoWay
-static_assert(kMostKept + 2 * (kRenewal + 1) * std::uint64_t{kMostCost} < kNoWay + 2 * std::uint64_t{kMostCost});
-constexpr std::int32_t kMostChunk = 32;  // steps brought at once
+constexpr std::uint32_t kMaxScoreCost = (1u << 23) - 1, kMaxCellCost = 1u << 29;
+constexpr float kLargest = 1e10f;  // of finite scores, as bounded_score() has it
+// Steps until the lowest cost is subtracted; before, no cost reaches kUnreachable.
+constexpr std::int32_t kRescaleSteps = 32;
+static_assert(kMaxCellCost + 2 * (kRescaleSteps + 1) * std::uint64_t{kMaxScoreCost} <
+              kUnreachable + 2 * std::uint64_t{kMaxScoreCost});
+constexpr std::int32_t kMostChunk = 32;  // steps loaded at once
 constexpr std::int32_t kChunks = 4;      // of the ring
 
 // What a block has on chip, in bytes from the beginning of its shared memory.
 struct SharedLayout {
-  int boxes, reduce, largest, measure, part, matrix, sparse, row_of, source, idle, group, edges, rows, other, ring,
-      bytes;
+  int barriers, reduce, largest, cost_scale, part, matrix, sparse, row_of, source, idle, group, edges, rows, other,
+      ring, bytes;
   std::int32_t row_count;  // rows of emissions
   std::int32_t steps;      // that the half may have, and one
   std::int32_t stride;     // from one step of the ring to the next
-  std::int32_t chunk;      // steps brought at once
+  std::int32_t chunk;      // steps loaded at once
   __host__ __device__ std::int32_t ring_steps() const { return kChunks * chunk; }
   __host__ __device__ std::int64_t saved_steps() const { return steps > ring_steps() ? steps - ring_steps() : 0; }
 };
 
 // What a block knows of its sequence; but for `removed`, both blocks know the same.
-struct Measure {
+struct CostScale {
   float transitions;  // their largest: what costs are relative to
   float scale;        // units of cost in a unit of score
   std::int32_t T;     // the length
-  double removed;     // off the costs of the half
+  double removed;     // subtracted from the costs of the half
 };
 
-// Where the best path is at the middle, forward and backward, and what it costs beside what was taken off. Of equals
+// Where the best path is at the middle, forward and backward, and what it costs beside what was subtracted. Of equals
 // the one with the lowest number.
-struct alignas(16) Meeting {
+struct alignas(16) Middle {
   std::uint32_t cost, number;
   std::int32_t cell[2];
 };
-constexpr std::uint32_t kNoMeeting = 0xffffffff;  // number: there is no path
+constexpr std::uint32_t kNoMiddle = 0xffffffff;  // number: there is no path
 
-// What the answer takes from the other half: its share of the path's score, and what was taken off its costs.
+// What the answer takes from the other half: its share of the path's score, and what was subtracted from its costs.
 struct OtherHalf {
   double sum, rest, removed;
 };
@@ -81,16 +84,16 @@ SharedLayout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int 
   std::int64_t bytes = 0;
   const auto take = [&](std::int64_t count, std::int64_t size) {
     const auto here = static_cast<int>(std::min<std::int64_t>(bytes, c.shared_bytes));
-    bytes += (count * size + 15) / 16 * 16;
+    bytes += round_up(count * size, 16);
     return here;
   };
   at.steps = batch.length > 0 ? Halves(static_cast<std::int32_t>(batch.length)).steps[back] + 1 : 0;
   at.row_count = rows_in_shared<std::uint32_t>(K, at.steps);
-  at.stride = static_cast<std::int32_t>(room_for(layout.all_cells));
-  at.boxes = take(2, sizeof(TransactionBarrier));
-  at.reduce = take(32, sizeof(Meeting));
+  at.stride = static_cast<std::int32_t>(padded_cells(layout.all_cells));
+  at.barriers = take(2, sizeof(TransactionBarrier));
+  at.reduce = take(32, sizeof(Middle));
   at.largest = take(1, sizeof(double));
-  at.measure = take(1, sizeof(Measure));
+  at.cost_scale = take(1, sizeof(CostScale));
   at.part = take(1, sizeof(OtherHalf));
   at.matrix = take(layout.gains, 4);
   at.sparse = take(std::int64_t{layout.sparse} * layout.sparse_slots, 4);
@@ -103,7 +106,7 @@ SharedLayout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int 
   at.other = take(other.cells, 4);
   const std::int64_t step = 4 * std::int64_t{at.stride}, room = (c.shared_bytes - bytes) / step / kChunks;
   at.chunk = static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(std::min<std::int64_t>(room, (at.steps + kChunks - 1) / kChunks), 1, kMostChunk));
+      std::clamp<std::int64_t>(std::min<std::int64_t>(room, ceil_div(at.steps, kChunks)), 1, kMostChunk));
   at.ring = take(at.ring_steps(), step);
   at.bytes = static_cast<int>(std::min<std::int64_t>(bytes, c.shared_bytes + 1));
   return at;
@@ -134,18 +137,18 @@ __device__ T* on_chip(int at) {
 
 // `largest`: of the scores that this one is among.
 __device__ std::uint32_t cost_of(float score, float largest, float scale) {
-  if (!(score > -INFINITY)) return kNoWay;
+  if (!(score > -INFINITY)) return kUnreachable;
   const float cost = (largest - fmaxf(score, -kLargest)) * scale;
-  return __float2uint_rn(fminf(fmaxf(cost, 0.0f), static_cast<float>(kMostCost)));
+  return __float2uint_rn(fminf(fmaxf(cost, 0.0f), static_cast<float>(kMaxScoreCost)));
 }
 // The largest of some scores, as Prepared has it; where they are no numbers, any will do.
 __device__ float as_largest(double most) { return isfinite(most) ? static_cast<float>(most) : 0; }
 
 // By a warp, each for itself. Some positions speak for all.
-__device__ Measure measure(const IntegerViterbiArgs& a, std::int32_t T) {
+__device__ CostScale cost_scale(const IntegerViterbiArgs& a, std::int32_t T) {
   float sum = as_largest(largest_of_rows(a)[std::int64_t{threadIdx.x % 32} * T / 32]);
   for (int bit = 16; bit > 0; bit /= 2) sum += __shfl_xor_sync(kAllLanes, sum, bit);
-  Measure m{as_largest(a.scores.shifts[0]), 0, T, 0};
+  CostScale m{as_largest(a.scores.shifts[0]), 0, T, 0};
   const auto length = static_cast<float>(T);
   const float best = fabsf((sum / 32 + m.transitions) * length),
               unit = static_cast<float>(kTolerance) * fmaxf(1.0f, 0.25f * best) / (1.25f * (length + 1));
@@ -161,11 +164,11 @@ class CostRows {
   __device__ explicit CostRows(const IntegerViterbiArgs& a) : a_(a), width_(a.layout[0].K + 1) {
 #pragma unroll 1
     for (std::int32_t k = threadIdx.x; k < width_; k += blockDim.x)
-      room()[k - width_] = k + 1 < width_ ? 0 : kNoWay;  // a row of zeros
+      room()[k - width_] = k + 1 < width_ ? 0 : kUnreachable;  // a row of zeros
   }
   // Brings the rows of step n, of a sequence of T positions, and of those behind it; the block must not be reading
-  // rows, and has to meet afterwards.
-  __device__ void bring(std::int32_t n, std::int32_t T, float scale) {
+  // rows, and needs a barrier afterwards.
+  __device__ void stage(std::int32_t n, std::int32_t T, float scale) {
     const std::int32_t count = min(a_.at[kBack].row_count, T - n), first = kBack ? T - n - count : n;
     end_ = n + count;
     row_ = room() + (kBack ? count - 1 : 0) * width_;
@@ -175,7 +178,7 @@ class CostRows {
     for (std::int32_t i = threadIdx.x; i < count * width_; i += blockDim.x)
       room()[i] = cost_of(from[i], as_largest(largest[i / width_]), scale);
   }
-  __device__ bool there(std::int32_t n) const { return n < end_; }
+  __device__ bool staged(std::int32_t n) const { return n < end_; }
   // The row of the next step. The one in the middle, the last, leaves out its emissions in one of the two directions.
   __device__ const std::uint32_t* next(bool last) {
     const std::uint32_t* row = kBack && last ? room() - width_ : row_;
@@ -194,7 +197,7 @@ class CostRows {
 
 // --- towards the middle
 
-// The block's least number. `room`: 32 numbers. Meets.
+// The block's least number. `room`: 32 numbers. Has barriers.
 __device__ std::uint32_t block_least(std::uint32_t mine, std::uint32_t* room) {
   const std::uint32_t least = reduce_min(mine);
   __syncthreads();
@@ -203,16 +206,16 @@ __device__ std::uint32_t block_least(std::uint32_t mine, std::uint32_t* room) {
   return reduce_min(room[threadIdx.x % 32 < blockDim.x / 32 ? threadIdx.x % 32 : 0]);
 }
 
-// Takes the lowest cost off all cells; how much that was. Meets.
-__device__ std::uint32_t take_off(std::uint32_t* cells, std::int32_t count, std::uint32_t* room) {
-  std::uint32_t least = kNoWay;
+// Subtracts the lowest cost from all cells; how much that was. Ends with a barrier.
+__device__ std::uint32_t subtract_least(std::uint32_t* cells, std::int32_t count, std::uint32_t* room) {
+  std::uint32_t least = kUnreachable;
 #pragma unroll 1
   for (std::int32_t c = threadIdx.x; c < count; c += blockDim.x) least = min(least, cells[c]);
   least = block_least(least, room);
-  if (least == kNoWay) return 0;
+  if (least == kUnreachable) return 0;
 #pragma unroll 1
   for (std::int32_t c = threadIdx.x; c < count; c += blockDim.x)
-    if (cells[c] < kNoWay) cells[c] = min(cells[c] - least, kMostKept);
+    if (cells[c] < kUnreachable) cells[c] = min(cells[c] - least, kMaxCellCost);
   __syncthreads();
   return least;
 }
@@ -223,7 +226,7 @@ struct Emit {
 
   __device__ std::uint32_t weight(std::uint32_t label) const { return value_of(row, label); }
   __device__ void store(std::uint32_t cell, std::uint32_t weight, std::uint32_t best) const {
-    put(next, cell, min(best + weight, kNoWay));
+    put(next, cell, min(best + weight, kUnreachable));
   }
 };
 
@@ -234,15 +237,15 @@ class HalfWalk {
   __device__ explicit HalfWalk(const IntegerViterbiArgs& a)
       : a_(a), layout_(a.layout[kBack]), at_(a.at[kBack]), view_(layout_, 1), thread_(thread_number()), rows_(a) {}
 
-  // The length of the sequence. Sends the last step's cells to the other block, and leaves a Measure on chip.
+  // The length of the sequence. Sends the last step's cells to the other block, and leaves a CostScale on chip.
   __device__ std::int32_t run() {
-    auto* boxes = on_chip<TransactionBarrier>(at_.boxes);
+    auto* barriers = on_chip<TransactionBarrier>(at_.barriers);
     if (thread_ == 0) {
-      init_barrier(boxes);
-      init_barrier(boxes + 1);
+      init_barrier(barriers);
+      init_barrier(barriers + 1);
     }
     arrive_cluster();
-    bring_tables();
+    load_tables();
     __pipeline_commit();
     Steps steps(view_);
     wait_for_prior_kernel();
@@ -252,34 +255,34 @@ class HalfWalk {
     __pipeline_wait_prior(0);
     __syncthreads();
     steps.load_gains_by_thread(view_, on_chip<std::uint32_t>(at_.matrix), on_chip<std::uint32_t>(at_.sparse));
-    const std::uint32_t* cells = go(steps, Halves(T).steps[kBack]);
+    const std::uint32_t* cells = run_steps(steps, Halves(T).steps[kBack]);
     wait_cluster();
     auto* there = on_chip<std::uint64_t>(a_.at[!kBack].other);
     for (std::int32_t c = thread_; c < view_.cells / 2; c += blockDim.x)
-      send(there + c, !kBack, reinterpret_cast<const std::uint64_t*>(cells)[c], boxes);
-    if (thread_ == 0) expect(boxes, static_cast<std::uint32_t>(4 * a_.layout[!kBack].cells));
+      send(there + c, !kBack, reinterpret_cast<const std::uint64_t*>(cells)[c], barriers);
+    if (thread_ == 0) expect(barriers, static_cast<std::uint32_t>(4 * a_.layout[!kBack].cells));
     return T;
   }
 
  private:
   // What the path is followed by, on its way onto the chip.
-  __device__ void bring_tables() const {
-    const auto bring = [&](int to, const void* from, std::int32_t bytes) {
+  __device__ void load_tables() const {
+    const auto load = [&](int to, const void* from, std::int32_t bytes) {
 #pragma unroll 1
       for (std::int32_t i = 16 * thread_; i < bytes; i += static_cast<std::int32_t>(16 * blockDim.x))
         __pipeline_memcpy_async(on_chip<char>(to) + i, static_cast<const char*>(from) + i, 16);
     };
-    bring(at_.row_of, layout_.row_of, layout_.cells * int{sizeof(RowOf)});
-    bring(at_.source, layout_.tables + layout_.sparse_source_at,
-          layout_.sparse * layout_.sparse_slots * int{sizeof(Pair<Index>)});
-    bring(at_.idle, layout_.idle_cell, layout_.idle * int{sizeof(std::uint16_t)});
-    bring(at_.group, layout_.tables + layout_.group_at, layout_.groups * int{sizeof(DenseGroup)});
+    load(at_.row_of, layout_.row_of, layout_.cells * int{sizeof(RowOf)});
+    load(at_.source, layout_.tables + layout_.sparse_source_at,
+         layout_.sparse * layout_.sparse_slots * int{sizeof(Pair<Index>)});
+    load(at_.idle, layout_.idle_cell, layout_.idle * int{sizeof(std::uint16_t)});
+    load(at_.group, layout_.tables + layout_.group_at, layout_.groups * int{sizeof(DenseGroup)});
   }
 
   // The costs of everything but later rows.
   __device__ void make_costs(std::int32_t T) {
-    const Measure m = measure(a_, T);
-    if (thread_ == 0) *on_chip<Measure>(at_.measure) = m;
+    const CostScale m = cost_scale(a_, T);
+    if (thread_ == 0) *on_chip<CostScale>(at_.cost_scale) = m;
     const auto* g = static_cast<const float*>(a_.batch.transitions.data);
     const auto entries = [&](int to, const std::int32_t* entry, std::int32_t count) {
 #pragma unroll 8
@@ -292,7 +295,7 @@ class HalfWalk {
     const float largest = as_largest(a_.scores.shifts[1 + kBack]);
     for (std::int32_t k = thread_; k < view_.K; k += blockDim.x)
       on_chip<std::uint32_t>(at_.edges)[k] = cost_of(edge[k], largest, m.scale);
-    rows_.bring(0, T, m.scale);
+    rows_.stage(0, T, m.scale);
   }
 
   // The first step's cells, and nothing in cells of the ring that no step writes.
@@ -302,36 +305,36 @@ class HalfWalk {
 #pragma unroll 4
     for (std::int32_t c = thread_; c < view_.cells; c += blockDim.x) {
       const RowOf at = row_of[c];
-      ring[c] = at.begins ? min(edges[at.label] + row[at.label], kNoWay) : kNoWay;
+      ring[c] = at.begins ? min(edges[at.label] + row[at.label], kUnreachable) : kUnreachable;
     }
     const std::int32_t steps = min(at_.ring_steps(), last + 1);
 #pragma unroll 1
     for (std::int32_t i = thread_; i < layout_.idle; i += blockDim.x) {
       std::uint32_t* at = ring + on_chip<std::uint16_t>(at_.idle)[i];
 #pragma unroll 4
-      for (std::int32_t n = 0; n < steps; ++n, at += at_.stride) *at = kNoWay;
+      for (std::int32_t n = 0; n < steps; ++n, at += at_.stride) *at = kUnreachable;
     }
     __syncthreads();
   }
 
-  __device__ void bring_rows(std::int32_t n) {
-    const Measure& known = *on_chip<Measure>(at_.measure);
-    rows_.bring(n, known.T, known.scale);
+  __device__ void stage_rows(std::int32_t n) {
+    const CostScale& known = *on_chip<CostScale>(at_.cost_scale);
+    rows_.stage(n, known.T, known.scale);
     __syncthreads();
   }
 
   // Steps 1 … last; the cells of the last.
-  __device__ const std::uint32_t* go(const Steps& steps, std::int32_t last) {
+  __device__ const std::uint32_t* run_steps(const Steps& steps, std::int32_t last) {
     auto *ring = on_chip<std::uint32_t>(at_.ring), *ring_end = ring + at_.ring_steps() * at_.stride;
     begin(ring, last);
     std::uint32_t *saved = a_.work.saved[kBack] + sequence() * at_.saved_steps() * view_.cells, *now = ring,
                   *next = ring + at_.stride;
     for (std::int32_t n = 1; n <= last; ++n) {
-      if (n % kRenewal == 0) {
-        const std::uint32_t off = take_off(now, view_.cells, on_chip<std::uint32_t>(at_.reduce));
-        if (thread_ == 0) on_chip<Measure>(at_.measure)->removed += off;
+      if (n % kRescaleSteps == 0) {
+        const std::uint32_t off = subtract_least(now, view_.cells, on_chip<std::uint32_t>(at_.reduce));
+        if (thread_ == 0) on_chip<CostScale>(at_.cost_scale)->removed += off;
       }
-      if (!rows_.there(n)) bring_rows(n);
+      if (!rows_.staged(n)) stage_rows(n);
       const Emit emit{rows_.next(n == last), next};
       const auto loaded = steps.load(now);
       if (n + at_.ring_steps() <= last + 1) {  // these cells make way for others
@@ -359,7 +362,7 @@ class HalfWalk {
 
 // --- and outwards again
 
-// One half of the path: what it is followed by. Its last steps are in the ring, those before are brought, chunk after
+// One half of the path: what it is followed by. Its last steps are in the ring, those before are loaded, chunk after
 // chunk from the middle outwards, into places that were passed.
 struct Half {
   const DenseGroup* group;
@@ -388,7 +391,7 @@ struct Half {
   __device__ std::int32_t high(std::int32_t j) const { return steps - j * chunk; }
   __device__ std::int32_t low(std::int32_t j) const { return max(high(j) - chunk + 1, 0); }
   // Chunk j, by some threads of the block; `thread`: of those.
-  __device__ void bring(std::int32_t j, std::int32_t thread, std::int32_t threads) const {
+  __device__ void load_chunk(std::int32_t j, std::int32_t thread, std::int32_t threads) const {
 #pragma unroll 1
     for (std::int32_t n = high(j); n >= low(j); --n) {
 #pragma unroll 1
@@ -401,12 +404,12 @@ struct Half {
 // Which sources of a cell (step.h) a lane looks at: of a row, two at a distance of 32 and two in the other plane, or
 // one of the two of a sparse out.
 template <std::int32_t kSlots>
-struct Look {
+struct LaneSources {
   std::int32_t lane, group = -1, slots = 0, plane = 0, row = 0, near = 0, far = 0;
   std::int32_t sparse_source, sparse_cost;  // from the first sparse out's to the lane's own
   bool sparse;
 
-  __device__ explicit Look(const DeviceStep& layout)
+  __device__ explicit LaneSources(const DeviceStep& layout)
       : lane(static_cast<std::int32_t>(threadIdx.x % 32)),
         sparse_source(lane * (layout.sparse_slots > 1 ? 2 * layout.sparse : 1)),
         sparse_cost(lane * (layout.sparse_slots > 1 ? layout.sparse : 0)),
@@ -426,35 +429,36 @@ struct Look {
 // The best cell of the step before, `now`, for a cell whose sources are there; a number past all cells where there is
 // none. By a warp.
 template <std::int32_t kSlots>
-__device__ std::int32_t predecessor(const Half& half, Look<kSlots>& look, RowOf at, const std::uint32_t* now) {
-  std::uint32_t best = kNoWay;
+__device__ std::int32_t predecessor(const Half& half, LaneSources<kSlots>& lane, RowOf at, const std::uint32_t* now) {
+  std::uint32_t best = kUnreachable;
   std::int32_t from = 0x7fffffff;
   const auto offer = [&](std::uint32_t cost, std::int32_t source) {
     from = cost < best ? source : from;
     best = min(best, cost);
   };
   if (at.group == kSparseGroup) {
-    if (look.sparse) {
-      const std::int32_t source = half.source[2 * at.entry + look.sparse_source];
-      const std::uint32_t cost = half.sparse_matrix[at.entry + look.sparse_cost];
+    if (lane.sparse) {
+      const std::int32_t source = half.source[2 * at.entry + lane.sparse_source];
+      const std::uint32_t cost = half.sparse_matrix[at.entry + lane.sparse_cost];
       if (source < half.cells) offer(now[source] + cost, source);
     }
   } else {
-    if (at.group != look.group) look.take(at.group, half.group[at.group]);
-    const std::uint32_t *x = now + at.row, *y = x + look.plane, *cost = half.matrix + at.entry;
+    if (at.group != lane.group) lane.take(at.group, half.group[at.group]);
+    const std::uint32_t *x = now + at.row, *y = x + lane.plane, *cost = half.matrix + at.entry;
     const auto offer_two = [&](std::int32_t i, std::int32_t to_near, std::int32_t to_far) {
-      const bool near = i < look.slots, far = i + 32 < look.slots;
-      const std::uint32_t c0 = near ? cost[to_near] : kNoWay, c1 = far ? cost[to_far] : kNoWay, x0 = near ? x[i] : 0,
-                          y0 = near ? y[i] : 0, x1 = far ? x[i + 32] : 0, y1 = far ? y[i + 32] : 0;
+      const bool near = i < lane.slots, far = i + 32 < lane.slots;
+      const std::uint32_t c0 = near ? cost[to_near] : kUnreachable, c1 = far ? cost[to_far] : kUnreachable,
+                          x0 = near ? x[i] : 0, y0 = near ? y[i] : 0, x1 = far ? x[i + 32] : 0,
+                          y1 = far ? y[i + 32] : 0;
       const std::int32_t source = at.row + i;
       offer(x0 + c0, source);
-      offer(y0 + c0, source + look.plane);
+      offer(y0 + c0, source + lane.plane);
       offer(x1 + c1, source + 32);
-      offer(y1 + c1, source + 32 + look.plane);
+      offer(y1 + c1, source + 32 + lane.plane);
     };
-    offer_two(look.lane, look.near, look.far);
+    offer_two(lane.lane, lane.near, lane.far);
 #pragma unroll 1
-    for (std::int32_t i = look.lane + 64; i < look.slots; i += 64) offer_two(i, look.cost(i), look.cost(i + 32));
+    for (std::int32_t i = lane.lane + 64; i < lane.slots; i += 64) offer_two(i, lane.cost(i), lane.cost(i + 32));
   }
   const std::uint32_t least = reduce_min(best);
   return reduce_min(best == least ? from : 0x7fffffff);
@@ -464,25 +468,26 @@ __device__ std::int32_t predecessor(const Half& half, Look<kSlots>& look, RowOf 
 // it has come to. `path`: of the half's first step, with the others behind or, by `direction`, before it. A lane
 // remembers the cell of its own step.
 template <std::int32_t kSlots>
-__device__ void follow(const Half& half, Look<kSlots>& look, std::int32_t high, std::int32_t low, std::int32_t& n,
-                       std::int32_t& cell, const std::uint32_t*& now, std::int32_t* path, std::int32_t direction) {
-  const std::int32_t own = high - look.lane;
+__device__ void follow(const Half& half, LaneSources<kSlots>& lane, std::int32_t high, std::int32_t low,
+                       std::int32_t& n, std::int32_t& cell, const std::uint32_t*& now, std::int32_t* path,
+                       std::int32_t direction) {
+  const std::int32_t own = high - lane.lane;
   std::int32_t own_cell = n == own ? cell : half.cells;
 #pragma unroll 1
   while (n > low && cell < half.cells) {
     --n;
     now -= half.stride;
     if (now < half.ring) now += half.ring_steps * half.stride;
-    cell = predecessor(half, look, half.row_of[cell], now);
+    cell = predecessor(half, lane, half.row_of[cell], now);
     if (n == own) own_cell = cell;
   }
   if (own >= low) path[direction * own] = own_cell < half.cells ? half.row_of[own_cell].label : -1;
 }
 
-// The best of what a block's threads have found. `room`: one for each warp. Meets.
-__device__ Meeting block_best(const Meeting& mine, Meeting* room) {
-  const auto least = [](const Meeting& one) {
-    const std::uint32_t cost = reduce_min(one.cost), number = reduce_min(one.cost == cost ? one.number : kNoMeeting);
+// The best of what a block's threads have found. `room`: one for each warp. Has a barrier.
+__device__ Middle block_best(const Middle& mine, Middle* room) {
+  const auto least = [](const Middle& one) {
+    const std::uint32_t cost = reduce_min(one.cost), number = reduce_min(one.cost == cost ? one.number : kNoMiddle);
     return one.cost == cost && one.number == number;
   };
   const std::uint32_t lane = threadIdx.x % 32;
@@ -494,14 +499,14 @@ __device__ Meeting block_best(const Meeting& mine, Meeting* room) {
 }
 
 // Where the halves of the best path meet. `delta`, `x`: the last steps of the halves; the one that the other block
-// sends is there when `box` is full. Meets.
-__device__ Meeting meet(const DeviceTopology& top, const std::uint32_t* delta, const std::uint32_t* x,
-                        TransactionBarrier* box, Meeting* room) {
-  Meeting best{kNoMeeting, kNoMeeting, {-1, -1}};
-  wait_for(box, 0);
+// sends is there when `barrier` is full. Has a barrier.
+__device__ Middle find_middle(const DeviceTopology& top, const std::uint32_t* delta, const std::uint32_t* x,
+                              TransactionBarrier* barrier, Middle* room) {
+  Middle best{kNoMiddle, kNoMiddle, {-1, -1}};
+  wait_for(barrier, 0);
 #pragma unroll 4
   for (std::int32_t m = threadIdx.x; m < top.arrivals; m += blockDim.x) {
-    std::uint32_t in = kNoWay;
+    std::uint32_t in = kUnreachable;
     std::int32_t from = -1;
     for (std::int32_t i = top.into_begin[m]; i < top.into_begin[m + 1]; ++i) {
       const std::int32_t cell = top.into_cell[i];
@@ -510,13 +515,14 @@ __device__ Meeting meet(const DeviceTopology& top, const std::uint32_t* delta, c
     }
     const std::int32_t cell = top.arrival_cell[m];
     const std::uint32_t cost = in + x[cell];
-    if (in < kNoWay && x[cell] < kNoWay && cost < best.cost) best = {cost, static_cast<std::uint32_t>(m), {from, cell}};
+    if (in < kUnreachable && x[cell] < kUnreachable && cost < best.cost)
+      best = {cost, static_cast<std::uint32_t>(m), {from, cell}};
   }
   return block_best(best, room);
 }
 
 // The sum of the largest of everything, by a warp, to all lanes.
-__device__ double largest_sum(const IntegerViterbiArgs& a, const Measure& m) {
+__device__ double largest_sum(const IntegerViterbiArgs& a, const CostScale& m) {
   const double* largest = largest_of_rows(a);
   double sum = 0;
 #pragma unroll 4
@@ -534,8 +540,8 @@ class HalfAnswer {
         back_(back),
         T_(T),
         at_(a.at[back]),
-        measure_(*on_chip<Measure>(at_.measure)),
-        boxes_(on_chip<TransactionBarrier>(at_.boxes)),
+        scale_(*on_chip<CostScale>(at_.cost_scale)),
+        barriers_(on_chip<TransactionBarrier>(at_.barriers)),
         answer_(a.best, a.batch, sequence(), T, a.layout[0].K) {}
 
   __device__ void run() {
@@ -543,16 +549,16 @@ class HalfAnswer {
     if (back_ == 0) answer_.clear_path(T_);
     const Half half(a_, back_, T_);
     const auto *own = half.step(half.steps), *other = on_chip<std::uint32_t>(at_.other);
-    const Meeting best =
-        meet(a_.topology, back_ ? other : own, back_ ? own : other, boxes_, on_chip<Meeting>(at_.reduce));
-    if (best.number == kNoMeeting) return no_path();
+    const Middle best =
+        find_middle(a_.topology, back_ ? other : own, back_ ? own : other, barriers_, on_chip<Middle>(at_.reduce));
+    if (best.number == kNoMiddle) return no_path();
     follow_all(half, best.cell[back_], own);
     const std::int32_t begin = back_ ? T_ - half.steps : 0, end = back_ ? T_ : half.steps + 1;  // the middle: forwards
     const Sum share = path_score(
         a_.batch, answer_.K, T_, a_.scores.row + sequence() * a_.batch.length,
         [&](std::int32_t t) { return answer_.path[t]; }, begin, end);
     const Sum mine = block_exact<kThreads>(share, end - begin);
-    if (!back_) return judge(mine, best.cost);
+    if (!back_) return accept_or_redo(mine, best.cost);
     if (threadIdx.x == 0) send_share(mine);
   }
 
@@ -561,31 +567,31 @@ class HalfAnswer {
     if (back_) return;
     answer_.clear_path(0);
     if (threadIdx.x >= 32) return;
-    answer_.judge(a_.scores);
+    answer_.write_status(a_.scores);
     answer_.no_path(a_.topology.empty);
     if (threadIdx.x == 0) a_.redo[sequence()] = 0;
   }
 
-  // The first warp follows the path, and leaves bringing to the others.
+  // The first warp follows the path, the others load what it needs next.
   __device__ void follow_all(const Half& half, std::int32_t cell, const std::uint32_t* now) const {
     const std::int32_t warp = static_cast<std::int32_t>(threadIdx.x) / 32,
                        thread = static_cast<std::int32_t>(threadIdx.x) - 32,
                        threads = static_cast<std::int32_t>(blockDim.x) - 32;
     std::int32_t n = half.steps;
-    Look<kSlots> look(a_.layout[back_]);
+    LaneSources<kSlots> lane(a_.layout[back_]);
 #pragma unroll 1
     for (std::int32_t j = 0; half.high(j) >= 0; ++j) {
       __pipeline_wait_prior(kChunks - 2);
       __syncthreads();  // chunk j is there, and nobody reads the one before any more
-      if (j > 0 && thread >= 0) half.bring(j + kChunks - 1, thread, threads);
+      if (j > 0 && thread >= 0) half.load_chunk(j + kChunks - 1, thread, threads);
       __pipeline_commit();
       if (warp == 1 && j == 0 && back_ == 0) {  // meanwhile
-        answer_.judge(a_.scores);
-        const double largest = largest_sum(a_, measure_);
+        answer_.write_status(a_.scores);
+        const double largest = largest_sum(a_, scale_);
         if (threadIdx.x == 32) *on_chip<double>(at_.largest) = largest;
       }
       if (warp == 0)
-        follow(half, look, half.high(j), half.low(j), n, cell, now, answer_.path + (back_ ? T_ - 1 : 0),
+        follow(half, lane, half.high(j), half.low(j), n, cell, now, answer_.path + (back_ ? T_ - 1 : 0),
                back_ ? -1 : 1);
     }
     __pipeline_wait_prior(0);
@@ -595,20 +601,20 @@ class HalfAnswer {
   // By one thread of the backward block; by the whole forward block.
   __device__ void send_share(const Sum& mine) const {
     OtherHalf* there = on_chip<OtherHalf>(a_.at[0].part);
-    send(&there->sum, 0, mine.sum, boxes_ + 1);
-    send(&there->rest, 0, mine.rest, boxes_ + 1);
-    send(&there->removed, 0, measure_.removed, boxes_ + 1);
+    send(&there->sum, 0, mine.sum, barriers_ + 1);
+    send(&there->rest, 0, mine.rest, barriers_ + 1);
+    send(&there->removed, 0, scale_.removed, barriers_ + 1);
   }
-  __device__ void judge(Sum all, std::uint32_t meeting_cost) const {
+  __device__ void accept_or_redo(Sum all, std::uint32_t middle_cost) const {
     const OtherHalf& other = *on_chip<OtherHalf>(at_.part);
-    if (threadIdx.x == 0) expect(boxes_ + 1, sizeof(OtherHalf));
-    wait_for(boxes_ + 1, 0);
+    if (threadIdx.x == 0) expect(barriers_ + 1, sizeof(OtherHalf));
+    wait_for(barriers_ + 1, 0);
     if (threadIdx.x != 0) return;
     all.add(other.sum);
     all.rest += other.rest;
-    const double value = all.value(), cost = measure_.removed + other.removed + meeting_cost,
+    const double value = all.value(), cost = scale_.removed + other.removed + middle_cost,
                  error = T_ + 1 + cost / (1 << 24),
-                 bound = *on_chip<double>(at_.largest) - (cost - error) / static_cast<double>(measure_.scale);
+                 bound = *on_chip<double>(at_.largest) - (cost - error) / static_cast<double>(scale_.scale);
     a_.best.score[sequence()] = value;
     a_.redo[sequence()] = bound - value > kTolerance * fmax(1.0, fabs(value));
   }
@@ -617,8 +623,8 @@ class HalfAnswer {
   const int back_;
   const std::int32_t T_;
   const SharedLayout& at_;
-  const Measure& measure_;
-  TransactionBarrier* boxes_;
+  const CostScale& scale_;
+  TransactionBarrier* barriers_;
   const Answer answer_;
 };
 
@@ -662,8 +668,13 @@ void run_integer(const DeviceConstraint::Impl& c, const Batch& batch, const Best
                                 best,
                                 redo};
   const auto launch = [&](auto* kernel) {
-    launch_kernel(kernel, dim3(2 * static_cast<unsigned>(batch.size)), static_cast<unsigned>(threads_of(c, batch)),
-                  std::max(args.at[0].bytes, args.at[1].bytes), stream, args, "viterbi", c.programmatic, 2);
+    launch_kernel(kernel,
+                  {.x = 2 * batch.size,
+                   .threads = threads_of(c, batch),
+                   .bytes = std::max(args.at[0].bytes, args.at[1].bytes),
+                   .programmatic = c.programmatic,
+                   .cluster = 2},
+                  stream, args, "viterbi");
   };
   if (c.forward.kind == 0) launch(integer_kernel<0>);
   if (c.forward.kind == 1) launch(integer_kernel<1>);

@@ -6,7 +6,7 @@
 // sums over all positions are needed, so they are accumulated as they are multiplied.
 //
 // A block has a chunk of neighbouring positions of one sequence:
-//   bring     m and y on chip
+//   load      m and y on chip
 //   multiply  tasks, which warps take from a queue: a warp tile of a group's matrix on the tensor cores in double, some
 //             rounds of sparse states' pairs, some labels; those of the last position from its ends
 //   total     z, the weight of a position, and marginals
@@ -33,7 +33,7 @@ constexpr int kHeadBytes = 512;                               // of Head, at the
 constexpr int kEndLanes = 8, kEndsTogether = 32 / kEndLanes;  // of a warp for a label of the last position; labels
 
 struct Head {
-  Units units;
+  ChunkScales scales;
   std::int64_t row[kMostChunk];
   std::int32_t gold[kMostChunk];
   std::int32_t task;  // the next
@@ -51,7 +51,7 @@ ChunkLayout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk) {
   ChunkLayout l{};
   const auto take = [&](std::int64_t rows, std::int64_t count) {
     const std::int64_t at = l.bytes;
-    l.bytes += (rows * count * std::int64_t{sizeof(P)} + 15) / 16 * 16;
+    l.bytes += round_up(rows * count * std::int64_t{sizeof(P)}, 16);
     return at;
   };
   l.m = take(chunk, combine.places);    // a warp tile may read past its last slot, whatever is there …
@@ -60,7 +60,7 @@ ChunkLayout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk) {
   l.partials = take(chunk, std::max(combine.nodes.rounds, combine.arrivals.rounds));
   l.labels = take(chunk, combine.K);
   l.begin = take(1, combine.K + 1);
-  l.bytes = (l.bytes + 255) / 256 * 256;
+  l.bytes = round_up(l.bytes, 256);
   return l;
 }
 
@@ -81,44 +81,6 @@ struct CombineArgs {
   Array emissions;  // [rows, K] or absent
 };
 
-// A chunk's arrays. Those in the middle of the sequences come first: the pass ends at the sequences' ends, and what it
-// wrote last, half of alpha and half of beta there, is longest in the cache.
-template <class P, int kChunk, bool kOnChip>
-struct Chunk {
-  Head* head;
-  P* m;                        // [positions, places] alpha
-  P* y;                        // [positions + 1, outs] beta
-  P* inverse;                  // [positions, K] of emissions times beta's peak
-  P* partials;                 // [positions, rounds of labels]
-  P* labels;                   // [positions, K]
-  std::int32_t* begin;         // [K + 1] the rounds of each label
-  std::int64_t b, at;          // its sequence, and where its first position lies in [B, T]
-  std::int32_t number, first;  // of the sequence's chunks, its first position
-  std::int32_t T, count;       // the sequence's length, positions that are there
-  std::int32_t bigrams;        // positions where one begins
-
-  __device__ Chunk(const CombineArgs<P>& a, char* shared, char* memory, std::uint32_t index) {
-    const std::uint32_t rank = index / a.batch, middle = static_cast<std::uint32_t>(a.work.chunks) / 2;
-    b = index % a.batch;
-    number = static_cast<std::int32_t>(rank % 2 == 0 ? middle + rank / 2 : middle - (rank + 1) / 2);
-    first = number * kChunk;
-    at = b * a.T + first;
-    T = a.trellis.scores.length[b];
-    count = min(kChunk, T - first);
-    bigrams = min(kChunk, T - 1 - first);
-    head = reinterpret_cast<Head*>(shared);
-    char* room = kOnChip ? shared + kHeadBytes : memory;
-    m = reinterpret_cast<P*>(room + a.layout.m);
-    y = reinterpret_cast<P*>(room + a.layout.y);
-    inverse = reinterpret_cast<P*>(room + a.layout.inverse);
-    partials = reinterpret_cast<P*>(room + a.layout.partials);
-    labels = reinterpret_cast<P*>(room + a.layout.labels);
-    begin = reinterpret_cast<std::int32_t*>(room + a.layout.begin);
-  }
-};
-
-// --- bring
-
 // Sixteen bytes at a time.
 template <bool kOnChip, class P>
 __device__ void copy(P* to, const P* from, std::int32_t count) {
@@ -132,15 +94,6 @@ __device__ void copy(P* to, const P* from, std::int32_t count) {
       *reinterpret_cast<int4*>(to + i) = *reinterpret_cast<const int4*>(from + i);
     }
   }
-}
-
-// Alpha and beta where they lie as they are wanted.
-template <class P, int kChunk, bool kOnChip>
-__device__ void copy_trellis(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  const std::int64_t m = a.combine.places, y = a.combine.outs;
-  if (a.copied) copy<kOnChip>(chunk.m, a.trellis.alpha + chunk.at * m, chunk.count * m);
-  if (a.at_outs && chunk.bigrams > 0) copy<kOnChip>(chunk.y, a.trellis.beta + chunk.at * y, (chunk.bigrams + 1) * y);
-  __pipeline_commit();
 }
 
 // Numbers of a step at the positions of a chunk: row j begins at base + row[j].
@@ -171,80 +124,6 @@ struct PositionRows {
   }
 };
 
-template <class P, int kChunk, bool kOnChip>
-__device__ void gather_alpha(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  const DeviceTopology& top = a.topology;
-  const std::int32_t F = a.combine.forward_cells;
-  PositionRows<P, kChunk> rows{a.trellis.alpha + chunk.at * F, {}};
-#pragma unroll
-  for (int j = 0; j < kChunk; ++j) rows.row[j] = min(j, chunk.count - 1) * F;
-  rows.gather(top.arrivals, top.into_begin, top.into_cell, a.combine.place, chunk.m, a.combine.places);
-}
-
-// y[t][r, b] = Σ_{arcs (r, b, s)} beta[t][s, b] of the next positions, since the labels do without.
-template <class P, int kChunk, bool kOnChip>
-__device__ void gather_beta(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  const DeviceTopology& top = a.topology;
-  const std::int32_t X = a.combine.backward_cells, outs = a.combine.outs;
-  PositionRows<P, kChunk> rows{a.trellis.beta + chunk.at * X, {}};
-#pragma unroll
-  for (int j = 0; j < kChunk; ++j) rows.row[j] = j < chunk.bigrams ? (j + 1) * X : 0;
-  rows.gather(top.nodes, top.from_begin, top.from_cell, top.node_out, chunk.y + outs, outs);
-}
-
-// Loads what is small and needed later. The first warp takes no part.
-template <class P, int kChunk, bool kOnChip>
-__device__ void bring_small(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  const std::int32_t K = a.combine.K, thread = static_cast<std::int32_t>(threadIdx.x) - 32,
-                     threads = static_cast<std::int32_t>(blockDim.x) - 32;
-  if (thread < 0) return;
-  if (thread < chunk.count) {
-    chunk.head->row[thread] = a.trellis.scores.row[chunk.at + thread];
-    chunk.head->gold[thread] = a.gold ? a.trellis.scores.gold[chunk.at + thread] : -1;
-  }
-#pragma unroll 1
-  for (std::int32_t i = thread; i <= K; i += threads) chunk.begin[i] = a.labels.begin[i];
-    // 1 over the emissions as beta has them, and over beta's peak; 0 where they are.
-#pragma unroll 2
-  for (std::int32_t i = thread; i < chunk.bigrams * K; i += threads) {
-    const P weight = Downwards::weight(a.trellis.scores.emissions[(chunk.at + i / K) * (K + 1) + i % K]);
-    chunk.inverse[i] = weight > P{0} ? 1 / Bounds<P>::beta_top / weight : P{0};
-  }
-}
-
-template <class P, int kChunk, bool kOnChip>
-__device__ void bring(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk) {
-  bring_small(a, chunk);
-  wait_for_prior_kernel();  // until here, nothing of the pass
-  copy_trellis(a, chunk);
-  if (warp_of() == 0) set_units(chunk.head->units, a.trellis, chunk.at, chunk.b, chunk.bigrams);
-  if (threadIdx.x == 0) chunk.head->task = 0;
-  if (!a.copied) gather_alpha(a, chunk);
-  if (!a.at_outs) gather_beta(a, chunk);
-  __pipeline_wait_prior(0);
-  __syncthreads();
-}
-
-// --- multiply
-
-template <class P>
-__device__ void write_sum(const CombineArgs<P>& a, std::int64_t b, P* to, P x) {
-  if (!(x < largest_number(P{}))) a.trellis.flag[b] = 1;
-  *to = x;
-}
-
-template <class P, int kChunk, bool kOnChip>
-__device__ void do_warp_tile(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, const WarpTile tile,
-                             P* sums) {
-  Tiles<double> sum{};
-#pragma unroll 1
-  for (std::int32_t j = 0; j < chunk.bigrams; ++j) {
-    multiply_warp_tile(tile, chunk.m + j * a.combine.places + tile.place, chunk.y + (j + 1) * a.combine.outs + tile.out,
-                       chunk.head->units.scale[j] * chunk.head->units.unit[j], sum);
-  }
-  if (!write_warp_tile(tile, sum, sums)) a.trellis.flag[chunk.b] = 1;
-}
-
 // Calls act(x, y) for the pairs of a round that are a lane's. Those of the next steps are on their way meanwhile.
 template <class Act>
 __device__ void each_pair(const DeviceRounds& rounds, std::int32_t round, const Act& act) {
@@ -267,163 +146,265 @@ __device__ void each_pair(const DeviceRounds& rounds, std::int32_t round, const 
   }
 }
 
-// Sparse states' bigrams, kRoundsTogether rounds at a time.
+// A chunk's work. Chunks in the middle of the sequences come first: the pass ends at the sequences' ends, and what it
+// wrote last, half of alpha and half of beta there, is longest in the cache.
 template <class P, int kChunk, bool kOnChip>
-__device__ void do_pairs(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first, P* sums) {
-  const DeviceRounds& rounds = a.combine.sparse;
-  const std::int32_t round = first + lane_of() / kRoundLanes;
-  const bool there = round < rounds.rounds;
-  P sum[kChunk]{};
-  double total = 0;
-  if (there) {
-    P scale[kChunk];
-#pragma unroll
-    for (int j = 0; j < kChunk; ++j) scale[j] = static_cast<P>(chunk.head->units.scale[j]);
-    each_pair(rounds, round, [&](std::int32_t x, std::int32_t y) {
-#pragma unroll
-      for (int j = 0; j < kChunk; ++j)
-        sum[j] += chunk.m[j * a.combine.places + x] * (chunk.y[(j + 1) * a.combine.outs + y] * scale[j]);
-    });
+class CombineChunk {
+ public:
+  // `memory`: for its arrays, where they are not on chip.
+  __device__ CombineChunk(const CombineArgs<P>& a, char* shared, char* memory, std::uint32_t index) : a_(a) {
+    const std::uint32_t rank = index / a.batch, middle = static_cast<std::uint32_t>(a.work.chunks) / 2;
+    b_ = index % a.batch;
+    number_ = static_cast<std::int32_t>(rank % 2 == 0 ? middle + rank / 2 : middle - (rank + 1) / 2);
+    const std::int32_t first = number_ * kChunk;
+    at_ = b_ * a.T + first;
+    const std::int32_t T = a.trellis.scores.length[b_];
+    count_ = min(kChunk, T - first);
+    bigrams_ = min(kChunk, T - 1 - first);
+    head_ = reinterpret_cast<Head*>(shared);
+    char* room = kOnChip ? shared + kHeadBytes : memory;
+    m_ = reinterpret_cast<P*>(room + a.layout.m);
+    y_ = reinterpret_cast<P*>(room + a.layout.y);
+    inverse_ = reinterpret_cast<P*>(room + a.layout.inverse);
+    partials_ = reinterpret_cast<P*>(room + a.layout.partials);
+    labels_ = reinterpret_cast<P*>(room + a.layout.labels);
+    begin_ = reinterpret_cast<std::int32_t*>(room + a.layout.begin);
   }
-#pragma unroll
-  for (int j = 0; j < kChunk; ++j) {
-    if (j < chunk.bigrams) total += static_cast<double>(sum[j]) * chunk.head->units.unit[j];
+  __device__ void run() const {
+    if (count_ <= 0) return wait_for_prior_kernel();
+    load();
+    P* sums = a_.work.sums + (b_ * a_.work.chunks + number_) * a_.work.entries;
+    do_tasks(a_.work.entries > 0 ? sums : nullptr);
+    __syncthreads();
+    for (std::int32_t j = warp_of(); j < count_; j += static_cast<std::int32_t>(blockDim.x / 32)) total_position(j);
   }
-  total = sum_of_round(total);
-  if (there && lane_of() % kRoundLanes == 0)
-    write_sum(a, chunk.b, sums + a.combine.dense + round, static_cast<P>(total));
-}
 
-// Labels, kRoundsTogether rounds at a time.
-template <class P, int kChunk, bool kOnChip>
-__device__ void do_labels(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first) {
-  const std::int32_t round = first + lane_of() / kRoundLanes, X = a.combine.backward_cells;
-  const bool there = round < a.labels.rounds;
-  P sum[kChunk]{};
-  if (there) {
-    const std::int32_t label = __ldg(a.labels.key + round);
-    P inverse[kChunk];
+ private:
+  // --- load
+
+  // Alpha and beta where they lie as they are wanted.
+  __device__ void copy_trellis() const {
+    const std::int64_t m = a_.combine.places, y = a_.combine.outs;
+    if (a_.copied) copy<kOnChip>(m_, a_.trellis.alpha + at_ * m, count_ * m);
+    if (a_.at_outs && bigrams_ > 0) copy<kOnChip>(y_, a_.trellis.beta + at_ * y, (bigrams_ + 1) * y);
+    __pipeline_commit();
+  }
+
+  __device__ void gather_alpha() const {
+    const DeviceTopology& top = a_.topology;
+    const std::int32_t F = a_.combine.forward_cells;
+    PositionRows<P, kChunk> rows{a_.trellis.alpha + at_ * F, {}};
 #pragma unroll
-    for (int j = 0; j < kChunk; ++j) inverse[j] = chunk.inverse[j * a.combine.K + label];
-    if (a.at_outs) {
-      each_pair(a.labels, round, [&](std::int32_t x, std::int32_t y) {
+    for (int j = 0; j < kChunk; ++j) rows.row[j] = min(j, count_ - 1) * F;
+    rows.gather(top.arrivals, top.into_begin, top.into_cell, a_.combine.place, m_, a_.combine.places);
+  }
+
+  // y[t][r, b] = Σ_{arcs (r, b, s)} beta[t][s, b] of the next positions, since the labels do without.
+  __device__ void gather_beta() const {
+    const DeviceTopology& top = a_.topology;
+    const std::int32_t X = a_.combine.backward_cells, outs = a_.combine.outs;
+    PositionRows<P, kChunk> rows{a_.trellis.beta + at_ * X, {}};
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j) rows.row[j] = j < bigrams_ ? (j + 1) * X : 0;
+    rows.gather(top.nodes, top.from_begin, top.from_cell, top.node_out, y_ + outs, outs);
+  }
+
+  // Loads what is small and needed later. The first warp takes no part.
+  __device__ void load_small() const {
+    const std::int32_t K = a_.combine.K, thread = static_cast<std::int32_t>(threadIdx.x) - 32,
+                       threads = static_cast<std::int32_t>(blockDim.x) - 32;
+    if (thread < 0) return;
+    if (thread < count_) {
+      head_->row[thread] = a_.trellis.scores.row[at_ + thread];
+      head_->gold[thread] = a_.gold ? a_.trellis.scores.gold[at_ + thread] : -1;
+    }
+#pragma unroll 1
+    for (std::int32_t i = thread; i <= K; i += threads) begin_[i] = a_.labels.begin[i];
+      // 1 over the emissions as beta has them, and over beta's peak; 0 where they are.
+#pragma unroll 2
+    for (std::int32_t i = thread; i < bigrams_ * K; i += threads) {
+      const P weight = Downwards::weight(a_.trellis.scores.emissions[(at_ + i / K) * (K + 1) + i % K]);
+      inverse_[i] = weight > P{0} ? 1 / Bounds<P>::beta_top / weight : P{0};
+    }
+  }
+
+  __device__ void load() const {
+    load_small();
+    wait_for_prior_kernel();  // until here, nothing of the pass
+    copy_trellis();
+    if (warp_of() == 0) set_scales(head_->scales, a_.trellis, at_, b_, bigrams_);
+    if (threadIdx.x == 0) head_->task = 0;
+    if (!a_.copied) gather_alpha();
+    if (!a_.at_outs) gather_beta();
+    __pipeline_wait_prior(0);
+    __syncthreads();
+  }
+
+  // --- multiply
+
+  __device__ void write_sum(P* to, P x) const {
+    if (!(x < largest_number(P{}))) a_.trellis.trust[b_] = Trust::untrusted;
+    *to = x;
+  }
+
+  __device__ void do_warp_tile(const WarpTile tile, P* sums) const {
+    Tiles<double> sum{};
+#pragma unroll 1
+    for (std::int32_t j = 0; j < bigrams_; ++j) {
+      multiply_warp_tile(tile, m_ + j * a_.combine.places + tile.place, y_ + (j + 1) * a_.combine.outs + tile.out,
+                         head_->scales.scale[j] * head_->scales.unit[j], sum);
+    }
+    if (!write_warp_tile(tile, sum, sums)) a_.trellis.trust[b_] = Trust::untrusted;
+  }
+
+  // Sparse states' bigrams, kRoundsTogether rounds at a time.
+  __device__ void do_pairs(std::int32_t first, P* sums) const {
+    const DeviceRounds& rounds = a_.combine.sparse;
+    const std::int32_t round = first + lane_of() / kRoundLanes;
+    const bool there = round < rounds.rounds;
+    P sum[kChunk]{};
+    double total = 0;
+    if (there) {
+      P scale[kChunk];
+#pragma unroll
+      for (int j = 0; j < kChunk; ++j) scale[j] = static_cast<P>(head_->scales.scale[j]);
+      each_pair(rounds, round, [&](std::int32_t x, std::int32_t y) {
 #pragma unroll
         for (int j = 0; j < kChunk; ++j)
-          sum[j] += chunk.m[j * a.combine.places + x] * (chunk.y[j * a.combine.outs + y] * inverse[j]);
-      });
-    } else {
-      const P* beta = a.trellis.beta + chunk.at * X;
-      each_pair(a.labels, round, [&](std::int32_t x, std::int32_t y) {
-#pragma unroll
-        for (int j = 0; j < kChunk; ++j) {
-          const P out = y < X && j < chunk.bigrams ? beta[std::int64_t{j} * X + y] : P{0};
-          sum[j] += chunk.m[j * a.combine.places + x] * (out * inverse[j]);
-        }
+          sum[j] += m_[j * a_.combine.places + x] * (y_[(j + 1) * a_.combine.outs + y] * scale[j]);
       });
     }
-  }
 #pragma unroll
-  for (int j = 0; j < kChunk; ++j) {
-    sum[j] = sum_of_round(sum[j]);
-    if (there && lane_of() % kRoundLanes == j % kRoundLanes) chunk.partials[j * a.labels.rounds + round] = sum[j];
+    for (int j = 0; j < kChunk; ++j) {
+      if (j < bigrams_) total += static_cast<double>(sum[j]) * head_->scales.unit[j];
+    }
+    total = sum_of_round(total);
+    if (there && lane_of() % kRoundLanes == 0) write_sum(sums + a_.combine.dense + round, static_cast<P>(total));
   }
-}
 
-// Labels of the last position, kEndsTogether at a time.
-template <class P, int kChunk, bool kOnChip>
-__device__ void do_ends(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t first) {
-  const std::int32_t part = lane_of() % kEndLanes, label = first + lane_of() / kEndLanes, j = chunk.count - 1;
-  const bool there = label < a.combine.K;
-  const P* alpha = a.trellis.alpha + (chunk.at + j) * a.combine.forward_cells;
-  P sum = 0;
-  if (there) {
+  // Labels, kRoundsTogether rounds at a time.
+  __device__ void do_labels(std::int32_t first) const {
+    const std::int32_t round = first + lane_of() / kRoundLanes, X = a_.combine.backward_cells;
+    const bool there = round < a_.labels.rounds;
+    P sum[kChunk]{};
+    if (there) {
+      const std::int32_t label = __ldg(a_.labels.key + round);
+      P inverse[kChunk];
+#pragma unroll
+      for (int j = 0; j < kChunk; ++j) inverse[j] = inverse_[j * a_.combine.K + label];
+      const auto add = [&](const auto& beta_at) {
+        each_pair(a_.labels, round, [&](std::int32_t x, std::int32_t y) {
+#pragma unroll
+          for (int j = 0; j < kChunk; ++j) sum[j] += m_[j * a_.combine.places + x] * (beta_at(j, y) * inverse[j]);
+        });
+      };
+      if (a_.at_outs) {
+        add([&](int j, std::int32_t y) { return y_[j * a_.combine.outs + y]; });
+      } else {
+        const P* beta = a_.trellis.beta + at_ * X;
+        add([&](int j, std::int32_t y) { return y < X && j < bigrams_ ? beta[std::int64_t{j} * X + y] : P{0}; });
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kChunk; ++j) {
+      sum[j] = sum_of_round(sum[j]);
+      if (there && lane_of() % kRoundLanes == j % kRoundLanes) partials_[j * a_.labels.rounds + round] = sum[j];
+    }
+  }
+
+  // Labels of the last position, kEndsTogether at a time.
+  __device__ void do_ends(std::int32_t first) const {
+    const std::int32_t part = lane_of() % kEndLanes, label = first + lane_of() / kEndLanes, j = count_ - 1;
+    const bool there = label < a_.combine.K;
+    const P* alpha = a_.trellis.alpha + (at_ + j) * a_.combine.forward_cells;
+    P sum = 0;
+    if (there) {
 #pragma unroll 4
-    for (std::int32_t i = a.combine.end_begin[label] + part; i < a.combine.end_begin[label + 1]; i += kEndLanes)
-      sum += alpha[a.combine.end_cell[i]];
-  }
+      for (std::int32_t i = a_.combine.end_begin[label] + part; i < a_.combine.end_begin[label + 1]; i += kEndLanes)
+        sum += alpha[a_.combine.end_cell[i]];
+    }
 #pragma unroll
-  for (int bit = 1; bit < kEndLanes; bit *= 2) sum += __shfl_xor_sync(kAllLanes, sum, bit);
-  if (there && part == 0) chunk.labels[j * a.combine.K + label] = sum * a.trellis.scores.end[label];
-}
+    for (int bit = 1; bit < kEndLanes; bit *= 2) sum += __shfl_xor_sync(kAllLanes, sum, bit);
+    if (there && part == 0) labels_[j * a_.combine.K + label] = sum * a_.trellis.scores.end[label];
+  }
 
-template <class P, int kChunk, bool kOnChip>
-__device__ void do_tasks(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, P* sums) {
-  const auto in_turns = [](std::int32_t count, std::int32_t together = kRoundsTogether) {
-    return (count + together - 1) / together;
-  };
-  const std::int32_t warp_tiles = sums && chunk.bigrams > 0 ? a.combine.warp_tiles : 0,
-                     before_labels = warp_tiles + (sums && chunk.bigrams > 0 ? in_turns(a.combine.sparse.rounds) : 0),
-                     before_ends = before_labels + (chunk.bigrams > 0 ? in_turns(a.labels.rounds) : 0),
-                     tasks = before_ends + (chunk.bigrams < chunk.count ? in_turns(a.combine.K, kEndsTogether) : 0);
+  __device__ void do_tasks(P* sums) const {
+    const std::int32_t warp_tiles = sums && bigrams_ > 0 ? a_.combine.warp_tiles : 0,
+                       before_labels = warp_tiles +
+                                       (sums && bigrams_ > 0 ? ceil_div(a_.combine.sparse.rounds, kRoundsTogether) : 0),
+                       before_ends = before_labels + (bigrams_ > 0 ? ceil_div(a_.labels.rounds, kRoundsTogether) : 0),
+                       tasks = before_ends + (bigrams_ < count_ ? ceil_div(a_.combine.K, kEndsTogether) : 0);
 #pragma unroll 1
-  while (true) {
-    std::int32_t task = 0;
-    if (lane_of() == 0) task = atomicAdd(&chunk.head->task, 1);
-    task = __shfl_sync(kAllLanes, task, 0);
-    if (task >= tasks) return;
-    if (task < warp_tiles) {
-      do_warp_tile(a, chunk, a.combine.tile[task], sums);
-    } else if (task < before_labels) {
-      do_pairs(a, chunk, (task - warp_tiles) * kRoundsTogether, sums);
-    } else if (task < before_ends) {
-      do_labels(a, chunk, (task - before_labels) * kRoundsTogether);
-    } else {
-      do_ends(a, chunk, (task - before_ends) * kEndsTogether);
+    while (true) {
+      std::int32_t task = 0;
+      if (lane_of() == 0) task = atomicAdd(&head_->task, 1);
+      task = __shfl_sync(kAllLanes, task, 0);
+      if (task >= tasks) return;
+      if (task < warp_tiles) {
+        do_warp_tile(a_.combine.tile[task], sums);
+      } else if (task < before_labels) {
+        do_pairs((task - warp_tiles) * kRoundsTogether, sums);
+      } else if (task < before_ends) {
+        do_labels((task - before_labels) * kRoundsTogether);
+      } else {
+        do_ends((task - before_ends) * kEndsTogether);
+      }
     }
   }
-}
 
-// --- total
+  // --- total
 
-// Position j, by a warp; a lane has every 32nd label.
-template <class P, int kChunk, bool kOnChip>
-__device__ void total_position(const CombineArgs<P>& a, const Chunk<P, kChunk, kOnChip>& chunk, std::int32_t j) {
-  const std::int32_t K = a.combine.K;
-  const std::int64_t at = chunk.at + j;
-  const bool last = j >= chunk.bigrams;
-  const P* partials = chunk.partials + j * a.labels.rounds;
-  P* labels = chunk.labels + j * K;
-  double z = 0;
+  // Position j, by a warp; a lane has every 32nd label.
+  __device__ void total_position(std::int32_t j) const {
+    const std::int32_t K = a_.combine.K;
+    const std::int64_t at = at_ + j;
+    const bool last = j >= bigrams_;
+    const P* partials = partials_ + j * a_.labels.rounds;
+    P* labels = labels_ + j * K;
+    double z = 0;
 #pragma unroll 1
-  for (std::int32_t k = lane_of(); k < K; k += 32) {
-    P sum = last ? labels[k] : P{0};
-    if (!last) {
+    for (std::int32_t k = lane_of(); k < K; k += 32) {
+      P sum = last ? labels[k] : P{0};
+      if (!last) {
 #pragma unroll 1
-      for (std::int32_t i = chunk.begin[k]; i < chunk.begin[k + 1]; ++i) sum += partials[i];
-      labels[k] = sum;
+        for (std::int32_t i = begin_[k]; i < begin_[k + 1]; ++i) sum += partials[i];
+        labels[k] = sum;
+      }
+      z += static_cast<double>(sum);
     }
-    z += static_cast<double>(sum);
-  }
 #pragma unroll
-  for (int bit = 16; bit > 0; bit /= 2) z += __shfl_xor_sync(kAllLanes, z, bit);
-  const double over = 1 / z;
-  if (lane_of() == 0) {
-    a.trellis.z[at] = z;
-    const double inverse = j == 0 ? over * chunk.head->units.over_first : 1;  // of the chunk's unit
-    if (j == 0) a.work.inverse[chunk.b * a.work.chunks + chunk.number] = inverse;
-    if (!(z > 0 && z >= chunk.head->units.least[j] && isfinite(z) && isfinite(inverse))) a.trellis.flag[chunk.b] = 1;
-  }
-  if (!a.emissions) return;
-  const std::int64_t row = chunk.head->row[j];
-  const std::int32_t gold = chunk.head->gold[j];
+    for (int bit = 16; bit > 0; bit /= 2) z += __shfl_xor_sync(kAllLanes, z, bit);
+    const double over = 1 / z;
+    if (lane_of() == 0) {
+      a_.trellis.z[at] = z;
+      const double inverse = j == 0 ? over * head_->scales.over_first : 1;  // of the chunk's unit
+      if (j == 0) a_.work.inverse[b_ * a_.work.chunks + number_] = inverse;
+      if (!(z > 0 && z >= head_->scales.least[j] && isfinite(z) && isfinite(inverse)))
+        a_.trellis.trust[b_] = Trust::untrusted;
+    }
+    if (!a_.emissions) return;
+    const std::int64_t row = head_->row[j];
+    const std::int32_t gold = head_->gold[j];
 #pragma unroll 1
-  for (std::int32_t k = lane_of(); k < K; k += 32) {
-    const double p = static_cast<double>(labels[k]) * over;
-    write_real(a.emissions, row * K + k, k == gold ? p - 1 : p);
+    for (std::int32_t k = lane_of(); k < K; k += 32) {
+      const double p = static_cast<double>(labels[k]) * over;
+      write_real(a_.emissions, row * K + k, k == gold ? p - 1 : p);
+    }
   }
-}
 
-template <class P, int kChunk, bool kOnChip>
-__device__ void combine_chunk(const CombineArgs<P>& a, char* shared, char* room, std::uint32_t index) {
-  const Chunk<P, kChunk, kOnChip> chunk(a, shared, room, index);
-  if (chunk.count <= 0) return wait_for_prior_kernel();
-  bring(a, chunk);
-  P* sums = a.work.sums + (chunk.b * a.work.chunks + chunk.number) * a.work.entries;
-  do_tasks(a, chunk, a.work.entries > 0 ? sums : nullptr);
-  __syncthreads();
-  for (std::int32_t j = warp_of(); j < chunk.count; j += static_cast<std::int32_t>(blockDim.x / 32))
-    total_position(a, chunk, j);
-}
+  const CombineArgs<P>& a_;
+  Head* head_;
+  P* m_;                  // [positions, places] alpha
+  P* y_;                  // [positions + 1, outs] beta
+  P* inverse_;            // [positions, K] of emissions times beta's peak
+  P* partials_;           // [positions, rounds of labels]
+  P* labels_;             // [positions, K]
+  std::int32_t* begin_;   // [K + 1] the rounds of each label
+  std::int64_t b_, at_;   // its sequence, and where its first position lies in [B, T]
+  std::int32_t number_;   // of the sequence's chunks
+  std::int32_t count_;    // positions that are there
+  std::int32_t bigrams_;  // positions where one begins
+};
 
 template <class P, int kChunk, bool kOnChip>
 __global__ void __launch_bounds__(kMostThreads<P>, 1) combine_kernel(const __grid_constant__ CombineArgs<P> a) {
@@ -432,12 +413,12 @@ __global__ void __launch_bounds__(kMostThreads<P>, 1) combine_kernel(const __gri
   if (follows_gold(a, shared)) return;
   const std::uint32_t block = blockIdx.x - a.gold_blocks.count;
   if constexpr (kOnChip) {
-    combine_chunk<P, kChunk, true>(a, shared, nullptr, block);
+    CombineChunk<P, kChunk, true>(a, shared, nullptr, block).run();
   } else {
     char* room = reinterpret_cast<char*>(a.work.room) + block * a.layout.bytes;
 #pragma unroll 1
     for (std::uint32_t index = block; index < a.chunks; index += gridDim.x - a.gold_blocks.count) {
-      combine_chunk<P, kChunk, false>(a, shared, room, index);
+      CombineChunk<P, kChunk, false>(a, shared, room, index).run();
       __syncthreads();
     }
   }
@@ -458,7 +439,7 @@ struct CombineShape {
 template <class P>
 CombineShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
   const std::int64_t room = std::int64_t{c.shared_bytes} - kHeadBytes;
-  const auto chunks = [&](std::int32_t chunk) { return (batch.length + chunk - 1) / chunk; };
+  const auto chunks = [&](std::int32_t chunk) { return ceil_div(batch.length, chunk); };
   const auto fits = [&](std::int32_t chunk) { return layout_of<P>(c, chunk).bytes <= room; };
   CombineShape s{};
   s.chunk = fits(kMostChunk) && 2 * batch.size * chunks(kMostChunk) > c.processors ? kMostChunk : 1;
@@ -491,9 +472,9 @@ CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c,
   const CombineShape s = shape_of<P>(c, batch);
   CombineMemory<P> work{};
   work.chunk = s.chunk;
-  work.chunks = static_cast<std::int32_t>((batch.length + work.chunk - 1) / work.chunk);
+  work.chunks = s.chunks;
   const std::int64_t chunks = batch.size * work.chunks;
-  work.entries = wanted.transitions ? (c.combine.dense + c.combine.sparse.rounds + 3) / 4 * 4 : 0;
+  work.entries = wanted.transitions ? round_up(c.combine.dense + c.combine.sparse.rounds, 4) : 0;
   work.sums = arena.allocate<P>(chunks * std::int64_t{work.entries});
   work.inverse = arena.allocate<double>(chunks);
   work.room = arena.allocate<P>(s.on_chip ? 0 : std::int64_t{s.blocks * s.layout.bytes} / sizeof(P));
@@ -527,8 +508,8 @@ void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trel
                             pass.at_outs,
                             wanted.gold != nullptr,
                             wanted.emissions};
-  launch_kernel(kernel_of<P>(s), static_cast<unsigned>(blocks), static_cast<unsigned>(s.threads), bytes, stream, args,
-                "combining forward and backward", c.programmatic);
+  launch_kernel(kernel_of<P>(s), {.x = blocks, .threads = s.threads, .bytes = bytes, .programmatic = c.programmatic},
+                stream, args, "combining forward and backward");
 }
 
 template CombineMemory<float> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&, const Expectation&);

@@ -35,8 +35,7 @@ struct GoldBlocks {
 };
 inline GoldBlocks gold_blocks(const DeviceConstraint::Impl& c, const Batch& batch, std::int32_t* stamps, int warps) {
   const std::int32_t together = gold_together(c, warps);
-  return {static_cast<std::uint32_t>((batch.size + together - 1) / together), together, stamps,
-          gold_bytes(c, together)};
+  return {static_cast<std::uint32_t>(ceil_div(batch.size, together)), together, stamps, gold_bytes(c, together)};
 }
 // Whether the block is one of them; it is done then. `Args`: of a combine.
 template <class Args>
@@ -49,10 +48,10 @@ __device__ bool follows_gold(const Args& a, char* shared) {
   return true;
 }
 
-// z times the scales that the pass took off is the same at all positions but for rounding. So the positions of a chunk
-// are added up in one unit, by the exponents alone: the one in which none of them grows. The z itself is left for
+// z times the scales that the pass divided out is the same at all positions but for rounding. So the positions of a
+// chunk are added up in one unit, by the exponents alone: the one in which none of them grows. The z itself is left for
 // `finish`.
-struct Units {
+struct ChunkScales {
   double scale[kMostChunk];  // of y, so that bigrams add up to the z of their position
   double unit[kMostChunk];   // of those, so that they add up to the same at each
   double least[kMostChunk];  // z below this is not to be trusted
@@ -62,11 +61,12 @@ struct Units {
 // For a chunk that begins at `at` of [B, T], in sequence b; `bigrams`: positions where one begins. By one warp, a
 // position a lane.
 template <class P>
-__device__ void set_units(Units& to, const Trellis<P>& trellis, std::int64_t at, std::int64_t b, std::int32_t bigrams) {
+__device__ void set_scales(ChunkScales& to, const Trellis<P>& trellis, std::int64_t at, std::int64_t b,
+                           std::int32_t bigrams) {
   constexpr std::int32_t room = 60;  // for sums of products of alpha's largest
   const std::int32_t most = largest_exponent(P{}), more = largest_exponent(double{}), j = lane_of();
   const bool there = j < bigrams;
-  // What the pass took off in the step behind this position, forwards, and in its own, backwards.
+  // What the pass divided out in the step behind this position, forwards, and in its own, backwards.
   const std::int32_t alpha = there ? trellis.exponent[0][at + j + 1] : 0,
                      beta = there ? trellis.exponent[1][at + j] : 0;
   std::int32_t unit = alpha - beta;  // z of the first position over that of this one
@@ -88,7 +88,7 @@ __device__ void set_units(Units& to, const Trellis<P>& trellis, std::int64_t at,
     to.least[j] = fmax(there ? Bounds<P>::least_z * power(-alpha) : 0, Bounds<P>::least_product);
   }
   if (j == 0) to.over_first = power(-min(largest + room, more));
-  if (!fits) trellis.flag[b] = 1;
+  if (!fits) trellis.trust[b] = Trust::untrusted;
 }
 
 // Numbers of a warp tile in the layout of mma.m8n8k4: a lane has row lane / 4, columns 2 · (lane % 4) and the next, of

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kDeclaredHere = 24 << 10;  // bytes on chip, at most, that the kernels declare themselves
 
-struct Answer {
+struct SequenceMean {
   bool possible;
   double value;
 };
@@ -25,22 +25,22 @@ class Worker {
   __device__ explicit Worker(const CovarianceArgs& a) : a_(a), wide_(a.scores, a.work.wide) {}
 
   // `counts`: the sequence has scores. Covariances where wanted, zeros where it does not count.
-  __device__ Answer average(const CovarianceScratch& s, std::int64_t b, bool counts) {
+  __device__ SequenceMean average(const CovarianceScratch& s, std::int64_t b, bool counts) {
     const DeviceTopology& d = a_.scores.topology;
-    Answer answer{counts && s.T == 0 && d.empty, 0};
+    SequenceMean mean{counts && s.T == 0 && d.empty, 0};
     bool done = false;
     if (counts && s.T > 0) {
       const Found found = scaled(s, b);
-      answer = {found.possible, found.value};
+      mean = {found.possible, found.value};
       if (!found.sure || !found.covariances_sure) {
         const Averaged whole = wide(s, b);
-        if (!found.sure) answer = {whole.weight.m != 0, whole.mean};
+        if (!found.sure) mean = {whole.weight.m != 0, whole.mean};
       }
-      done = answer.possible;
+      done = mean.possible;
     }
     if (!done) zero_counts(d.K, b, s.T, s.row, a_.emissions, a_.transitions);
     __syncthreads();
-    return answer;
+    return mean;
   }
 
  private:
@@ -75,14 +75,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1) entropy_kernel(const __grid_
   Worker<Surprise, kOnChip> worker(a);
   for (std::int64_t b = blockIdx.x; b < a.scores.batch.size; b += gridDim.x) {
     const CovarianceScratch s(a, b);
-    Status& status = a.status[b];
-    const bool bad_transition = *a.work.scores.bad != 0, bad = bad_transition || status.outcome != 0;
-    __syncthreads();
-    const Answer answer = worker.average(s, b, !bad);
+    Status status = block_status(a.scores.batch, a.work.scores, b, s.T, a.scores.topology.K);
+    const bool bad = status.outcome != 0;
+    const SequenceMean mean = worker.average(s, b, !bad);
     if (threadIdx.x != 0) continue;
-    a.value[b] = answer.possible ? answer.value : NAN;
-    if (bad_transition) status.outcome = static_cast<std::int32_t>(Outcome::bad_transition);
-    if (!bad && !answer.possible) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+    a.value[b] = mean.possible ? mean.value : NAN;
+    if (!bad && !mean.possible) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+    a.status[b] = status;
   }
 }
 
@@ -106,7 +105,7 @@ CovarianceMemory allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, 
   const std::int64_t T = std::max<std::int64_t>(batch.length, 1), bytes = Scaled::bytes(c.topology);
   CovarianceMemory w{};
   w.scores = allocate_prepared<double>(arena, c, batch, false);
-  w.scaled_bytes = bytes <= c.shared_bytes + kDeclared - kDeclaredHere ? 0 : (bytes + 15) / 16 * 16;
+  w.scaled_bytes = bytes <= c.shared_bytes + kDeclared - kDeclaredHere ? 0 : round_up(bytes, 16);
   w.wide = allocate_wide<Averaged>(arena, c, batch, args.both_ways(), 8 * T + w.scaled_bytes);
   w.exponents = arena.allocate<std::int64_t>(std::int64_t{w.wide.slots * T});
   w.scaled = arena.allocate<char>(std::int64_t{w.wide.slots * w.scaled_bytes});
@@ -155,10 +154,11 @@ void run(Kernel on_chip, Kernel in_memory, const char* what, const DeviceConstra
   args.scores.length = args.work.scores.length;
   args.scores.row = args.work.scores.row;
   const auto s = static_cast<cudaStream_t>(stream);
-  prepare<double>(c, batch, args.work.scores, Scale::probability, false, args.status, nullptr, s);
+  prepare<double>(c, batch, args.work.scores, Scale::probability, nullptr, s);
   const bool room = args.work.scaled_bytes == 0;
-  launch_kernel(room ? on_chip : in_memory, static_cast<unsigned>(args.work.wide.slots), kBlockThreads,
-                room ? Scaled::bytes(c.topology) : 0, s, args, what);
+  launch_kernel(room ? on_chip : in_memory,
+                {.x = args.work.wide.slots, .threads = kBlockThreads, .bytes = room ? Scaled::bytes(c.topology) : 0}, s,
+                args, what);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ struct CovarianceArgs {
   WideScores scores;             // `gains`: of a path along the direction
   Array emissions, transitions;  // covariances with counts, or absent
   double* value;                 // [B]
-  Status* status;                // [B] to be set, or null …
-  const Status* known;           // [B] … since it is known already
+  Status* status;                // [B] of an entropy, to be set
+  const Status* known;           // [B] of a curvature
   const std::int64_t* gold;      // [rows] or null
   CovarianceMemory work;
 

@@ -5,7 +5,7 @@
 // it is log Z minus the mean gain, and its gradient minus the covariance of gain and counts.
 //
 // A position's weights are those of the truth over a power of two, chosen by the largest of the position before. Scores
-// have the largest of their row taken off. As in bounds.h, what would grow too small is kLeast on the way there
+// have the largest of their row subtracted. As in bounds.h, what would grow too small is kLeast on the way there
 // and nothing on the way back, so that alpha is no less than the truth and beta no more; where both find the same Z and
 // the same mean, both are right, and if not, the answer does not count. Sums of weights that are kLeast or more are
 // normal numbers, so that a sum is 0 only where nothing leads. What a product of alpha and beta can lose by being small
@@ -79,14 +79,16 @@ struct Gains {
     return dual(exp(x), kScores ? x : gain_at(a.scores.gains.transitions, pair));
   }
   __device__ Dual start(std::int32_t label) const {
-    return dual(a.work.scores.start[label],
-                kScores ? optional_score_at(a.scores.batch.start, label) - a.work.scores.shifts[1]
-                        : gain_at(a.scores.gains.start, label));
+    return edge(a.work.scores.start, a.scores.batch.start, a.scores.gains.start, a.work.scores.shifts[1], label);
   }
   __device__ Dual end(std::int32_t label) const {
-    return dual(a.work.scores.end[label], kScores
-                                              ? optional_score_at(a.scores.batch.end, label) - a.work.scores.shifts[2]
-                                              : gain_at(a.scores.gains.end, label));
+    return edge(a.work.scores.end, a.scores.batch.end, a.scores.gains.end, a.work.scores.shifts[2], label);
+  }
+
+ private:
+  static __device__ Dual edge(const double* weights, const ConstArray& scores, const ConstArray& gains, double shift,
+                              std::int32_t label) {
+    return dual(weights[label], kScores ? optional_score_at(scores, label) - shift : gain_at(gains, label));
   }
 };
 
@@ -175,7 +177,7 @@ class ScaledPass {
   }
   // By how much to scale the next position: the largest exponent of this one.
   __device__ std::int64_t peak(std::int32_t step) const {
-    const std::int32_t most = peak_.of_all(peak_.of_a_warp(step));
+    const std::int32_t most = peak_.of_all(peak_.of_warp(step));
     return most == kNoPeak ? 0 : most;
   }
 
@@ -235,7 +237,7 @@ class ScaledPass {
             if (save) first_row(t)[n] = v;
             most = max(most, exponent(v.weight));
           });
-      if (!again) peak_.leave(t, most);
+      if (!again) peak_.publish(t, most);
       __syncthreads();
     }
     if (!again) z_exponent_ = total;
@@ -308,7 +310,7 @@ class ScaledPass {
           most = max(most, exponent(after.weight));
           x_.after[n] = after;
         });
-    peak_.leave(t, most);
+    peak_.publish(t, most);
     mine = sum_of_lanes(mine, 32);
     if (threadIdx.x % 32 == 0) x_.warps[threadIdx.x / 32] = mine;
   }
@@ -368,9 +370,9 @@ class ScaledPass {
   }
   // The power of two above the largest gain.
   __device__ double largest() {
-    peak_.leave(0, exponent(largest_));
+    peak_.publish(0, exponent(largest_));
     __syncthreads();
-    return 2 * power(peak_.of_all(peak_.of_a_warp(0)));
+    return 2 * power(peak_.of_all(peak_.of_warp(0)));
   }
 
   const CovarianceArgs& a_;

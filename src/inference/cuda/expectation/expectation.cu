@@ -87,8 +87,8 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   block_sums<kThreads>(sum);
   if (threadIdx.x != 0) return;
 
-  if (a.grown && a.grown[b] > Bounds<double>::most_growth) a.trellis.flag[b] = 1;
-  if (T > 0 && !agree(z, apart, sum[of_beta].value(), kAgreement<P>)) a.trellis.flag[b] = 1;
+  if (a.grown && a.grown[b] > Bounds<double>::most_growth) a.trellis.trust[b] = Trust::untrusted;
+  if (T > 0 && !agree(z, apart, sum[of_beta].value(), kAgreement<P>)) a.trellis.trust[b] = Trust::untrusted;
   double value = T > 0 ? sum[of_paths].value() : a.topology.empty ? 0.0 : -INFINITY;
   const bool bad = status.outcome != 0;
   bool outside = false;
@@ -105,7 +105,7 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   }
   a.wanted.status[b] = status;
   a.wanted.value[b] = bad ? NAN : value;
-  if (bad || outside) a.trellis.flag[b] = 2;  // nothing to do again; counts are zeros
+  if (bad || outside) a.trellis.trust[b] = Trust::not_counted;  // nothing to do again; counts are zeros
 }
 
 // How often gold has each of `kCount` bigrams from `first` on. The whole block takes part.
@@ -141,7 +141,7 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::
   }
   wait_for_prior_kernel();  // until here, nothing of the combine
   if (begin < end) {
-    const std::int32_t chunks = (T - 1 + a.combined.chunk - 1) / a.combined.chunk;  // where bigrams begin
+    const std::int32_t chunks = ceil_div(T - 1, a.combined.chunk);  // where bigrams begin
     const double* inverse = a.combined.inverse + b * a.combined.chunks;
     for (std::int32_t e = begin; e < end; ++e) {
       const P* from = a.combined.sums + b * a.combined.chunks * a.combined.entries + a.combine.pair_entry[e];
@@ -176,10 +176,11 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant_
 template <class P, int kThreads, int kParts>
 void launch_finish(const FinishArgs<P>& args, bool programmatic, cudaStream_t stream) {
   constexpr std::int64_t together = kThreads / kParts;
-  const std::int64_t K = args.combine.K, blocks = args.wanted.transitions ? 1 + (K * K + together - 1) / together : 1;
+  const std::int64_t K = args.combine.K, blocks = args.wanted.transitions ? 1 + ceil_div(K * K, together) : 1;
   if (blocks * args.batch.size > INT32_MAX) throw Error("[cuda] too many bigrams in one batch: split it");
-  launch_kernel(finish_kernel<P, kThreads, kParts>, static_cast<unsigned>(blocks * args.batch.size), kThreads, 0,
-                stream, args, "finishing", programmatic);
+  launch_kernel(finish_kernel<P, kThreads, kParts>,
+                {.x = blocks * args.batch.size, .threads = kThreads, .programmatic = programmatic}, stream, args,
+                "finishing");
 }
 
 template <class P>
@@ -202,7 +203,7 @@ Trellis<P> allocate_trellis(Arena& arena, const DeviceConstraint::Impl& c, const
   for (auto*& e : trellis.exponent) e = arena.allocate<std::int32_t>(BT);
   for (auto*& e : trellis.total_exponent) e = arena.allocate<std::int64_t>(B);
   trellis.z = arena.allocate<double>(BT);
-  trellis.flag = arena.allocate<std::int32_t>(B);
+  trellis.trust = arena.allocate<std::int32_t>(B);
   trellis.leaves = arena.allocate<std::int32_t>(B);
   return trellis;
 }
@@ -239,7 +240,7 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
             Memory memory, cudaStream_t stream, const Loss* loss) {
   Arena arena(memory);
   const ExpectationMemory<P> work = allocate_memory<P>(arena, c, batch, wanted, pieces);
-  prepare<P>(c, batch, work.trellis.scores, Scale::probability, true, nullptr, wanted.gold, stream);
+  prepare<P>(c, batch, work.trellis.scores, Scale::probability, wanted.gold, stream);
   run_forward_backward<P>(c, batch, work.trellis, work.pass, stream);
   run_combine<P>(c, batch, work.trellis, work.pass, work.combine, wanted, stream);
 
@@ -247,8 +248,8 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
   finish<P>({c.combine, c.topology, work.trellis, work.combine, wanted, batch, work.pass.at_outs, grown},
             c.programmatic, stream);
   const Prepared<P>& scores = work.trellis.scores;
-  again_wide(c, {c.topology, batch, {}, 1, scores.length, scores.row}, wanted, work.trellis.flag, work.wide, loss,
-             scores.blocks_done, stream);
+  recompute_wide(c, {c.topology, batch, {}, 1, scores.length, scores.row}, wanted, work.trellis.trust, work.wide, loss,
+                 scores.blocks_done, stream);
 }
 
 // Float where its errors stay below the tolerance, else double; a scan is in double.

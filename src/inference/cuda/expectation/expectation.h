@@ -12,10 +12,10 @@ struct Trellis {
   Prepared<P> scores;
   P* alpha;  // [B, T, forward cells]
   P* beta;   // [B, T, backward cells], or at the combine's outs; both with their own position's emissions
-  std::int32_t* exponent[2];        // [B, T] of the scale that a step took off
+  std::int32_t* exponent[2];        // [B, T] of the scale that a step divided out
   std::int64_t* total_exponent[2];  // [B] of all of them
   double* z;                        // [B, T] by the combine
-  std::int32_t* flag;               // [B] not 0: not to be trusted
+  std::int32_t* trust;              // [B] a Trust
   std::int32_t* leaves;             // [B] where gold leaves the language; -1: nowhere
 };
 

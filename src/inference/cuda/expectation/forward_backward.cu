@@ -80,10 +80,10 @@ class AtOuts {
  public:
   __device__ AtOuts(const DeviceCombine& combine, std::int32_t thread) : combine_(combine), thread_(thread) {
     if (combine.quad && 4 * thread < combine.dense_outs)
-      quad_ = Two<P>::of(combine.quad[thread].x, combine.quad[thread].y);
+      quad_ = Places<P>::of(combine.quad[thread].x, combine.quad[thread].y);
 #pragma unroll
     for (std::int32_t k = 0; k < kSparseAtOuts; ++k) {
-      if (sparse(k) < combine.outs) from_[k] = Two<P>::of(combine.out[sparse(k)].x, combine.out[sparse(k)].y);
+      if (sparse(k) < combine.outs) from_[k] = Places<P>::of(combine.out[sparse(k)].x, combine.out[sparse(k)].y);
     }
   }
 
@@ -115,7 +115,7 @@ class AtOuts {
 
   const DeviceCombine& combine_;
   std::int32_t thread_;
-  Two<P> quad_{}, from_[kSparseAtOuts]{};
+  Places<P> quad_{}, from_[kSparseAtOuts]{};
 };
 
 template <bool kBack>
@@ -144,7 +144,7 @@ __device__ unsigned begin_at_edge(const ForwardBackwardArgs<P>& a, const View& v
 }
 
 // … or what the scan left where pieces meet: alpha forwards, and what it may lack; backwards the step from beta at the
-// meeting to the position before it, since beta there is on nodes, and cells are arrivals.
+// boundary to the position before it, since beta there is on nodes, and cells are arrivals.
 template <class P>
 __device__ std::int64_t boundary_of(const ForwardBackwardArgs<P>& a, std::int32_t piece) {
   return std::int64_t{blockIdx.x} * a.pieces.count + piece;
@@ -222,7 +222,7 @@ __device__ void connect(const ForwardBackwardArgs<P>& a, const Piece& piece, std
   if (threadIdx.x != 0) return;
   constexpr std::int64_t most = 1021;  // as in scale_of
   a.trellis.exponent[kBack][at] = static_cast<std::int32_t>(min(max(e, -most), most));
-  if (e < -most || e > most) a.trellis.flag[b] = 1;
+  if (e < -most || e > most) a.trellis.trust[b] = Trust::untrusted;
 }
 
 // The steps of one direction through a piece. Where two pieces meet, the position is the earlier one's forwards, and
@@ -232,17 +232,17 @@ class DirectionPass {
  public:
   using Team = typename View::template Team<P, unsigned>;
 
-  // `cells`: of two steps; `room`: for emissions; `meeting`: for what the team needs to meet.
+  // `cells`: of two steps; `room`: for emissions; `team_memory`: for the team's barriers and peaks.
   __device__ DirectionPass(const ForwardBackwardArgs<P>& a, const View& view, const Steps& steps, P* cells, P* room,
-                           char* meeting)
+                           char* team_memory)
       : a_(a),
         view_(view),
         steps_(steps),
-        team_(meeting, 0, thread_number(), view),
+        team_(team_memory, 0, thread_number(), view),
         b_(team_.sequence()),
         piece_(a.trellis.scores.length[b_], a.pieces.steps, static_cast<std::int32_t>(blockIdx.z)),
         inside_(kScans && (kBack ? piece_.number + 1 < piece_.of : piece_.number > 0)),
-        given_(!kBack && inside_ ? 1 : 0),
+        skipped_(!kBack && inside_ ? 1 : 0),
         T_(piece_.last - piece_.first + (kBack && inside_ ? 0 : 1)),
         at_outs_(kBack && Steps::kInRegisters && a.work.at_outs),
         row_(at_outs_ ? a.combine.outs : view.cells),
@@ -250,14 +250,14 @@ class DirectionPass {
         rows_(room, a.shape.rows, a.trellis.scores.emissions + (b_ * a.T + piece_.first) * (view.K + 1), view.K, T_),
         outs_(a.combine, team_.thread()),
         now_(cells),
-        next_(cells + room_for(view.room())) {
+        next_(cells + padded_cells(view.step_cells())) {
     const std::int64_t begin = b_ * a.T + piece_.first + (kBack ? T_ - 1 : 0);
     trellis_ = (kBack ? a.trellis.beta : a.trellis.alpha) + begin * row_;
     exponent_ = a.trellis.exponent[kBack] + begin;
   }
 
   __device__ void run() {
-    if (!piece_.there()) return;
+    if (!piece_.exists()) return;
     begin();
     for (std::int32_t n = 1; n < T_; ++n) step(n);
     if constexpr (Steps::kInRegisters) store_step();
@@ -280,7 +280,7 @@ class DirectionPass {
   }
 
   __device__ void begin() {
-    for (std::int32_t c = threadIdx.x; c < view_.room(); c += blockDim.x) now_[c] = next_[c] = 0;
+    for (std::int32_t c = threadIdx.x; c < view_.step_cells(); c += blockDim.x) now_[c] = next_[c] = 0;
     rows_.stage(0);
     team_.begin();
     unsigned largest = 0;
@@ -290,16 +290,16 @@ class DirectionPass {
       largest =
           begin_at_edge<kBack>(a_, view_, team_, floor_, rows_[0], now_, Steps::kInRegisters ? nullptr : trellis_);
     }
-    team_.meet(0, largest);
+    team_.end_step(0, largest);
     if (team_.first() == 0 && !inside_) *exponent_ = -kPeak<kBack, P>;
-    if (!Steps::kInRegisters && inside_ && !given_) copy_out(trellis_, now_, view_.cells, team_.thread());
+    if (!Steps::kInRegisters && inside_ && !skipped_) copy_out(trellis_, now_, view_.cells, team_.thread());
   }
 
   __device__ void step(std::int32_t n) {
     const auto loaded = steps_.load(now_);
-    const unsigned seen = team_.look(n - 1);
+    const unsigned before = team_.load_peak(n - 1);
     if constexpr (Steps::kInRegisters) {
-      if (n > given_) store_step();
+      if (n > skipped_) store_step();
     }
     trellis_ += kStep * row_;
     exponent_ += kStep;
@@ -312,23 +312,23 @@ class DirectionPass {
     }
     auto sums = steps_.multiply(loaded);
     std::int32_t e;
-    const unsigned peak = team_.peak(seen);
+    const unsigned peak = team_.peak(before);
     const P scale = scale_of(peak, e, P{}, kPeak<kBack, P>);
     most_ = max(most_, peak);
     unsigned largest = 0;
     steps_.finish(
         sums, now_,
         Emit<P, Team, Side>{team_, rows_[n], next_, Steps::kInRegisters ? nullptr : trellis_, scale, floor_, largest});
-    team_.meet(n, largest);
+    team_.end_step(n, largest);
     total_exponent_ += e;
-    if (team_.leads() && n > given_) *exponent_ = e;
+    if (team_.leads() && n > skipped_) *exponent_ = e;
     P* swap = now_;
     now_ = next_;
     next_ = swap;
   }
 
   __device__ void end() {
-    if (team_.leads() && most_ >= high_word(static_cast<P>(INFINITY))) a_.trellis.flag[b_] = 1;
+    if (team_.leads() && most_ >= high_word(static_cast<P>(INFINITY))) a_.trellis.trust[b_] = Trust::untrusted;
     if (kScans && inside_) total_exponent_ += a_.boundaries.exponent[kBack][boundary_of(a_, boundary())];
     if (kBack ? piece_.number == 0 : piece_.number + 1 == piece_.of) {
       if (team_.leads()) a_.trellis.total_exponent[kBack][b_] = total_exponent_ - kPeak<kBack, P>;
@@ -343,8 +343,9 @@ class DirectionPass {
   Team team_;
   const std::int64_t b_;
   const Piece piece_;
-  const bool inside_;  // begins where pieces meet
-  const std::int32_t given_, T_;
+  const bool inside_;           // begins where pieces meet
+  const std::int32_t skipped_;  // positions at its begin that the piece before it stores
+  const std::int32_t T_;        // positions
   const bool at_outs_;
   const std::int64_t row_;  // numbers of a step in memory
   const P floor_;
@@ -358,11 +359,11 @@ class DirectionPass {
 
 template <class P, class View, class Steps>
 __device__ void run_direction(const ForwardBackwardArgs<P>& a, const View& view, const Steps& steps, P* cells, P* room,
-                              char* meeting) {
+                              char* team_memory) {
   if (blockIdx.y) {
-    DirectionPass<true, P, View, Steps>(a, view, steps, cells, room, meeting).run();
+    DirectionPass<true, P, View, Steps>(a, view, steps, cells, room, team_memory).run();
   } else {
-    DirectionPass<false, P, View, Steps>(a, view, steps, cells, room, meeting).run();
+    DirectionPass<false, P, View, Steps>(a, view, steps, cells, room, team_memory).run();
   }
 }
 
@@ -380,32 +381,37 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
   const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;
   const int back = blockIdx.y;
   const DeviceStep& layout = a.layout[back];
-  if (threadIdx.x == 0 && back == 0 && a.pieces.count == 1) a.trellis.flag[b] = 0;
-  const WalkRoom<P, unsigned, kStorage> room(a.shape.rows, layout.K);
+  if (threadIdx.x == 0 && back == 0 && a.pieces.count == 1) a.trellis.trust[b] = Trust::trusted;
+  const WalkShared<P, unsigned, kStorage> shared(a.shape.rows, layout.K);
   const P *matrix = a.trellis.scores.matrix[back], *sparse = a.trellis.scores.sparse[back];
   if constexpr (kStorage == Storage::registers) {
     const StepView<Index> view(layout, 1);
     constexpr RegisterTile kind = kRegisterTiles[kKind];
     using Steps = std::conditional_t<sizeof(P) == 4, RegisterSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
                                      TensorSteps<P, Index>>;
-    run_direction(a, view, Steps(view, matrix, sparse), reinterpret_cast<P*>(room.rest), room.rows, room.meeting);
+    run_direction(a, view, Steps(view, matrix, sparse), reinterpret_cast<P*>(shared.rest), shared.rows,
+                  shared.team_memory);
   } else {
-    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(room.rest)
+    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(shared.rest)
                                      : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) *
                                                           cells_in_memory(a.layout[0], a.layout[1]);
     with_general_steps<SumProduct<P>, Index, kStorage>(
-        layout, blocks, matrix, sparse,
-        [&](const auto& view, const auto& steps) { run_direction(a, view, steps, cells, room.rows, room.meeting); });
+        layout, blocks, matrix, sparse, [&](const auto& view, const auto& steps) {
+          run_direction(a, view, steps, cells, shared.rows, shared.team_memory);
+        });
   }
 }
 
 template <class P, class Index, Storage kStorage, std::int32_t kKind = 0>
 void launch(const ForwardBackwardArgs<P>& args, cudaStream_t stream) {
-  const auto B = static_cast<unsigned>(args.batch.size), pieces = static_cast<unsigned>(args.pieces.count);
-  const auto blocks = static_cast<unsigned>(args.shape.blocks);
-  launch_kernel(forward_backward_kernel<P, Index, kStorage, kKind>, dim3(B * blocks, 2, pieces),
-                static_cast<unsigned>(args.shape.threads), args.shape.bytes, stream, args, "forward and backward",
-                false, blocks);
+  launch_kernel(forward_backward_kernel<P, Index, kStorage, kKind>,
+                {.x = args.batch.size * args.shape.blocks,
+                 .y = 2,
+                 .z = args.pieces.count,
+                 .threads = args.shape.threads,
+                 .bytes = args.shape.bytes,
+                 .cluster = args.shape.blocks},
+                stream, args, "forward and backward");
 }
 
 }  // namespace
@@ -429,7 +435,7 @@ void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, c
                           const ForwardBackwardMemory<P>& work, cudaStream_t stream) {
   if constexpr (sizeof(P) == 8) {
     if (work.pieces.count > 1)
-      run_scan(c, batch, work.pieces, trellis.scores, work.scan, {trellis.flag, trellis.leaves}, stream);
+      run_scan(c, batch, work.pieces, trellis.scores, work.scan, {trellis.trust, trellis.leaves}, stream);
   }
   const ForwardBackwardArgs<P> args{{c.forward, c.backward},
                                     c.combine,

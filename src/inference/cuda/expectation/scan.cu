@@ -2,9 +2,9 @@
 // the other. Behind the products of the pieces come two kernels:
 //   cross     a block a sequence and direction: alpha[end] = alpha[begin] · P forwards, beta[begin] = P · beta[end]
 //             backwards, piece by piece;
-//   settle    gives these the form that the pass wants.
-// Gold is followed likewise: a piece says which states its labels lead to from each state (relate), then one warp puts
-// the pieces together.
+//   normalize gives these the form that the pass wants.
+// Gold is followed likewise: a piece says which states its labels lead to from each state (map_states), then one warp
+// puts the pieces together.
 //
 // Beta here keeps to no more than the truth, as bounds.h wants it; products lose what is too small, and say so.
 // Where alpha may have lost something by that, the pass begins with as much more as that can have become, and sees at
@@ -45,31 +45,31 @@ __device__ bool vanishes(double from, double x) { return from > 0 && x < Bounds<
 // --- gold
 
 // Which states a piece of gold leads to from each state, or where it leads nowhere.
-__device__ void relate(const ScanArgs& a, const Piece& piece, std::int32_t T) {
+__device__ void map_states(const ScanArgs& a, const Piece& piece, std::int32_t T) {
   const DeviceTopology& top = a.topology;
   const std::int32_t* gold = a.scores.gold + std::int64_t{blockIdx.y} * a.batch.length;
   const std::int64_t at = (std::int64_t{blockIdx.y} * a.pieces.count + piece.number) * top.Q;
   const std::int32_t end = piece.number + 1 < piece.of ? piece.last : T;
   for (std::int32_t q = threadIdx.x; q < top.Q; q += blockDim.x) {
     std::uint64_t set = std::uint64_t{1} << q;
-    std::int32_t dies = -1;
+    std::int32_t dead_at = -1;
     for (std::int32_t t = piece.first; t < end; ++t) {
       const std::int32_t label = gold[t];
       std::uint64_t next = 0;
       for (std::int32_t i = label >= 0 ? top.arc_begin[label] : 0; i < (label >= 0 ? top.arc_begin[label + 1] : 0); ++i)
         next |= (set >> top.arc_from[i] & 1) << top.arc_to[i];
-      if (next == 0 && set != 0) dies = t;
+      if (next == 0 && set != 0) dead_at = t;
       set = next;
     }
     a.work.reach[at + q] = set;
-    a.work.dies[at + q] = dies;
+    a.work.dead_at[at + q] = dead_at;
   }
 }
 
-__global__ void __launch_bounds__(kScanStates) relate_kernel(const __grid_constant__ ScanArgs a) {
+__global__ void __launch_bounds__(kScanStates) map_states_kernel(const __grid_constant__ ScanArgs a) {
   const std::int32_t T = a.scores.length[blockIdx.y];
   const Piece piece(T, a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
-  if (piece.there()) relate(a, piece, T);
+  if (piece.exists()) map_states(a, piece, T);
 }
 
 // --- cross
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kScanStates) relate_kernel(const __grid_consta
 // Between two pieces: what the parts of the last one's sums came to, and the vector that goes into the next, entry i of
 // which counts 2^exponent[i]: as it is, and with one scale for all.
 template <std::int32_t kWidth>
-struct CrossingRoom {
+struct CrossingShared {
   double partial[kParts][kWidth], scaled[kWidth];
   std::int32_t exponent[kWidth];
 };
@@ -88,11 +88,11 @@ struct CrossingRoom {
 template <std::int32_t kTiles, bool kBack>
 class Crossing {
  public:
-  static constexpr std::int32_t kWidth = 8 * kTiles, kScalers = (kWidth + 31) / 32 * 32;
+  static constexpr std::int32_t kWidth = 8 * kTiles, kScalers = round_up(kWidth, 32);
 
-  __device__ Crossing(const ScanArgs& a, std::int32_t T, CrossingRoom<kWidth>& meeting)
+  __device__ Crossing(const ScanArgs& a, std::int32_t T, CrossingShared<kWidth>& shared)
       : a_(a),
-        meeting_(meeting),
+        shared_(shared),
         count_(Piece(T, a.pieces.steps, 0).of - 1),
         part_(static_cast<std::int32_t>(threadIdx.x) / kWidth),
         mine_(static_cast<std::int32_t>(threadIdx.x) % kWidth),
@@ -100,8 +100,8 @@ class Crossing {
 
   __device__ void operator()() {
     if (count_ <= 0) return;
-    meeting_.partial[part_][mine_] = part_ == 0 ? begin(mine_) : 0;
-    if (part_ == 0) meeting_.exponent[mine_] = kBack ? 0 : a_.work.exponents[at_ * kWidth + mine_];
+    shared_.partial[part_][mine_] = part_ == 0 ? begin(mine_) : 0;
+    if (part_ == 0) shared_.exponent[mine_] = kBack ? 0 : a_.work.exponents[at_ * kWidth + mine_];
     load<0>(0);
     load<1>(1);
     __syncthreads();
@@ -149,8 +149,8 @@ class Crossing {
       const std::int32_t i = min(32 * k + thread % 32, kWidth - 1);
       sum[k] = 0;
 #pragma unroll
-      for (std::int32_t p = 0; p < kParts; ++p) sum[k] += meeting_.partial[p][i];
-      exponent[k] = meeting_.exponent[i];
+      for (std::int32_t p = 0; p < kParts; ++p) sum[k] += shared_.partial[p][i];
+      exponent[k] = shared_.exponent[i];
       if (counts(sum[k])) top = max(top, exponent_of(sum[k]) + exponent[k]);
       if (k == thread / 32) own = sum[k], own_exponent = exponent[k];
     }
@@ -163,7 +163,7 @@ class Crossing {
     if (thread < kWidth) {
       const double scaled = times_power(own, own_exponent - top);
       if (!kBack && vanishes(own, scaled)) lose(at_ + n);
-      meeting_.scaled[thread] = scaled;
+      shared_.scaled[thread] = scaled;
     }
     total_exponent_ += top;
   }
@@ -175,18 +175,18 @@ class Crossing {
     double sum[2] = {};
 #pragma unroll
     for (std::int32_t k = 0; k < kTiles; ++k) {
-      const double scaled = meeting_.scaled[part_ + kParts * k], x = product_[kTurn][k] * scaled;
+      const double scaled = shared_.scaled[part_ + kParts * k], x = product_[kTurn][k] * scaled;
       if (!kBack && vanishes(min(product_[kTurn][k], scaled), x)) lose(at_ + n);
       sum[k % 2] += x;
     }
-    meeting_.partial[part_][mine_] = sum[0] + sum[1];
-    if (part_ == 0) meeting_.exponent[mine_] = exponent_[kTurn];
+    shared_.partial[part_][mine_] = sum[0] + sum[1];
+    if (part_ == 0) shared_.exponent[mine_] = exponent_[kTurn];
     load<kTurn>(n + 2);
     __syncthreads();
   }
 
   const ScanArgs& a_;
-  CrossingRoom<kWidth>& meeting_;
+  CrossingShared<kWidth>& shared_;
   std::int32_t count_;  // boundaries
   std::int32_t part_, mine_;
   std::int64_t at_;
@@ -205,20 +205,20 @@ __device__ void follow_pieces(const ScanArgs& a, std::int32_t T) {
   std::int32_t leaves = -1;
   for (std::int32_t first = 0; first < of && leaves < 0; first += together) {
     std::uint64_t reach[together][2];
-    std::int32_t dies[together][2];
+    std::int32_t dead_at[together][2];
 #pragma unroll
     for (std::int32_t k = 0; k < 2 * together; ++k) {
       const std::int32_t n = first + k / 2, q = lane + k % 2 * 32;
       const bool there = n < of && q < Q;
       reach[k / 2][k % 2] = there ? a.work.reach[at + std::int64_t{n} * Q + q] : 0;
-      dies[k / 2][k % 2] = there ? a.work.dies[at + std::int64_t{n} * Q + q] : -1;
+      dead_at[k / 2][k % 2] = there ? a.work.dead_at[at + std::int64_t{n} * Q + q] : -1;
     }
 #pragma unroll
     for (std::int32_t k = 0; k < together; ++k) {
       if (first + k >= of || leaves >= 0) continue;  // the same for all
       const bool in[2] = {(set >> lane & 1) != 0, (set >> (lane + 32) & 1) != 0};
       std::uint64_t next = (in[0] ? reach[k][0] : 0) | (in[1] ? reach[k][1] : 0);
-      const std::int32_t last = max(in[0] ? dies[k][0] : -1, in[1] ? dies[k][1] : -1);
+      const std::int32_t last = max(in[0] ? dead_at[k][0] : -1, in[1] ? dead_at[k][1] : -1);
       for (int bit = 16; bit > 0; bit /= 2) next |= __shfl_xor_sync(kAllLanes, next, bit);
       set = next;
       if (set == 0) leaves = reduce_max(last);
@@ -232,27 +232,28 @@ __device__ void follow_pieces(const ScanArgs& a, std::int32_t T) {
 
 template <std::int32_t kTiles>
 __global__ void __launch_bounds__(8 * kTiles * kParts, 1) cross_kernel(const __grid_constant__ ScanArgs a) {
-  __shared__ CrossingRoom<8 * kTiles> meeting;
+  __shared__ CrossingShared<8 * kTiles> shared;
   const std::int32_t T = a.scores.length[blockIdx.x];
   if (blockIdx.y == 2) {
     if (threadIdx.x < 32) follow_pieces(a, T);
   } else if (blockIdx.y == 1) {
-    Crossing<kTiles, true>(a, T, meeting)();
+    Crossing<kTiles, true>(a, T, shared)();
   } else {
-    if (threadIdx.x == 0) a.out.flag[blockIdx.x] = a.work.boundaries.grown[blockIdx.x] = 0;
-    Crossing<kTiles, false>(a, T, meeting)();
+    if (threadIdx.x == 0) a.out.trust[blockIdx.x] = Trust::trusted;
+    if (threadIdx.x == 0) a.work.boundaries.grown[blockIdx.x] = 0;
+    Crossing<kTiles, false>(a, T, shared)();
   }
 }
 
-// --- settle
+// --- normalize
 
 // A boundary gets the form that the pass wants: one scale, beta the emissions. One warp each.
 template <std::int32_t kTiles>
-__global__ void __launch_bounds__(32, 1) settle_kernel(const __grid_constant__ ScanArgs a) {
+__global__ void __launch_bounds__(32, 1) normalize_kernel(const __grid_constant__ ScanArgs a) {
   constexpr std::int32_t width = 8 * kTiles, numbers = width / 32 + (width % 32 != 0);
   const std::int64_t b = blockIdx.y;
   const Piece piece(a.scores.length[b], a.pieces.steps, static_cast<std::int32_t>(blockIdx.x) + 1);
-  if (!piece.there()) return;
+  if (!piece.exists()) return;
   const std::int64_t at = b * a.pieces.count + piece.number;
   const bool back = blockIdx.z == 1;
   const std::int32_t lane = threadIdx.x;
@@ -305,9 +306,7 @@ ScanCosts expectation_costs(std::int32_t nodes, bool in_float) {
 
 // The number of pieces with which the scan takes the least time, if that is clearly less than without.
 Pieces choose_pieces(const ScanSize& size, const ScanCosts& costs) {
-  const auto rounds = [&](std::int64_t blocks) {
-    return static_cast<double>((blocks + size.processors - 1) / size.processors);
-  };
+  const auto rounds = [&](std::int64_t blocks) { return static_cast<double>(ceil_div(blocks, size.processors)); };
   double best = 0.8 * static_cast<double>(size.T) * costs.step * rounds(2 * size.B);
   Pieces chosen;
   for (std::int64_t count = 2; size.B > 0 && count < size.T && count * size.B <= 2 * size.processors; ++count) {
@@ -347,23 +346,26 @@ ScanMemory allocate_scan(Arena& arena, const DeviceConstraint::Impl& c, const Ba
   work.exponents = arena.allocate<std::int32_t>(all * width);
   if (!gold) return work;
   work.reach = arena.allocate<std::uint64_t>(all * std::int64_t{c.topology.Q});
-  work.dies = arena.allocate<std::int32_t>(all * std::int64_t{c.topology.Q});
+  work.dead_at = arena.allocate<std::int32_t>(all * std::int64_t{c.topology.Q});
   return work;
 }
 
 void run_scan(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces, const Prepared<double>& scores,
               const ScanMemory& work, const ScanOut& out, cudaStream_t stream) {
   const ScanArgs args{c.topology, batch, pieces, scores, work, out};
-  const auto B = static_cast<unsigned>(batch.size), count = static_cast<unsigned>(pieces.count);
-  const unsigned gold = work.reach ? 1 : 0;
+  const std::int64_t B = batch.size, count = pieces.count;
+  const bool gold = work.reach != nullptr;
   multiply_steps<ScaledSum>(
       {c.topology, batch, pieces, scores, work.products[0], work.products[1], work.exponents, work.boundaries.lost},
       stream);
-  if (gold) launch_kernel(relate_kernel, dim3(count, B), kScanStates, 0, stream, args, "following gold");
+  if (gold)
+    launch_kernel(map_states_kernel, {.x = count, .y = B, .threads = kScanStates}, stream, args, "following gold");
   with_tiles(tiles_of(c.topology.nodes), [&](auto constant) {
     constexpr std::int32_t tiles = decltype(constant)::value;
-    launch_kernel(cross_kernel<tiles>, dim3(B, 2 + gold), 8 * tiles * kParts, 0, stream, args, "crossing pieces");
-    launch_kernel(settle_kernel<tiles>, dim3(count - 1, B, 2), 32, 0, stream, args, "scaling boundaries");
+    launch_kernel(cross_kernel<tiles>, {.x = B, .y = gold ? 3 : 2, .threads = 8 * tiles * kParts}, stream, args,
+                  "crossing pieces");
+    launch_kernel(normalize_kernel<tiles>, {.x = count - 1, .y = B, .z = 2, .threads = 32}, stream, args,
+                  "scaling boundaries");
   });
 }
 

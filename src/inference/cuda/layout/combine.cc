@@ -9,21 +9,6 @@ namespace regccrf {
 
 namespace {
 
-template <class Of>
-void by_key(std::size_t keys, std::size_t items, const Of& key_of, std::vector<std::int32_t>& begin,
-            std::vector<std::int32_t>& order) {
-  begin.assign(keys + 1, 0);
-  for (std::size_t i = 0; i < items; ++i) {
-    if (key_of(i) >= 0) ++begin[static_cast<std::size_t>(key_of(i)) + 1];
-  }
-  std::partial_sum(begin.begin(), begin.end(), begin.begin());
-  order.resize(static_cast<std::size_t>(begin.back()));
-  std::vector<std::int32_t> at(begin.begin(), begin.end() - 1);
-  for (std::size_t i = 0; i < items; ++i) {
-    if (key_of(i) >= 0) order[at[key_of(i)]++] = static_cast<std::int32_t>(i);
-  }
-}
-
 // Places for a copied combine: an arrival's is its only source.
 std::vector<std::int32_t> cells_as_places(const Topology& t, const StepLayout& forward, CombineLayout& combine) {
   std::vector<std::int32_t> place;
@@ -114,24 +99,32 @@ void find_quads(const StepLayout& forward, const StepLayout& backward, CombineLa
   }
 }
 
-// Pairs, by keys below `keys`, in the order of what pair_of(thing) stands for; then padding.
-template <class KeyOf, class PairOf>
-PairRounds rounds_of(std::size_t keys, std::size_t count, Source padding, const KeyOf& key_of, const PairOf& pair_of) {
+// Pairs with their keys.
+struct KeyedPairs {
+  std::vector<std::int32_t> key;
+  std::vector<Source> pair;
+  void add(std::int32_t of_key, Source of_pair) {
+    key.push_back(of_key);
+    pair.push_back(of_pair);
+  }
+};
+
+// These in rounds, by keys below `keys`; a key's last round is padded.
+PairRounds rounds_of(std::int32_t keys, const KeyedPairs& pairs, Source padding) {
   constexpr std::int32_t most = kMostHeight;
-  std::vector<std::int32_t> begin, order;
-  by_key(keys, count, key_of, begin, order);
+  const auto [begin, order] = sort_by_key(keys, pairs.key);
   PairRounds rounds;
-  for (std::size_t key = 0; key < keys; ++key)
+  for (std::int32_t key = 0; key < keys; ++key)
     rounds.height =
         std::max(rounds.height, round_up(std::min(most, begin[key + 1] - begin[key]), kRoundSteps * kRoundLanes));
-  for (std::size_t key = 0; key < keys; ++key) {
+  for (std::int32_t key = 0; key < keys; ++key) {
     for (std::int32_t i = begin[key]; i < begin[key + 1]; ++i) {
       const std::int32_t n = (i - begin[key]) % most;
       if (n == 0) {
-        rounds.key.push_back(static_cast<std::int32_t>(key));
+        rounds.key.push_back(key);
         rounds.pair.resize(rounds.pair.size() + static_cast<std::size_t>(rounds.height), padding);
       }
-      rounds.pair[(rounds.rounds() - 1) * rounds.height + n] = pair_of(static_cast<std::size_t>(order[i]));
+      rounds.pair[(rounds.rounds() - 1) * rounds.height + n] = pairs.pair[order[i]];
     }
     rounds.begin.push_back(rounds.rounds());
   }
@@ -142,39 +135,26 @@ PairRounds rounds_of(std::size_t keys, std::size_t count, Source padding, const 
 void combine_pairs(const Topology& t, const StepLayout& forward, const std::vector<std::int32_t>& node_of,
                    CombineLayout& combine) {
   combine.dense = static_cast<std::int32_t>(forward.entry.size());
-  const std::size_t bigrams = static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K);
-  std::vector<std::int32_t> bigram;
-  std::vector<Source> pairs;
+  KeyedPairs pairs;
   for (std::int32_t o = forward.first_sparse; o < forward.outs; ++o) {
     const std::int32_t n = node_of[o];
     if (n < 0) continue;  // padding
-    for (std::int32_t m = t.arrival_begin[t.node_state[n]]; m < t.arrival_begin[t.node_state[n] + 1]; ++m) {
-      bigram.push_back(t.arrival_label[m] * t.K + t.node_label[n]);
-      pairs.push_back({combine.place[m], o});
-    }
+    for (std::int32_t m = t.arrival_begin[t.node_state[n]]; m < t.arrival_begin[t.node_state[n] + 1]; ++m)
+      pairs.add(t.arrival_label[m] * t.K + t.node_label[n], {combine.place[m], o});
   }
-  combine.sparse = rounds_of(
-      bigrams, pairs.size(), {0, combine.no_out}, [&](std::size_t i) { return bigram[i]; },
-      [&](std::size_t i) { return pairs[i]; });
-  std::vector<std::int32_t> pair(forward.entry);
-  pair.insert(pair.end(), combine.sparse.key.begin(), combine.sparse.key.end());
-  by_key(
-      bigrams, pair.size(), [&](std::size_t e) { return pair[e]; }, combine.pair_begin, combine.pair_entry);
+  combine.sparse = rounds_of(t.K * t.K, pairs, {0, combine.no_out});
+  std::vector<std::int32_t> bigram(forward.entry);
+  bigram.insert(bigram.end(), combine.sparse.key.begin(), combine.sparse.key.end());
+  combine.pair = sort_by_key(t.K * t.K, bigram);
 }
 
 void combine_labels(const Topology& t, const StepLayout& forward, const StepLayout& backward, CombineLayout& combine) {
-  const auto K = static_cast<std::size_t>(t.K);
-  combine.arrivals = rounds_of(
-      K, static_cast<std::size_t>(t.arrivals), {0, backward.zero()}, [&](std::size_t m) { return t.arrival_label[m]; },
-      [&](std::size_t m) {
-        return Source{combine.place[m], backward.cell(static_cast<std::int32_t>(m))};
-      });
+  KeyedPairs arrivals, nodes;
+  for (std::int32_t m = 0; m < t.arrivals; ++m) arrivals.add(t.arrival_label[m], {combine.place[m], backward.cell(m)});
+  combine.arrivals = rounds_of(t.K, arrivals, {0, backward.zero()});
   if (!combine.copied) return;
-  combine.nodes = rounds_of(
-      K, static_cast<std::size_t>(t.nodes), {0, combine.no_out}, [&](std::size_t n) { return t.node_label[n]; },
-      [&](std::size_t n) {
-        return Source{forward.cell(static_cast<std::int32_t>(n)), forward.out[n]};
-      });
+  for (std::int32_t n = 0; n < t.nodes; ++n) nodes.add(t.node_label[n], {forward.cell(n), forward.out[n]});
+  combine.nodes = rounds_of(t.K, nodes, {0, combine.no_out});
 }
 
 void make_warp_tiles(CombineLayout& combine) {
@@ -190,24 +170,35 @@ void make_warp_tiles(CombineLayout& combine) {
 }
 
 void combine_ends(const Topology& t, const StepLayout& forward, CombineLayout& combine) {
-  const auto K = static_cast<std::size_t>(t.K), nodes = static_cast<std::size_t>(t.nodes);
-  const auto label = [&](std::size_t n) { return t.node_accepts[n] ? t.node_label[n] : -1; };
-  by_key(K, nodes, label, combine.end_begin, combine.end_cell);
-  for (std::int32_t& node : combine.end_cell) node = forward.cell(node);
+  std::vector<std::int32_t> label;
+  for (std::int32_t n = 0; n < t.nodes; ++n) label.push_back(t.node_accepts[n] ? t.node_label[n] : -1);
+  combine.end = sort_by_key(t.K, label);
+  for (std::int32_t& node : combine.end.order) node = forward.cell(node);
 }
 
 }  // namespace
 
+ByKey sort_by_key(std::int32_t keys, const std::vector<std::int32_t>& key_of) {
+  ByKey sorted{std::vector<std::int32_t>(static_cast<std::size_t>(keys) + 1), {}};
+  for (const std::int32_t key : key_of) {
+    if (key >= 0) ++sorted.begin[static_cast<std::size_t>(key) + 1];
+  }
+  std::partial_sum(sorted.begin.begin(), sorted.begin.end(), sorted.begin.begin());
+  sorted.order.resize(static_cast<std::size_t>(sorted.begin.back()));
+  std::vector<std::int32_t> next(sorted.begin);
+  for (std::size_t i = 0; i < key_of.size(); ++i) {
+    if (key_of[i] >= 0) sorted.order[next[key_of[i]]++] = static_cast<std::int32_t>(i);
+  }
+  return sorted;
+}
+
 PairRounds bigram_rounds(const Topology& t) {
-  std::vector<Source> pairs;
+  KeyedPairs pairs;
   for (std::int32_t m = 0; m < t.arrivals; ++m) {
     for (std::int32_t n = t.node_begin[t.arrival_state[m]]; n < t.node_begin[t.arrival_state[m] + 1]; ++n)
-      pairs.push_back({m, n});
+      pairs.add(t.arrival_label[m] * t.K + t.node_label[n], {m, n});
   }
-  return rounds_of(
-      static_cast<std::size_t>(t.K) * static_cast<std::size_t>(t.K), pairs.size(), {-1, -1},
-      [&](std::size_t i) { return t.arrival_label[pairs[i].x] * t.K + t.node_label[pairs[i].y]; },
-      [&](std::size_t i) { return pairs[i]; });
+  return rounds_of(t.K * t.K, pairs, {-1, -1});
 }
 
 CombineLayout make_combine_layout(const Topology& t, const StepLayout& forward, const StepLayout& backward) {

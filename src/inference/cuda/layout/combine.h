@@ -39,6 +39,11 @@ struct PairRounds {
   std::vector<std::int32_t> begin{0};  // [keys + 1] the rounds of each
   std::int32_t rounds() const { return static_cast<std::int32_t>(key.size()); }
 };
+// Things by key: those of key k are order[begin[k]] … order[begin[k + 1] - 1], lower numbers first.
+struct ByKey {
+  std::vector<std::int32_t> begin, order;  // [keys + 1], [things with a key]
+};
+ByKey sort_by_key(std::int32_t keys, const std::vector<std::int32_t>& key_of);  // key_of: -1 for none
 struct CombineLayout {
   std::vector<std::int32_t> place;  // [arrivals] where alpha at each is put: one of a group's slots, or behind those
   std::vector<Source> out;          // [outs of the forward layout, and some where nothing is] backward cells, or zeros
@@ -57,13 +62,11 @@ struct CombineLayout {
   PairRounds arrivals;  // by label, x: place, y: backward cell
 
   // Bigrams: dense in the forward groups' matrices, the rest in rounds.
-  std::int32_t dense = 0;                // entries of the forward groups' matrices
-  PairRounds sparse;                     // by bigram, x: place, y: out
-  std::vector<std::int32_t> pair_begin;  // [K·K + 1] the dense entries, and dense + a sparse round, of each (a, b)
-  std::vector<std::int32_t> pair_entry;
+  std::int32_t dense = 0;  // entries of the forward groups' matrices
+  PairRounds sparse;       // by bigram, x: place, y: out
+  ByKey pair;              // by (a, b): its dense entries, and dense + its sparse rounds
 
-  std::vector<std::int32_t> end_begin;  // [K + 1] the nodes of each label where a sequence may end
-  std::vector<std::int32_t> end_cell;   // forward cells
+  ByKey end;  // by label: the forward cells of its nodes where a sequence may end
 };
 CombineLayout make_combine_layout(const Topology& topology, const StepLayout& forward, const StepLayout& backward);
 

@@ -70,11 +70,11 @@ class Builder {
     for (const DenseGroup& group : layout_.groups) {
       const std::int32_t lanes = register_lanes(group, kind);
       if (lanes == 0) return false;
-      warps += (tiles_in_band(group, kind) * lanes + 31) / 32;
+      warps += ceil_div(tiles_in_band(group, kind) * lanes, 32);
       cells += 2 * group.states * lanes * kind.slots;
       gains += gains_of(group, kind, lanes);
     }
-    warps = std::max(warps - 1, (layout_.sparse + 32 * kSparsePerThread - 1) / (32 * kSparsePerThread));
+    warps = std::max(warps - 1, sparse_warps());
     return warps <= kind.warps && cells <= kRegisterCells && layout_.K <= kRegisterCells && gains < 65536 &&
            sparse_terms() <= kSparseTerms && wanted_once();
   }
@@ -117,7 +117,7 @@ class Builder {
     group.states = static_cast<std::int32_t>(draft.states.size());
     group.slots = static_cast<std::int32_t>(draft.slot_labels.size());
     group.width = round_up(static_cast<std::int32_t>(draft.place_labels.size()), 4);
-    group.tiles = (group.width + kTile - 1) / kTile;
+    group.tiles = ceil_div(group.width, kTile);
     group.first_out = static_cast<std::int32_t>(layout_.label.size());
     group.first_entry = static_cast<std::int32_t>(layout_.entry.size());
     for (const std::int32_t a : draft.slot_labels) {
@@ -224,11 +224,14 @@ class Builder {
     return lanes * kind.slots < group.slots ? 0 : lanes;
   }
   static std::int32_t band_of(const DenseGroup& group, const RegisterTile& kind) {
-    return (group.states + kind.repeats - 1) / kind.repeats;
+    return ceil_div(group.states, kind.repeats);
   }
   static std::int32_t tiles_in_band(const DenseGroup& group, const RegisterTile& kind) {
     return band_of(group, kind) * group.tiles;
   }
+
+  // The warps that sparse outs take in registers.
+  std::int32_t sparse_warps() const { return ceil_div(layout_.sparse, 32 * kSparsePerThread); }
 
   // The products of a sparse out.
   std::int32_t sparse_terms() const {
@@ -290,8 +293,7 @@ class Builder {
       if (cell < 0) cell = layout_.scratch;
     }
     const auto units = static_cast<std::int32_t>(layout_.in_registers.units.size());
-    layout_.in_registers.warps =
-        std::max({1, units, (layout_.sparse + 32 * kSparsePerThread - 1) / (32 * kSparsePerThread)});
+    layout_.in_registers.warps = std::max({1, units, sparse_warps()});
     for (std::int32_t w = 0; w <= layout_.in_registers.warps; ++w)
       layout_.in_registers.begin.push_back(std::min(w, units));
   }
@@ -340,23 +342,29 @@ class Builder {
     for (std::int32_t i = 0; i < layout_.sparse; ++i) put(layout_.first_sparse + i, 0, i, kSparseGroup);
   }
 
-  // The widest units that give every warp one.
+  std::vector<TensorUnit> tensor_units(std::int32_t tiles, std::int32_t columns) const {
+    std::vector<TensorUnit> units;
+    for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
+      const DenseGroup& group = layout_.groups[g];
+      for (std::int32_t state = 0; state < group.states; state += 8 * tiles) {
+        for (std::int32_t out = 0; out < group.width; out += 8 * columns)
+          units.push_back({static_cast<std::int32_t>(g), state, out, tiles, columns});
+      }
+    }
+    return units;
+  }
+
+  // The smallest units that are no more than there are warps.
   void make_tensor() {
+    for (const DenseGroup& group : layout_.groups) {
+      if (group.slots > kTensorSlots) return;
+    }
     constexpr std::pair<std::int32_t, std::int32_t> shapes[] = {{1, 1}, {1, 2}, {2, 2}};
     for (const auto& [tiles, columns] : shapes) {
-      layout_.tensor.clear();
-      for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
-        const DenseGroup& group = layout_.groups[g];
-        if (group.slots > kTensorSlots) return layout_.tensor.clear();
-        for (std::int32_t state = 0; state < group.states; state += 8 * tiles) {
-          for (std::int32_t out = 0; out < group.width; out += 8 * columns)
-            layout_.tensor.push_back({static_cast<std::int32_t>(g), state, out, tiles, columns});
-        }
-      }
+      layout_.tensor = tensor_units(tiles, columns);
       if (layout_.tensor.size() <= static_cast<std::size_t>(kTensorWarps)) break;
     }
-    const std::int32_t warps = std::max({1, static_cast<std::int32_t>(layout_.tensor.size()),
-                                         (layout_.sparse + 32 * kSparsePerThread - 1) / (32 * kSparsePerThread)});
+    const std::int32_t warps = std::max({1, static_cast<std::int32_t>(layout_.tensor.size()), sparse_warps()});
     if (warps > kTensorWarps) return layout_.tensor.clear();
     layout_.tensor_warps = warps;
   }
@@ -387,7 +395,7 @@ class Builder {
       const DenseGroup& group = groups[g];
       const std::int32_t lanes = general_lanes(group, wanted);
       for (std::int32_t first = 0; first < group.states * group.tiles; first += 32 / lanes) {
-        units.push_back({{static_cast<std::int32_t>(g), first, lanes}, 60 + 14 * ((group.slots + lanes - 1) / lanes)});
+        units.push_back({{static_cast<std::int32_t>(g), first, lanes}, 60 + 14 * ceil_div(group.slots, lanes)});
       }
     }
     for (std::int32_t first = 0; first < layout_.sparse; first += 32)
@@ -452,7 +460,7 @@ class Builder {
         cut.of_group.push_back(partition);
       }
     }
-    const std::int32_t units = (layout_.sparse + 31) / 32;
+    const std::int32_t units = ceil_div(layout_.sparse, 32);
     for (std::int32_t u = 0; u < units; ++u)
       cut.of_sparse.push_back(static_cast<std::int32_t>(std::int64_t{u} * kPartitions / units));
     return cut;
@@ -519,7 +527,7 @@ class Builder {
     }
     partitions.fan_in_first.push_back(static_cast<std::int32_t>(partitions.fan_in_begin.size()) - 1);
     partitions.copies.push_back(count);
-    partitions.room = std::max(partitions.room, round_up(1 + count + static_cast<std::int32_t>(fan_ins.size()), 4));
+    partitions.cells = std::max(partitions.cells, round_up(1 + count + static_cast<std::int32_t>(fan_ins.size()), 4));
   }
 
   // A cell is its out here, since nothing is in registers.
@@ -531,7 +539,7 @@ class Builder {
     partitions.fan_in_first = {0};
     std::vector<std::vector<std::uint32_t>> to(static_cast<std::size_t>(layout_.outs));
     for (std::int32_t partition = 0; partition < kPartitions; ++partition) number_copies(cut, partition, to);
-    if (partitions.room > 65536) {  // more than 16 bits count
+    if (partitions.cells > 65536) {  // more than 16 bits count
       partitions = {};
       return;
     }

@@ -50,7 +50,14 @@ constexpr std::int32_t kClusterProducts = 4000;  // a step with fewer is not wor
 constexpr std::int32_t kTensorSlots = 64, kTensorWarps = 16;
 constexpr RegisterTile kRegisterTiles[] = {{4, 1, 20}, {12, 1, 12}, {8, 2, 16}};
 
-constexpr std::int32_t round_up(std::int32_t x, std::int32_t unit) { return (x + unit - 1) / unit * unit; }
+template <class Integer, class Unit>
+constexpr auto ceil_div(Integer x, Unit unit) {
+  return (x + unit - 1) / unit;
+}
+template <class Integer, class Unit>
+constexpr auto round_up(Integer x, Unit unit) {
+  return ceil_div(x, unit) * unit;
+}
 
 struct Source {
   std::int32_t x, y;  // cells; StepLayout::zero() where there is none
@@ -112,8 +119,8 @@ struct alignas(16) PartitionedOut {
   std::int32_t rest;  // -1: no others
 };
 
-struct Partitions {       // NOLINT(bugprone-reserved-identifier): a name of Clang's own, where it copies the arrays
-  std::int32_t room = 0;  // for a partition's cells: 0 stays at the semiring's zero, copies, fan-ins; 0: no partitions
+struct Partitions {        // NOLINT(bugprone-reserved-identifier): a name of Clang's own, where it copies the arrays
+  std::int32_t cells = 0;  // of a partition: 0 stays at the semiring's zero, copies, fan-ins; 0: no partitions
   std::vector<std::int32_t> copies;  // [kPartitions] how many
   std::vector<DenseGroup> groups;    // pieces of the layout's: states of one partition
   // As in the layout, in the numbers of the partition that has the state or out; but neighbouring states of a piece lie

@@ -81,8 +81,8 @@ __device__ void follow_arcs(const DeviceTopology& topology, const GoldArcs<State
 }
 
 // The arcs on chip, behind the stamps of `sequences`. The whole block takes part.
-__device__ inline GoldArcs<std::uint16_t> bring_arcs(const DeviceTopology& topology, char* shared,
-                                                     std::int32_t sequences) {
+__device__ inline GoldArcs<std::uint16_t> load_arcs(const DeviceTopology& topology, char* shared,
+                                                    std::int32_t sequences) {
   auto* begin = reinterpret_cast<std::int32_t*>(shared) + sequences * 2 * topology.Q;
   auto* from = reinterpret_cast<std::uint16_t*>(begin + topology.K + 1);
   std::uint16_t* to = from + topology.arcs;
@@ -104,7 +104,7 @@ __device__ inline void follow_gold(const DeviceTopology& topology, const std::in
     follow_arcs<Block>(topology, arcs, gold + b * T, length[b], stamps + b * 2 * topology.Q, leaves + b);
     return;
   }
-  const GoldArcs<std::uint16_t> arcs = bring_arcs(topology, shared, together);
+  const GoldArcs<std::uint16_t> arcs = load_arcs(topology, shared, together);
   stamps = reinterpret_cast<std::int32_t*>(shared);
   if (together == 1) {
     follow_arcs<Block>(topology, arcs, gold + b * T, length[b], stamps, leaves + b);

@@ -156,8 +156,6 @@ __global__ void gradients_kernel(GradientArgs a) {
   scale_rows<std::int64_t>(a, block);
 }
 
-std::int64_t pieces(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
-
 Expectation expectation_of(const Batch& batch, const Loss& loss) {
   const SavedForBackward& saved = loss.saved;
   Expectation wanted{saved.value, saved.emissions, saved.transitions, saved.status, nullptr};
@@ -187,19 +185,20 @@ void loss(const DeviceConstraint& constraint, const Batch& batch, const Loss& lo
 }
 
 void reduce(std::int64_t size, const Loss& loss, void* stream) {
-  launch_kernel(reduce_kernel, 1, kThreads, 0, static_cast<cudaStream_t>(stream), {size, loss}, "a loss");
+  launch_kernel(reduce_kernel, {.x = 1, .threads = kThreads}, static_cast<cudaStream_t>(stream), {size, loss},
+                "a loss");
 }
 
 void loss_gradients(const Batch& batch, std::int32_t labels, const LossGradients& gradients, void* stream) {
   const std::int64_t K = labels;
-  GradientArgs args{batch, gradients, K, 0, 0, pieces(K, kLanes)};
-  if (gradients.emissions) args.row_blocks = pieces(batch.size * batch.length * K, kThreads);
-  if (gradients.transitions) args.transition_blocks = pieces(K * K, kLanes);
+  GradientArgs args{batch, gradients, K, 0, 0, ceil_div(K, kLanes)};
+  if (gradients.emissions) args.row_blocks = ceil_div(batch.size * batch.length * K, kThreads);
+  if (gradients.transitions) args.transition_blocks = ceil_div(K * K, kLanes);
   const std::int64_t ends = (gradients.start.data != nullptr) + (gradients.end.data != nullptr),
                      blocks = args.row_blocks + args.transition_blocks + ends * args.label_blocks;
   if (blocks == 0) return;
   if (blocks > INT32_MAX) throw Error("[cuda] too many scores in one batch: split it");
-  launch_kernel(gradients_kernel, static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream), args,
+  launch_kernel(gradients_kernel, {.x = blocks, .threads = kThreads}, static_cast<cudaStream_t>(stream), args,
                 "gradients of a loss");
 }
 

@@ -18,25 +18,25 @@ class Peak {
   static constexpr int kBytes = 2 * 32 * sizeof(Bits);
   // Before the first barrier. `least`: for warps that are not there.
   __device__ Peak(Bits* room, Bits least, std::int32_t thread)
-      : mine_(room + thread / 32), all_(room + thread % 32), leaves_(thread % 32 == 0) {
+      : mine_(room + thread / 32), all_(room + thread % 32), is_first_(thread % 32 == 0) {
     for (std::int32_t i = thread; i < 64; i += blockDim.x) room[i] = least;
   }
-  __device__ void leave(std::int32_t n, Bits mine) {
+  __device__ void publish(std::int32_t n, Bits mine) {
     const Bits most = reduce_max(mine);
-    if (leaves_) mine_[(n & 1) * 32] = most;
+    if (is_first_) mine_[(n & 1) * 32] = most;
   }
-  __device__ Bits of_a_warp(std::int32_t n) const { return all_[(n & 1) * 32]; }
-  static __device__ Bits of_all(Bits of_a_warp) { return reduce_max(of_a_warp); }
-  // The block's own, behind the last step, n - 1. Meets.
+  __device__ Bits of_warp(std::int32_t n) const { return all_[(n & 1) * 32]; }
+  static __device__ Bits of_all(Bits of_warp) { return reduce_max(of_warp); }
+  // The block's own, behind the last step, n - 1. Has a barrier.
   __device__ Bits of_block(std::int32_t n, Bits mine) {
-    leave(n, mine);
+    publish(n, mine);
     __syncthreads();
-    return of_all(of_a_warp(n));
+    return of_all(of_warp(n));
   }
 
  private:
   Bits *mine_, *all_;
-  bool leaves_;
+  bool is_first_;
 };
 
 // A block that does every step alone: which sequence it has, which outs a thread begins with, where an out is stored,
@@ -61,13 +61,13 @@ class SingleBlock {
   __device__ void put(P* next, const Place& place, P value) const {
     next[place.cell] = value;
   }
-  __device__ void meet(std::int32_t n, Bits mine) {
-    peak_.leave(n, mine);
+  __device__ void end_step(std::int32_t n, Bits mine) {
+    peak_.publish(n, mine);
     __syncthreads();
   }
   // Loads what peak() needs; early, to hide its latency.
-  __device__ Bits look(std::int32_t n) const { return peak_.of_a_warp(n); }
-  __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
+  __device__ Bits load_peak(std::int32_t n) const { return peak_.of_warp(n); }
+  __device__ Bits peak(Bits of_warp) const { return peak_.of_all(of_warp); }
   __device__ Bits of_block(std::int32_t n, Bits mine) { return peak_.of_block(n, mine); }
 
  private:
@@ -87,19 +87,19 @@ class BlockCluster {
   __device__ BlockCluster(char* room, Bits least, std::int32_t thread, const View& view)
       : peak_(reinterpret_cast<Bits*>(room), least, thread),
         peaks_(reinterpret_cast<Bits*>(room + Peak<Bits>::kBytes)),
-        boxes_(reinterpret_cast<TransactionBarrier*>(room + Peak<Bits>::kBytes + 2 * kPartitions * sizeof(Bits))),
-        box_(boxes_),
+        barriers_(reinterpret_cast<TransactionBarrier*>(room + Peak<Bits>::kBytes + 2 * kPartitions * sizeof(Bits))),
+        barrier_(barriers_),
         rest_(view.partitions.rest),
         thread_(thread),
-        room_(view.partitions.room),
+        cells_(view.partitions.cells),
         blocks_(view.blocks),
         rank_(view.rank),
         own_bits_(view.own_bits) {
     for (std::int32_t k = 0; k < view.own; ++k) bytes_ += view.partitions.copies[rank_ * view.own + k] * sizeof(P);
     bytes_ += blocks_ * sizeof(Bits);
     if (thread == 0) {
-      init_barrier(boxes_);
-      init_barrier(boxes_ + 1);
+      init_barrier(barriers_);
+      init_barrier(barriers_ + 1);
     }
   }
   __device__ std::int32_t thread() const { return thread_; }
@@ -118,41 +118,41 @@ class BlockCluster {
     for (std::int32_t i = to.rest; rest_[i] != kNoCell; ++i) deliver(next, rest_[i], value);
   }
 
-  __device__ void meet(std::int32_t n, Bits mine) {
-    peak_.leave(n, mine);
+  __device__ void end_step(std::int32_t n, Bits mine) {
+    peak_.publish(n, mine);
     __syncthreads();
     if (thread_ < 32) {
-      const Bits most = peak_.of_all(peak_.of_a_warp(n));
+      const Bits most = peak_.of_all(peak_.of_warp(n));
       if (thread_ < blocks_)
-        send(peaks_ + n % 2 * kPartitions + rank_, static_cast<std::uint32_t>(thread_), most, box_);
-      if (thread_ == 0) expect(box_, bytes_);
+        send(peaks_ + n % 2 * kPartitions + rank_, static_cast<std::uint32_t>(thread_), most, barrier_);
+      if (thread_ == 0) expect(barrier_, bytes_);
     }
-    wait_for(box_, static_cast<std::uint32_t>(n / 2));
-    box_ = boxes_ + (n + 1) % 2;
+    wait_for(barrier_, static_cast<std::uint32_t>(n / 2));
+    barrier_ = barriers_ + (n + 1) % 2;
   }
-  __device__ Bits look(std::int32_t n) const { return peaks_[n % 2 * kPartitions + (thread_ & (blocks_ - 1))]; }
-  __device__ Bits peak(Bits seen) const { return peak_.of_all(seen); }
+  __device__ Bits load_peak(std::int32_t n) const { return peaks_[n % 2 * kPartitions + (thread_ & (blocks_ - 1))]; }
+  __device__ Bits peak(Bits of_warp) const { return peak_.of_all(of_warp); }
   __device__ Bits of_block(std::int32_t n, Bits mine) { return peak_.of_block(n, mine); }
 
  private:
   __device__ void deliver(P* next, std::uint32_t to, P value) const {
     const std::uint32_t partition = to >> 16;
     const std::uint32_t here = partition & ((1u << own_bits_) - 1);
-    send(next + here * room_ + (to & 0xffff), partition >> own_bits_, value, box_);
+    send(next + here * cells_ + (to & 0xffff), partition >> own_bits_, value, barrier_);
   }
 
   Peak<Bits> peak_;
-  Bits* peaks_;                       // [2, kPartitions] of the blocks, in a step
-  TransactionBarrier *boxes_, *box_;  // [2], and the one of this step
+  Bits* peaks_;                              // [2, kPartitions] of the blocks, in a step
+  TransactionBarrier *barriers_, *barrier_;  // [2], and the one of this step
   const std::uint32_t* rest_;
-  std::int32_t thread_, room_, blocks_, rank_, own_bits_;  // a block has 2^own_bits_ partitions
-  std::uint32_t bytes_ = 0;                                // that come to the block in a step
+  std::int32_t thread_, cells_, blocks_, rank_, own_bits_;  // a block has 2^own_bits_ partitions
+  std::uint32_t bytes_ = 0;                                 // that come to the block in a step
 };
 
 // Shared memory for the cells of a block of a cluster, and its warps.
 template <class P>
 std::int64_t partition_bytes(const DeviceConstraint::Impl& c, std::int32_t blocks) {
-  const std::int64_t room = std::max(c.forward.partitions.room, c.backward.partitions.room);
+  const std::int64_t room = std::max(c.forward.partitions.cells, c.backward.partitions.cells);
   return 2 * room * (kPartitions / blocks) * static_cast<int>(sizeof(P));
 }
 inline std::int32_t warps_together(const DeviceConstraint::Impl& c, std::int32_t blocks) {
@@ -164,11 +164,9 @@ inline std::int32_t warps_together(const DeviceConstraint::Impl& c, std::int32_t
 // model of an H200, microseconds a step times waves of blocks.
 template <class P>
 std::int32_t blocks_together(const DeviceConstraint::Impl& c, std::int64_t walks, std::int64_t room) {
-  if (c.forward.partitions.room == 0 || c.backward.partitions.room == 0) return 1;
+  if (c.forward.partitions.cells == 0 || c.backward.partitions.cells == 0) return 1;
   const auto cost = static_cast<double>(std::max(c.forward.cost, c.backward.cost));
-  const auto rounds = [&](int power) {
-    return static_cast<double>((walks + c.clusters[power] - 1) / c.clusters[power]);
-  };
+  const auto rounds = [&](int power) { return static_cast<double>(ceil_div(walks, c.clusters[power])); };
   double least = 0.85 * rounds(0) * cost * 0.0014;
   std::int32_t best = 1;
   for (int power = 1; power < 5 && c.clusters[power] > 0; ++power) {

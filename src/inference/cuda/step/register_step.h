@@ -11,10 +11,10 @@ namespace regccrf::cuda {
 
 // Two places in arrays of P, in one register: in bytes where 16 bits hold those.
 template <class P>
-struct Two {
+struct Places {
   static constexpr std::uint32_t kUnit = sizeof(P) == 4 ? 4 : 1;
   std::uint32_t bits;
-  static __device__ Two of(std::int32_t x, std::int32_t y) {
+  static __device__ Places of(std::int32_t x, std::int32_t y) {
     return {static_cast<std::uint32_t>(x) * kUnit | static_cast<std::uint32_t>(y) * kUnit << 16};
   }
   __device__ std::uint32_t x() const { return (bits & 0xffff) * (sizeof(P) / kUnit); }
@@ -23,7 +23,7 @@ struct Two {
 
 // Outs, each a cell and a label. Weights are loaded first, all at once, to hide their latency.
 template <std::int32_t kCount, class P, class Emit>
-__device__ void emit_all(const Two<P>* out, const P* sum, const Emit& emit) {
+__device__ void emit_all(const Places<P>* out, const P* sum, const Emit& emit) {
   P weight[kCount];
 #pragma unroll
   for (std::int32_t k = 0; k < kCount; ++k) weight[k] = emit.weight(out[k].y());
@@ -38,16 +38,16 @@ class SparseOuts {
   using P = typename S::Value;
 
   __device__ explicit SparseOuts(const StepView<Index>& view) {
-    rounds_ = (view.sparse + static_cast<std::int32_t>(blockDim.x) - 1) / static_cast<std::int32_t>(blockDim.x);
+    rounds_ = ceil_div(view.sparse, static_cast<std::int32_t>(blockDim.x));
 #pragma unroll
     for (std::int32_t k = 0; k < kSparsePerThread; ++k) {
       const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_sparse + i;
-      out_[k] = Two<P>::of(view.scratch, view.K);
-      from_[k] = Two<P>::of(view.cells, view.cells);
+      out_[k] = Places<P>::of(view.scratch, view.K);
+      from_[k] = Places<P>::of(view.cells, view.cells);
       if (i >= view.sparse) continue;
-      out_[k] = Two<P>::of(view.stored[out], view.label[out]);
+      out_[k] = Places<P>::of(view.stored[out], view.label[out]);
       const Pair<Index> source = view.sparse_source[i];
-      from_[k] = Two<P>::of(source.x, view.sparse_slots > 1 ? view.sparse_source[view.sparse + i].x : source.y);
+      from_[k] = Places<P>::of(source.x, view.sparse_slots > 1 ? view.sparse_source[view.sparse + i].x : source.y);
     }
   }
   __device__ SparseOuts(const StepView<Index>& view, const P* matrix) : SparseOuts(view) { load_gains(view, matrix); }
@@ -85,7 +85,7 @@ class SparseOuts {
   }
 
   std::int32_t rounds_;
-  Two<P> out_[kSparsePerThread], from_[kSparsePerThread];  // cell and label; two sources
+  Places<P> out_[kSparsePerThread], from_[kSparsePerThread];  // cell and label; two sources
   P gain_[kSparsePerThread][kSparseTerms];
 };
 
@@ -212,7 +212,7 @@ class RegisterSteps {
       for (std::int32_t k = 0; k < kOuts; ++k) {
         const std::int32_t out = group.first_out + state * group.width + first + k;
         const bool own = real && k * lanes_ < kTile && first + k < group.width && at.part < kTile;
-        out_[r][k] = own ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.scratch, view.K);
+        out_[r][k] = own ? Places<P>::of(view.stored[out], view.label[out]) : Places<P>::of(view.scratch, view.K);
       }
     }
   }
@@ -238,7 +238,7 @@ class RegisterSteps {
   std::int32_t lanes_ = 0, part_ = 0, first_gain_ = 0, gain_row_ = 0;
   std::uint32_t row_[kRepeats] = {}, plane_ = 0;  // where its slots' cells begin; from there to their second sources
   P gain_[kSlots][kTile];
-  Two<P> out_[kRepeats][kOuts];  // cell and label of its outs
+  Places<P> out_[kRepeats][kOuts];  // cell and label of its outs
   SparseOuts<S, Index> sparse_;
 };
 
@@ -280,7 +280,7 @@ class TensorSteps {
     const DenseGroup group = view.group[unit.group];
     tiles_ = unit.tiles;
     columns_ = unit.columns;
-    steps_ = (group.slots + 3) / 4;
+    steps_ = ceil_div(group.slots, 4);
     plane_ = group.planes > 1 ? group.states * group.stride : 0;
 #pragma unroll
     for (std::int32_t c = 0; c < 2; ++c) {
@@ -302,7 +302,7 @@ class TensorSteps {
         const std::int32_t o = unit.out + 8 * (k / 2) + 2 * column + k % 2,
                            out = group.first_out + state * group.width + o;
         const bool real = there && k / 2 < unit.columns && o < group.width;
-        out_[t][k] = real ? Two<P>::of(view.stored[out], view.label[out]) : Two<P>::of(view.scratch, view.K);
+        out_[t][k] = real ? Places<P>::of(view.stored[out], view.label[out]) : Places<P>::of(view.scratch, view.K);
       }
     }
   }
@@ -346,7 +346,7 @@ class TensorSteps {
   std::int32_t tiles_ = 0, columns_ = 0, steps_ = 0, plane_ = 0;
   std::int32_t row_[2];     // where its lane's slots' cells begin
   double gain_[2][kSteps];  // as multiply_tile takes them
-  Two<P> out_[2][4];        // cell and label of its outs
+  Places<P> out_[2][4];     // cell and label of its outs
   SparseOuts<SumProduct<P>, Index> sparse_;
 };
 

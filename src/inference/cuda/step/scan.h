@@ -36,13 +36,13 @@ struct ScanMemory {
   double* products[2];      // [B, pieces, width, width], and these turned
   std::int32_t* exponents;  // [B, pieces, width] of the products' rows
   std::uint64_t* reach;     // [B, pieces, Q] the states that gold leads to from each; null: no gold
-  std::int32_t* dies;       // [B, pieces, Q] where it leads nowhere
+  std::int32_t* dead_at;    // [B, pieces, Q] where it leads nowhere
 };
 ScanMemory allocate_scan(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
                          bool gold);
 
 struct ScanOut {
-  std::int32_t* flag;    // [B] cleared
+  std::int32_t* trust;   // [B] cleared
   std::int32_t* leaves;  // [B] where gold leaves the language; -1: nowhere
 };
 void run_scan(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces, const Prepared<double>& scores,
@@ -55,7 +55,7 @@ struct Piece {
       : number(n), of(T < 1 ? 0 : max(T - 2, 0) / steps + 1), first(n * steps) {
     last = number + 1 < of ? first + steps : T - 1;
   }
-  __device__ bool there() const { return number < of; }
+  __device__ bool exists() const { return number < of; }
 };
 
 // The score of node j behind node i; -inf where it cannot follow, and for padding.
@@ -88,26 +88,26 @@ constexpr std::int32_t kStaged = 8;  // steps whose weights are on chip
 // The weights of the piece's steps, column by column, kStaged steps at a time and as many ahead. By the whole
 // block, whose threads are a multiple of the columns.
 template <std::int32_t kTiles>
-class Weights {
+class PieceWeights {
  public:
   static constexpr std::int32_t kWidth = 8 * kTiles;
   static constexpr std::int32_t kBytes = 2 * kStaged * kWidth * static_cast<std::int32_t>(sizeof(double));
 
   // `emissions`: of position 0; `room`: kBytes.
-  __device__ Weights(const DeviceTopology& top, const double* emissions, const Piece& piece, char* room)
+  __device__ PieceWeights(const DeviceTopology& top, const double* emissions, const Piece& piece, char* room)
       : room_(reinterpret_cast<double*>(room)),
         from_(emissions + (piece.first + std::int64_t{1}) * (top.K + 1)),
         row_(top.K + 1),
         count_(piece.last - piece.first) {
     const std::int32_t node = threadIdx.x % kWidth;
     label_ = node < top.nodes ? top.node_label[node] : top.K;
-    bring(0);
+    load(0);
   }
-  // Of step n, which comes behind n - 1. The block meets where it needs to.
+  // Of step n, which comes behind n - 1. Has barriers where it needs them.
   __device__ const double* of(std::int32_t n) {
     if (n % kStaged == 0) {
       __syncthreads();
-      bring(n + kStaged);
+      load(n + kStaged);
       __pipeline_wait_prior(1);
       __syncthreads();
     }
@@ -115,7 +115,7 @@ class Weights {
   }
 
  private:
-  __device__ void bring(std::int32_t first) {
+  __device__ void load(std::int32_t first) {
     const std::int32_t together = static_cast<std::int32_t>(blockDim.x) / kWidth;
     for (std::int32_t n = first + static_cast<std::int32_t>(threadIdx.x) / kWidth; n < min(first + kStaged, count_);
          n += together)
@@ -188,15 +188,15 @@ struct ProductArgs {
 };
 
 template <std::int32_t kTiles>
-struct ProductRoom {
+struct ProductShared {
   static constexpr std::int32_t kWidth = 8 * kTiles, kRow = kWidth + 2;  // half warps read rows in different banks
-  char weights[Weights<kTiles>::kBytes];
+  char weights[PieceWeights<kTiles>::kBytes];
   double transition[kWidth][kWidth];
   double row[kWidth][kRow];
 };
 inline int product_bytes(std::int32_t nodes) {
   std::size_t bytes = 0;
-  with_tiles(tiles_of(nodes), [&](auto tiles) { bytes = sizeof(ProductRoom<decltype(tiles)::value>); });
+  with_tiles(tiles_of(nodes), [&](auto tiles) { bytes = sizeof(ProductShared<decltype(tiles)::value>); });
   return static_cast<int>(bytes);
 }
 
@@ -204,21 +204,21 @@ inline int product_bytes(std::int32_t nodes) {
 template <class S, std::int32_t kTiles>
 class PieceProduct {
  public:
-  __device__ PieceProduct(const ProductArgs& a, const Piece& piece, ProductRoom<kTiles>& room)
+  __device__ PieceProduct(const ProductArgs& a, const Piece& piece, ProductShared<kTiles>& shared)
       : a_(a),
         piece_(piece),
-        room_(room),
+        shared_(shared),
         column_(static_cast<std::int32_t>(threadIdx.x) % 16),
         first_(static_cast<std::int32_t>(threadIdx.x) / 16 * kRows) {}
 
   __device__ void run() {
     for (std::int32_t n = threadIdx.x; n < kWidth * kWidth; n += blockDim.x) {
       const std::int32_t i = n / kWidth, j = n % kWidth;
-      room_.transition[i][j] = S::transition(step_score(a_.topology, a_.batch, i, j), a_.scores.shifts[0]);
-      room_.row[i][j] = i == j ? S::one() : S::zero();
+      shared_.transition[i][j] = S::transition(step_score(a_.topology, a_.batch, i, j), a_.scores.shifts[0]);
+      shared_.row[i][j] = i == j ? S::one() : S::zero();
     }
     const double* emissions = a_.scores.emissions + blockIdx.y * a_.batch.length * (a_.topology.K + 1);
-    Weights<kTiles> weights(a_.topology, emissions, piece_, room_.weights);
+    PieceWeights<kTiles> weights(a_.topology, emissions, piece_, shared_.weights);
     __syncthreads();
     for (std::int32_t n = 0; n < piece_.last - piece_.first; ++n) step(weights.of(n));
     write();
@@ -240,7 +240,7 @@ class PieceProduct {
       for (std::int32_t c = 0; c < kColumns; ++c) sum[r][c] = S::times(sum[r][c], weight[column_ + 16 * c]);
       lost_ |= S::scale(sum[r], exponent_[r]);
 #pragma unroll
-      for (std::int32_t c = 0; c < kColumns; ++c) room_.row[first_ + r][column_ + 16 * c] = sum[r][c];
+      for (std::int32_t c = 0; c < kColumns; ++c) shared_.row[first_ + r][column_ + 16 * c] = sum[r][c];
     }
     __syncwarp();
   }
@@ -249,10 +249,10 @@ class PieceProduct {
   __device__ void add_products(std::int32_t k, double (&sum)[kRows][kColumns]) const {
     double2 from[kRows];
 #pragma unroll
-    for (std::int32_t r = 0; r < kRows; ++r) from[r] = *reinterpret_cast<const double2*>(&room_.row[first_ + r][k]);
+    for (std::int32_t r = 0; r < kRows; ++r) from[r] = *reinterpret_cast<const double2*>(&shared_.row[first_ + r][k]);
 #pragma unroll
     for (std::int32_t c = 0; c < kColumns; ++c) {
-      const double x = room_.transition[k][column_ + 16 * c], y = room_.transition[k + 1][column_ + 16 * c];
+      const double x = shared_.transition[k][column_ + 16 * c], y = shared_.transition[k + 1][column_ + 16 * c];
 #pragma unroll
       for (std::int32_t r = 0; r < kRows; ++r)
         sum[r][c] = S::plus_times(S::plus_times(sum[r][c], from[r].x, x), from[r].y, y);
@@ -264,8 +264,8 @@ class PieceProduct {
 #pragma unroll
     for (std::int32_t n = 0; n < kRows * kColumns; ++n) {
       const std::int32_t row = first_ + n / kColumns, column = column_ + 16 * (n % kColumns);
-      a_.products[(at * kWidth + row) * kWidth + column] = room_.row[row][column];
-      if (S::kScaled) a_.transposed[(at * kWidth + column) * kWidth + row] = room_.row[row][column];
+      a_.products[(at * kWidth + row) * kWidth + column] = shared_.row[row][column];
+      if (S::kScaled) a_.transposed[(at * kWidth + column) * kWidth + row] = shared_.row[row][column];
     }
     if constexpr (S::kScaled) {
       const bool lost = __syncthreads_or(lost_) != 0;
@@ -276,7 +276,7 @@ class PieceProduct {
 
   const ProductArgs& a_;
   const Piece& piece_;
-  ProductRoom<kTiles>& room_;
+  ProductShared<kTiles>& shared_;
   const std::int32_t column_, first_;
   std::int32_t exponent_[kRows] = {};
   bool lost_ = false;
@@ -285,7 +285,8 @@ class PieceProduct {
 template <class S, std::int32_t kTiles>
 __global__ void __launch_bounds__(64 * kTiles, 1) product_kernel(const __grid_constant__ ProductArgs a) {
   const Piece piece(a.scores.length[blockIdx.y], a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
-  if (piece.there()) PieceProduct<S, kTiles>(a, piece, *reinterpret_cast<ProductRoom<kTiles>*>(shared_memory())).run();
+  if (piece.exists())
+    PieceProduct<S, kTiles>(a, piece, *reinterpret_cast<ProductShared<kTiles>*>(shared_memory())).run();
 }
 
 // A block for each piece of each sequence.
@@ -293,9 +294,10 @@ template <class S>
 void multiply_steps(const ProductArgs& args, cudaStream_t stream) {
   with_tiles(tiles_of(args.topology.nodes), [&](auto constant) {
     constexpr std::int32_t tiles = decltype(constant)::value;
-    launch_kernel(product_kernel<S, tiles>,
-                  dim3(static_cast<unsigned>(args.pieces.count), static_cast<unsigned>(args.batch.size)), 64 * tiles,
-                  sizeof(ProductRoom<tiles>), stream, args, "multiplying steps");
+    launch_kernel(
+        product_kernel<S, tiles>,
+        {.x = args.pieces.count, .y = args.batch.size, .threads = 64 * tiles, .bytes = sizeof(ProductShared<tiles>)},
+        stream, args, "multiplying steps");
   });
 }
 

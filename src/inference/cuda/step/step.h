@@ -33,8 +33,8 @@ __device__ inline double scale_of(unsigned high, std::int32_t& e, double, std::i
 }
 
 // From a block's cells to those of the step behind: rows are read four cells at a time.
-__host__ __device__ inline std::int64_t room_for(std::int32_t all_cells) {
-  return (std::int64_t{all_cells} + 3) / 4 * 4;
+__host__ __device__ inline std::int64_t padded_cells(std::int32_t all_cells) {
+  return round_up(std::int64_t{all_cells}, 4);
 }
 
 // The power of two that a number of blocks or partitions is.
@@ -86,8 +86,8 @@ struct StepView : StepSizes {
         register_units(layout.register_units),
         tensor_units(layout.tensor_units) {}
 
-  __device__ std::int32_t room() const { return cells + 1 + fan_ins; }  // a step's numbers
-  __device__ std::int32_t first_cell(const Unit&) const { return 0; }   // from here on a unit's sources count
+  __device__ std::int32_t step_cells() const { return cells + 1 + fan_ins; }  // a step's numbers
+  __device__ std::int32_t first_cell(const Unit&) const { return 0; }         // from here on a unit's sources count
 
   // Where an out goes: one of all, a group's, a sparse one.
   struct Place {
@@ -146,8 +146,8 @@ struct ClusterView : StepView<std::uint16_t> {
     warp_begin = partitions.warp_begin[kind] + rank * warps;
   }
 
-  __device__ std::int32_t room() const { return own * partitions.room; }
-  __device__ std::int32_t first_cell(const Unit& unit) const { return (unit.partition & (own - 1)) * partitions.room; }
+  __device__ std::int32_t step_cells() const { return own * partitions.cells; }
+  __device__ std::int32_t first_cell(const Unit& unit) const { return (unit.partition & (own - 1)) * partitions.cells; }
 
   struct Place : PartitionedOut {
     std::int32_t out, cell;
@@ -171,7 +171,7 @@ struct ClusterView : StepView<std::uint16_t> {
     for (std::int32_t i = partitions.fan_in_first[rank * own] + static_cast<std::int32_t>(threadIdx.x); i < last;
          i += blockDim.x) {
       const std::uint32_t to = partitions.fan_in_cell[i];
-      const std::int32_t from = static_cast<std::int32_t>(to >> 16 & (own - 1)) * partitions.room;
+      const std::int32_t from = static_cast<std::int32_t>(to >> 16 & (own - 1)) * partitions.cells;
       act(partitions.fan_in_begin[i], partitions.fan_in_begin[i + 1], from,
           from + static_cast<std::int32_t>(to & 0xffff));
     }
@@ -196,11 +196,11 @@ struct MaxPlus {
   static __device__ P plus_times(P best, P x, P gain) { return max(best, x + gain); }
 };
 
-// Minima of sums of costs, which are whole numbers; kNoWay is more than any.
-constexpr std::uint32_t kNoWay = 1u << 30;
+// Minima of sums of costs, which are whole numbers; kUnreachable is more than any.
+constexpr std::uint32_t kUnreachable = 1u << 30;
 struct MinPlus {
   using Value = std::uint32_t;
-  static __device__ Value zero() { return kNoWay; }
+  static __device__ Value zero() { return kUnreachable; }
   static __device__ Value plus(Value x, Value y) { return min(x, y); }
   static __device__ Value plus_times(Value best, Value x, Value gain) { return min(best, x + gain); }
 };
@@ -233,10 +233,6 @@ __device__ inline void load4(const float* from, double to[4]) {
 __device__ inline void load4(const double* from, double to[4]) {
   const double2 x = reinterpret_cast<const double2*>(from)[0], y = reinterpret_cast<const double2*>(from)[1];
   to[0] = x.x, to[1] = x.y, to[2] = y.x, to[3] = y.y;
-}
-
-__device__ inline void store4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
-  *reinterpret_cast<uint4*>(to) = uint4{x[0], x[1], x[2], x[3]};
 }
 
 // A streaming store, of what another kernel reads once: it does not displace from the cache what every call needs.

@@ -7,7 +7,7 @@
 
 namespace regccrf::cuda {
 
-inline int aligned(std::int64_t bytes) { return static_cast<int>((bytes + 15) / 16 * 16); }
+constexpr std::int64_t aligned(std::int64_t bytes) { return round_up(bytes, 16); }
 
 struct WalkShape {
   Storage storage = Storage::memory;
@@ -17,33 +17,33 @@ struct WalkShape {
   bool cells_on_chip = true;   // if not: in memory
 };
 
-// What walks are to be shaped for.
-struct Walks {
+// What the shape of walks depends on.
+struct WalkNeeds {
   std::int32_t rows, zeros;         // rows of emissions on chip, and rows beside them
   std::int64_t together = 0;        // how many walks clusters may do; 0: no clusters
   std::int32_t register_warps = 0;  // of steps in registers; 0: there are none
   std::int32_t least_warps = 1;
 };
 template <class P, class Bits>
-WalkShape walk_shape(const DeviceConstraint::Impl& c, const Walks& walks) {
+WalkShape walk_shape(const DeviceConstraint::Impl& c, const WalkNeeds& needs) {
   const auto p = static_cast<std::int64_t>(sizeof(P));
-  const auto cells_of = [&](const DeviceStep& s) { return 2 * room_for(s.all_cells) * p; };
-  const std::int64_t rows = aligned((walks.rows + walks.zeros) * (std::int64_t{c.topology.K} + 1) * p),
+  const auto cells_of = [&](const DeviceStep& s) { return 2 * padded_cells(s.all_cells) * p; };
+  const std::int64_t rows = aligned((needs.rows + needs.zeros) * (std::int64_t{c.topology.K} + 1) * p),
                      alone = rows + SingleBlock<P, Bits>::kBytes,
                      together = rows + aligned(BlockCluster<P, Bits>::kBytes),
                      cells = std::max(cells_of(c.forward), cells_of(c.backward));
   check_rows(c, alone);
   const bool cells_fit = alone + cells <= c.shared_bytes;
-  const std::int32_t warps = std::max({c.forward.warps[0], c.backward.warps[0], walks.least_warps});
+  const std::int32_t warps = std::max({c.forward.warps[0], c.backward.warps[0], needs.least_warps});
   const auto shape = [&](Storage storage, std::int64_t bytes, std::int32_t of_warps) {
-    return WalkShape{storage, static_cast<int>(bytes), 32 * of_warps, walks.rows, 1, true};
+    return WalkShape{storage, static_cast<int>(bytes), 32 * of_warps, needs.rows, 1, true};
   };
-  if (walks.register_warps > 0 && c.forward.narrow && cells_fit)
-    return shape(Storage::registers, alone + cells, walks.register_warps);
-  const std::int32_t blocks = walks.together > 0 ? blocks_together<P>(c, walks.together, c.shared_bytes - together) : 1;
+  if (needs.register_warps > 0 && c.forward.narrow && cells_fit)
+    return shape(Storage::registers, alone + cells, needs.register_warps);
+  const std::int32_t blocks = needs.together > 0 ? blocks_together<P>(c, needs.together, c.shared_bytes - together) : 1;
   if (blocks > 1) {
     WalkShape s = shape(Storage::cluster, together + partition_bytes<P>(c, blocks),
-                        std::max(warps_together(c, blocks), walks.least_warps));
+                        std::max(warps_together(c, blocks), needs.least_warps));
     s.blocks = blocks;
     return s;
   }
@@ -64,25 +64,24 @@ void with_storage(const WalkShape& s, bool narrow, const Act& act) {
 
 // A block's shared memory, as walk_shape() counts it.
 template <class P, class Bits, Storage kStorage>
-struct WalkRoom {
-  char* meeting;  // what the team needs to meet
+struct WalkShared {
+  char* team_memory;  // for the team's barriers and peaks
   P* rows;
   char* rest;
 
-  __device__ WalkRoom(std::int32_t row_count, std::int32_t K)
-      : meeting(shared_memory()),
-        rows(reinterpret_cast<P*>(meeting + (kMeeting + 15) / 16 * 16)),
-        rest(reinterpret_cast<char*>(rows) +
-             (row_count * (std::int64_t{K} + 1) * std::int64_t{sizeof(P)} + 15) / 16 * 16) {}
+  __device__ WalkShared(std::int32_t row_count, std::int32_t K)
+      : team_memory(shared_memory()),
+        rows(reinterpret_cast<P*>(team_memory + aligned(kTeamBytes))),
+        rest(reinterpret_cast<char*>(rows) + aligned(row_count * (std::int64_t{K} + 1) * std::int64_t{sizeof(P)})) {}
 
  private:
-  static constexpr int kMeeting =
+  static constexpr int kTeamBytes =
       kStorage == Storage::cluster ? BlockCluster<P, Bits>::kBytes : SingleBlock<P, Bits>::kBytes;
 };
 
 // From one walk's cells in memory to the next one's.
 inline __host__ __device__ std::int64_t cells_in_memory(const DeviceStep& forward, const DeviceStep& backward) {
-  return 2 * room_for(forward.all_cells > backward.all_cells ? forward.all_cells : backward.all_cells);
+  return 2 * padded_cells(forward.all_cells > backward.all_cells ? forward.all_cells : backward.all_cells);
 }
 
 }  // namespace regccrf::cuda

@@ -10,7 +10,7 @@ namespace {
 struct WideArgs {
   WideScores scores;
   Expectation wanted;
-  const std::int32_t* flag;
+  const std::int32_t* trust;
   WideMemory<Wide> memory;
   Loss loss;  // of all values, in the end; without `out`: none
   std::uint32_t* blocks_done;
@@ -20,7 +20,7 @@ __device__ void count(const WideArgs& a, WidePass<Weights>& pass, std::int64_t b
   const std::int32_t T = a.scores.length[b], K = a.scores.topology.K;
   const std::int64_t *row = a.scores.row + b * a.scores.batch.length, *gold = a.wanted.gold;
   const Array &emissions = a.wanted.emissions, &transitions = a.wanted.transitions;
-  if (a.flag[b] == 2 || T == 0) return zero_counts(K, b, T, row, emissions, transitions);
+  if (a.trust[b] == Trust::not_counted || T == 0) return zero_counts(K, b, T, row, emissions, transitions);
   const bool counts = emissions || transitions;
   const Wide z = pass.forward(b, counts);
   if (z.m == 0) {
@@ -51,14 +51,14 @@ __device__ bool has_work(const WideArgs& a) {
   bool some = false;
   for (std::int64_t b = blockIdx.x + std::int64_t{threadIdx.x} * gridDim.x; b < a.scores.batch.size;
        b += std::int64_t{kBlockThreads} * gridDim.x)
-    some = some || a.flag[b] != 0;
+    some = some || a.trust[b] != Trust::trusted;
   return __syncthreads_or(some);
 }
 
 __device__ void do_sequences(const WideArgs& a) {
   WidePass<Weights> pass(a.scores, a.memory);
   for (std::int64_t b = blockIdx.x; b < a.scores.batch.size; b += gridDim.x) {
-    if (a.flag[b] == 0) continue;
+    if (a.trust[b] == Trust::trusted) continue;
     count(a, pass, b);
     __syncthreads();
   }
@@ -72,12 +72,11 @@ __global__ void __launch_bounds__(kBlockThreads) wide_kernel(const __grid_consta
 
 }  // namespace
 
-void again_wide(const DeviceConstraint::Impl& c, const WideScores& scores, const Expectation& wanted,
-                const std::int32_t* flag, const WideMemory<Wide>& memory, const Loss* loss, std::uint32_t* blocks_done,
-                cudaStream_t stream) {
-  launch_kernel(wide_kernel, static_cast<unsigned>(memory.slots), kBlockThreads, 0, stream,
-                {scores, wanted, flag, memory, loss ? *loss : Loss{}, blocks_done}, "in wide arithmetic",
-                c.programmatic);
+void recompute_wide(const DeviceConstraint::Impl& c, const WideScores& scores, const Expectation& wanted,
+                    const std::int32_t* trust, const WideMemory<Wide>& memory, const Loss* loss,
+                    std::uint32_t* blocks_done, cudaStream_t stream) {
+  launch_kernel(wide_kernel, {.x = memory.slots, .threads = kBlockThreads, .programmatic = c.programmatic}, stream,
+                {scores, wanted, trust, memory, loss ? *loss : Loss{}, blocks_done}, "in wide arithmetic");
 }
 
 }  // namespace regccrf::cuda

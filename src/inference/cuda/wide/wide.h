@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "inference/cuda/bounds.h"
 #include "inference/cuda/device.h"
 #include "inference/cuda/scores.h"
 #include "inference/numerics/wide.h"
@@ -48,7 +49,7 @@ WideMemory<Value> allocate_wide(Arena& arena, const DeviceConstraint::Impl& c, c
   WideMemory<Value> memory{};
   memory.segment =
       static_cast<std::int32_t>(recalls ? std::max<std::int64_t>(T * N * unit <= slot_bytes ? T : root, 2) : 2);
-  memory.segments = static_cast<std::int32_t>(recalls ? (T + memory.segment - 1) / memory.segment : 0);
+  memory.segments = static_cast<std::int32_t>(recalls ? ceil_div(T, memory.segment) : 0);
   const std::int64_t values = (memory.segment + memory.segments + 2) * N + 2 * M, model = K * K + 3 * K,
                      bytes = values * unit + model * std::int64_t{sizeof(Wide)} + 8 * rounds + other_bytes;
   memory.slots = static_cast<std::int32_t>(
@@ -65,10 +66,10 @@ WideMemory<Value> allocate_wide(Arena& arena, const DeviceConstraint::Impl& c, c
   return memory;
 }
 
-// `flag`: [B] 0: fine, 1: do it again, 2: the counts are zeros. `loss`: made of all values in the end, or null;
-// `blocks_done`: [1] zero, for the blocks to count themselves.
-void again_wide(const DeviceConstraint::Impl& constraint, const WideScores& scores, const Expectation& wanted,
-                const std::int32_t* flag, const WideMemory<Wide>& memory, const Loss* loss, std::uint32_t* blocks_done,
-                cudaStream_t stream);
+// Does again what is untrusted. `trust`: [B] a Trust. `loss`: made of all values in the end, or null; `blocks_done`:
+// [1] zero, for the blocks to count themselves.
+void recompute_wide(const DeviceConstraint::Impl& constraint, const WideScores& scores, const Expectation& wanted,
+                    const std::int32_t* trust, const WideMemory<Wide>& memory, const Loss* loss,
+                    std::uint32_t* blocks_done, cudaStream_t stream);
 
 }  // namespace regccrf::cuda

@@ -20,7 +20,7 @@ struct alignas(8) TransactionBarrier {
   }
 };
 
-inline void init_barrier(TransactionBarrier* box) { *box = {0, 0, 0}; }
+inline void init_barrier(TransactionBarrier* barrier) { *barrier = {0, 0, 0}; }
 
 inline void sync_cluster(emulated::Place place = emulated::Place::current()) { emulated::meet_cluster(place); }
 
@@ -28,24 +28,25 @@ inline void arrive_cluster() {}
 inline void wait_cluster(emulated::Place place = emulated::Place::current()) { emulated::meet_cluster(place); }
 
 template <class T>
-void send(T* at, std::uint32_t rank, T value, TransactionBarrier* box) {
+void send(T* at, std::uint32_t rank, T value, TransactionBarrier* barrier) {
   auto* there = static_cast<T*>(emulated::shared_of(at, rank));
-  auto* box_there = static_cast<TransactionBarrier*>(emulated::shared_of(box, rank));
+  auto* barrier_there = static_cast<TransactionBarrier*>(emulated::shared_of(barrier, rank));
   emulated::later(rank, [=] {
     *there = value;
-    box_there->bytes -= static_cast<std::int32_t>(sizeof(T));
-    box_there->look();
+    barrier_there->bytes -= static_cast<std::int32_t>(sizeof(T));
+    barrier_there->look();
   });
 }
 
-inline void expect(TransactionBarrier* box, std::uint32_t bytes) {
-  box->bytes += static_cast<std::int32_t>(bytes);
-  box->named = 1;
-  box->look();
+inline void expect(TransactionBarrier* barrier, std::uint32_t bytes) {
+  barrier->bytes += static_cast<std::int32_t>(bytes);
+  barrier->named = 1;
+  barrier->look();
 }
 
-inline void wait_for(TransactionBarrier* box, std::uint32_t times, emulated::Place place = emulated::Place::current()) {
-  emulated::wait_until([=] { return ((box->times ^ times) & 1) != 0; }, place);
+inline void wait_for(TransactionBarrier* barrier, std::uint32_t times,
+                     emulated::Place place = emulated::Place::current()) {
+  emulated::wait_until([=] { return ((barrier->times ^ times) & 1) != 0; }, place);
 }
 
 }  // namespace regccrf::cuda
