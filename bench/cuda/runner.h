@@ -158,7 +158,8 @@ DevicePaths run_viterbi(const cuda::DeviceConstraint& constraint, const DeviceBa
 template <class Real, class In>
 std::vector<std::vector<std::vector<Label>>> run_sample(const cuda::DeviceConstraint& constraint,
                                                         const DeviceBatch<Real, In>& batch, int count,
-                                                        std::uint64_t seed, double temperature) {
+                                                        std::uint64_t seed, double temperature,
+                                                        std::vector<cuda::Status>* statuses = nullptr) {
   const OnDevice<std::int32_t> labels(batch.rows() * static_cast<std::size_t>(count));
   const OnDevice<cuda::Status> status(batch.size());
   const cuda::Samples samples{count, seed, temperature, nullptr, labels.get(), status.get()};
@@ -166,6 +167,7 @@ std::vector<std::vector<std::vector<Label>>> run_sample(const cuda::DeviceConstr
   const OnDevice<char> memory(bytes);
   cuda::sample(constraint, batch.view(), samples, {memory.get(), bytes}, nullptr);
   must(cudaDeviceSynchronize());
+  if (statuses != nullptr) *statuses = status.host();
   const std::vector<std::int32_t> all = labels.host();
   std::vector<std::vector<std::vector<Label>>> drawn(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) {

@@ -439,41 +439,68 @@ TYPED_TEST(Cuda, LargeAutomata) {
   }
 }
 
+// Every operation names the first bad score that is not masked, by its place among the present positions, and does the
+// other sequence all the same.
 TYPED_TEST(Cuda, BadScoresAreNamed) {
+  const Constraint language = compile(Language::parse("(A | B C*)*"));
+  for (const bool masked : {false, true}) {
+    Ragged<TypeParam> x(language, 2, 9, 1.0, 41, false);
+    std::fill(x.mask.begin(), x.mask.end(), 1);
+    const auto spoil = [&](int t, int label, TypeParam score) {
+      x.emissions[static_cast<std::size_t>((x.T + t) * x.K + label)] = score;
+    };
+    spoil(1, 0, std::numeric_limits<TypeParam>::infinity());
+    spoil(3, 2, std::numeric_limits<TypeParam>::quiet_NaN());
+    spoil(5, 1, std::numeric_limits<TypeParam>::quiet_NaN());
+    if (masked) x.mask[static_cast<std::size_t>(x.T + 1)] = 0;
+    const auto expect_named = [&](const std::vector<cuda::Status>& status, const char* operation) {
+      SCOPED_TRACE(std::string(operation) + (masked ? ", a bad score masked" : ""));
+      EXPECT_EQ(status[0].outcome, 0);
+      EXPECT_EQ(status[1].outcome, 1);
+      EXPECT_EQ(status[1].position, masked ? 2 : 1);
+      EXPECT_EQ(status[1].label, masked ? 2 : 0);
+      EXPECT_EQ(status[1].length, masked ? x.T - 1 : x.T);
+      EXPECT_EQ(cuda::status_error(operation, language, 1, status[1]).position(), masked ? 2 : 1);
+    };
+    const cuda::DeviceConstraint there(language);
+    const auto sums = run_expectation(there, x.there());
+    expect_named(sums.status, "nll");
+    EXPECT_TRUE(std::isfinite(sums.value[0]));
+    expect_named(expectation_in_pieces(there, x.there(), {}, 3).status, "nll in pieces");
+    const auto best = run_viterbi(there, x.there());
+    expect_named(best.status, "viterbi");
+    EXPECT_TRUE(std::isfinite(best.score[0]));
+    expect_named(viterbi_in_pieces(there, x.there(), 3).status, "viterbi in pieces");
+    std::vector<cuda::Status> status;
+    const auto paths = run_k_best(there, x.there(), 2, &status);
+    expect_named(status, "k_best");
+    EXPECT_EQ(paths[0].size(), 2u);
+    EXPECT_EQ(paths[1].size(), 0u);
+    const auto entropy = run_entropy(there, x.there());
+    expect_named(entropy.status, "entropy");
+    EXPECT_TRUE(std::isfinite(entropy.value[0]) && std::isnan(entropy.value[1]));
+    run_sample(there, x.there(), 3, 1, 1.0, &status);
+    expect_named(status, "sample");
+  }
+}
+
+TYPED_TEST(Cuda, BadTransitionsAreToldBeforeBadEmissions) {
   Ragged<TypeParam> x(srl(), 2, 5, 1.0, 41, false);
-  std::fill(x.mask.begin(), x.mask.end(), 1);
-  x.emissions[static_cast<std::size_t>(x.K * (x.T + 3) + 2)] = std::numeric_limits<TypeParam>::quiet_NaN();
   const cuda::DeviceConstraint there(srl());
-  const auto got = run_expectation(there, x.there());
-  EXPECT_EQ(got.status[0].outcome, 0);
-  EXPECT_EQ(got.status[1].outcome, 1);
-  EXPECT_EQ(got.status[1].position, 3);
-  EXPECT_EQ(got.status[1].label, 2);
-  const Error error = cuda::status_error("nll", srl(), 1, got.status[1]);
-  EXPECT_NE(std::string(error.what()).find("position 3"), std::string::npos);
-  EXPECT_EQ(error.position(), 3);
-  const cuda::Status of_viterbi = run_viterbi(there, x.there()).status[1];
-  EXPECT_EQ(of_viterbi.outcome, 1);
-  EXPECT_EQ(of_viterbi.position, 3);
-  EXPECT_EQ(of_viterbi.label, 2);
-  EXPECT_EQ(of_viterbi.length, x.T);
   std::vector<cuda::Status> status;
-  EXPECT_EQ(run_k_best(there, x.there(), 2, &status)[1].size(), 0u);
-  EXPECT_EQ(status[0].outcome, 0);
-  EXPECT_EQ(status[1].outcome, 1);
-  const auto of_entropy = run_entropy(there, x.there());
-  EXPECT_EQ(of_entropy.status[1].outcome, 1);
-  EXPECT_TRUE(std::isfinite(of_entropy.value[0]) && std::isnan(of_entropy.value[1]));
-  x.emissions[static_cast<std::size_t>(x.K * (x.T + 3) + 2)] = 0;
+  const auto expect_told = [&] {
+    EXPECT_EQ(run_expectation(there, x.there()).status[0].outcome, 4);
+    EXPECT_EQ(run_entropy(there, x.there()).status[0].outcome, 4);
+    EXPECT_EQ(run_viterbi(there, x.there()).status[0].outcome, 4);
+    run_k_best(there, x.there(), 2, &status);
+    EXPECT_EQ(status[0].outcome, 4);
+    run_sample(there, x.there(), 3, 1, 1.0, &status);
+    EXPECT_EQ(status[0].outcome, 4);
+  };
   x.transitions[3] = std::numeric_limits<TypeParam>::infinity();
-  EXPECT_EQ(run_expectation(there, x.there()).status[0].outcome, 4);
-  EXPECT_EQ(run_entropy(there, x.there()).status[0].outcome, 4);
-  EXPECT_EQ(run_viterbi(there, x.there()).status[0].outcome, 4);
+  expect_told();
   std::fill(x.emissions.begin(), x.emissions.end(), std::numeric_limits<TypeParam>::quiet_NaN());
-  std::fill(x.transitions.begin(), x.transitions.end(), std::numeric_limits<TypeParam>::quiet_NaN());
-  EXPECT_EQ(run_viterbi(there, x.there()).status[0].outcome, 4);
-  run_k_best(there, x.there(), 2, &status);
-  EXPECT_EQ(status[0].outcome, 4);
+  expect_told();
 }
 
 // Rows of present positions; the others are untouched.
