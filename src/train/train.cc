@@ -119,7 +119,7 @@ void check_constraint(const Training& training) {
   fail(std::to_string(outside.size()) + " of " + std::to_string(training.data->sequences()) +
        " sequences are outside the language. The first is " + training.data->origin(outside[0].sequence) + ": " +
        describe(outside[0], training) +
-       " Leave such sequences out or repair them: without() or repair(), in Python outside=\"skip\" or \"repair\"");
+       " Leave such sequences out, or repair them: outside=\"skip\" or \"repair\" (in C++ without() or repair())");
 }
 
 Constraint training_constraint(const Training& training) {
