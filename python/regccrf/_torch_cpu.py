@@ -1,8 +1,8 @@
 """The operators of `_torch_ops` on the CPU: the compiled core on the tensors' memory. Tensors from elsewhere are copied, and answers go back.
 
 Arguments as in `_torch_ops`. What a loss saves for its gradients: its scale, by which each sequence counts, and for each whether it was left
-out, as float64 [1 + B]; and the gradients of the plain sum of its values for h, g, s and e, empty where not wanted. Nothing for log_z, whose
-gradients are computed when their weights are known.
+out, as float64 [1 + B]; and the gradients of the plain sum of its values for h, g, s and e, empty where not wanted. Without these, as for
+log_z, gradients are computed when their weights are known, and nothing is saved of a loss that is not reduced.
 """
 
 import math
@@ -108,7 +108,7 @@ def loss(h, g, s, e, mask, gold, request):  # type: ignore[no-untyped-def]
     else:
         scale = request.sign / memory.divisor(left_out if request.outside == "skip" else [], request.reduction)
         out = memory.numbers(scale * (math.inf if infinite else math.fsum(values)))
-    if not differentiate:
+    if not differentiate and request.reduction == "none":
         return out, []
     return out, [torch.tensor([scale, *left_out], dtype=torch.float64), *memory.back(gradients)]
 
@@ -127,7 +127,8 @@ def loss_gradients(weights, saved, h, g, s, e, mask, gold, request, in_place=Fal
         return gradients
     memory = Memory(h, g, s, e, mask, request.batch_first, request.handle, request.errors != "all")
     gradients = memory.gradients()
-    _values(request.operation, memory, gold, [*gradients, _on_cpu(weights * scale).to(h.dtype)])
+    each = _on_cpu((weights * scale).expand(memory.B)).to(h.dtype)
+    _values(request.operation, memory, gold, [*gradients, each])
     return memory.back(gradients)
 
 

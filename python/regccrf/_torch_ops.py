@@ -105,10 +105,10 @@ def _fake_loss(h, g, s, e, mask, gold, *fields):  # type: ignore[no-untyped-def]
         return cuda.out_like(h, g, request), [g.new_empty(layout.end, dtype=torch.uint8)]
     B = h.shape[0 if request.batch_first else 1]
     out = h.new_empty((B,) if request.reduction == "none" else ())
+    scale = torch.empty(1 + B, dtype=torch.float64)
     if request.operation == "log_z" or not (request.want_h or request.want_g):
-        return out, []
-    gradients = _fresh((request.want_h, request.want_g, request.want_h, request.want_h), h, g, s, e)
-    return out, [torch.empty(1 + B, dtype=torch.float64), *gradients]
+        return out, [] if request.reduction == "none" else [scale]
+    return out, [scale, *_fresh((request.want_h, request.want_g, request.want_h, request.want_h), h, g, s, e)]
 
 
 @_operator(_fake_loss)

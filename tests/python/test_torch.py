@@ -29,6 +29,7 @@ from helpers import (
     zero_module,
 )
 from regccrf import _core, _torch_graph
+from regccrf._torch_ops import LossRequest, loss, loss_gradients
 from regccrf.torch import CRF, Outside, RegCCRF
 
 HOLES = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 1], [1, 0, 1], [1, 1, 0]])
@@ -556,3 +557,26 @@ def test_parameters_may_be_parametrised(start_end):
     for value in values:
         value.backward()
     assert torch.allclose(crf.parametrizations.transitions.original.grad, 2 * other.transitions.grad)
+
+
+@pytest.mark.parametrize("operation", ["log_z", "nll"])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean", "token_mean"])
+def test_gradients_that_nobody_wanted_at_first(operation, reduction):
+    """They are computed when they are asked for, with the scale of the loss and a weight for each sequence."""
+    crf, lengths = module(), [4, 3, 1]
+    emissions, mask = ragged(lengths)
+    emissions.requires_grad_()
+    tags, scores = legal_tags(crf, lengths), [x.detach() for x in crf._scores(emissions, mask, None)]
+    request = LossRequest(operation, crf._handle, False, -1, reduction)
+    out, saved = loss(*scores, tags.to(torch.int32), *request)
+    found = loss_gradients(torch.full_like(out, 0.5), saved, *scores, tags.to(torch.int32), *[True] * 4, *request)
+
+    values = []
+    for i, length in enumerate(lengths):
+        every = all_scores(crf, emissions[:length, i])
+        values.append(torch.stack(list(every.values())).logsumexp(0) - (every[tuple(tags[:length, i].tolist())] if operation == "nll" else 0))
+    expected = -torch.stack(values) / {"none": 1, "sum": 1, "mean": len(lengths), "token_mean": sum(lengths)}[reduction]
+    assert torch.allclose(out, expected if reduction == "none" else expected.sum())
+    parameters = [emissions, crf.transitions, crf.start_transitions, crf.end_transitions]
+    gradients = torch.autograd.grad(0.5 * expected.sum(), parameters)
+    assert all(torch.allclose(x, y) for x, y in zip(found, gradients))
