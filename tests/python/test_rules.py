@@ -222,7 +222,8 @@ def test_an_exported_constraint_keeps_its_gap():
     kept, _, _ = small_layers(max_gap=0.25, uncertified="relax")
     from regccrf._torch_handles import packed
 
-    code = (f"import torch; from regccrf import _torch_handles as handles; packed = torch.tensor({packed(kept._handle).tolist()}, dtype=torch.uint8)\n"
+    code = ("import torch; from regccrf import _torch_handles as handles\n"
+            f"packed = torch.tensor({packed(kept._handle).tolist()}, dtype=torch.uint8)\n"
             f"constraint = handles.unpack({kept._handle}, packed); print(constraint.rules, handles.certified({kept._handle}))\n"
             f"try: handles.unpack({kept._handle} + 1, packed)\nexcept Exception as error: print(error)")
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120).stdout

@@ -328,8 +328,8 @@ def test_reductions(reduction, outside, case):
     tags, mask, expected = reduction_case(case, reduction, outside)
     if outside == "raise" and case in OUTSIDE_CASES:
         return
-    for way, loss in reduced_losses(zero_module(outside=outside), tags, mask, reduction).items():
-        assert loss.item() == pytest.approx(expected), way
+    for way, found in reduced_losses(zero_module(outside=outside), tags, mask, reduction).items():
+        assert found.item() == pytest.approx(expected), way
 
 
 def test_the_core_takes_types_and_not_their_numbers():
