@@ -233,7 +233,8 @@ void Sums<Real>::fail(const Sequence<Real>& sequence) const {
       at(batch_.operation(), sequence.index) +
           ": the sum over all sequences that obey the rules is not certain to a gap of " + to_text(max_gap(sequence)) +
           " within " + std::to_string(most_cells(sequence)) +
-          " cells; its scores leave too many sequences likely, or hardly any of the likely ones is legal. Allow a larger "
+          " cells; its scores leave too many sequences likely, or hardly any of the likely ones is legal. Allow a "
+          "larger "
           "max_gap, for such sequences alone (uncertified: relax) or for all; or more cells (Options::rules, in Python "
           "max_cells); or take an upper bound (uncertified: bound)",
       ErrorKind::limit, {sequence.index, {}});
