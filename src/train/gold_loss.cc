@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "constraint/pairs.h"
+#include "inference/relax.h"
 #include "regccrf/loss.h"
 
 namespace regccrf {
@@ -84,7 +84,7 @@ class Allowed {
   void note(std::size_t known, std::span<const double> weights) {
     for (std::size_t i = 0; rules_ && i < gaps_.size(); ++i) {
       double& allowed = rules_->allowed[i];
-      while ((i < known ? allowed : allowed * (2 + allowed)) < gaps_[i]) allowed = relaxed(allowed);
+      while ((i < known ? allowed : allowed * (2 + allowed)) < gaps_[i]) allowed = relaxed_gap(allowed);
       const bool more = allowed > rules_->max_gap, bound = std::isinf(allowed);
       const double gap = bound ? 0 : gaps_[i];
       rules_->certainty.add({gap, (weights.empty() ? 1 : weights[i]) * std::log1p(gap), more, bound});
@@ -92,10 +92,6 @@ class Allowed {
   }
 
  private:
-  // As Uncertified::relax does it.
-  static double relaxed(double gap) {
-    return gap < 1 ? std::min(gap * 10, 1.0) : std::numeric_limits<double>::infinity();
-  }
   RuleLosses* rules_;
   std::vector<std::int32_t> which_;
   std::vector<double> max_gaps_, gaps_;

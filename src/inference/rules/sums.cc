@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "inference/relax.h"
 #include "inference/rules/products.h"
 
 namespace regccrf {
@@ -17,8 +18,6 @@ constexpr double kNone = -std::numeric_limits<double>::infinity();
 constexpr double kFirstLegal = 0.7;    // how much of the base's mass is legal: a guess, until it is known …
 constexpr double kLeastLegal = 1e-4;   // … and below this the base is the wrong place to look
 constexpr int kTries = 4;              // with one base
-constexpr double kRelax = 10;          // a gap, where it may be relaxed …
-constexpr double kMostRelaxed = 1;     // … as far as this
 constexpr double kLeastMass = 1e-290;  // below this, numbers that it is the sum of have lost digits, or vanished
 
 // How a budget is shared out.
@@ -97,11 +96,13 @@ template <class Real>
 typename Sums<Real>::Found Sums<Real>::find(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena,
                                             Scratch& scratch) {
   const bool relax = batch_.options().uncertified == Uncertified::relax;
-  for (double gap = max_gap(sequence);; gap = std::min(gap * kRelax, kMostRelaxed)) {
+  for (double gap = max_gap(sequence);;) {
     const Arena::Mark mark = arena.mark();
     const Found found = find_within(gap, constraint, sequence, arena, scratch);
     arena.back_to(mark);
-    if (found != Found::uncertified || !relax || gap >= kMostRelaxed) return found;
+    if (found != Found::uncertified || !relax) return found;
+    gap = relaxed_gap(gap);
+    if (std::isinf(gap)) return found;
   }
 }
 
