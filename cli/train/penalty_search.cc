@@ -1,4 +1,4 @@
-#include "cli/penalty_search.h"
+#include "cli/train/penalty_search.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
-#include "cli/estimate_note.h"
+#include "cli/train/estimate_note.h"
 
 #include <cstdio>
 #include <iostream>
 
-#include "cli/free_memory.h"
-#include "cli/progress_line.h"
+#include "cli/train/free_memory.h"
+#include "cli/train/progress_line.h"
 
 namespace regccrf::cli {
 namespace {

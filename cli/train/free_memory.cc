@@ -1,4 +1,4 @@
-#include "cli/free_memory.h"
+#include "cli/train/free_memory.h"
 
 #include <sys/resource.h>
 
