@@ -158,6 +158,20 @@ TEST(Edges, BadNumbersAreNamed) {
             "[log_z] end score of label I is NaN; scores must be finite or -inf");
 }
 
+// Of twelve positions, three legal sequences have eight a's each, so that a is the likeliest label everywhere; but
+// where all twelve are a, a c has to follow, and its score forbids it.
+TEST(Edges, PosteriorDecodingTakesNoPathThatScoresForbid) {
+  const Constraint constraint =
+      compile(Language::parse("labels = {a b c d}\nlanguage = (b{4} a{8} | a{4} b{4} a{4} | a{8} b{4}) d | a{12} c\n"));
+  std::vector<double> emissions(13 * 4, 0.0);
+  const Label a = 0, c = 2, d = 3;
+  emissions[12 * 4 + c] = -inf;
+  const Path path = posterior_decode(constraint, Scores<double>(emissions, {}).with_labels(4))[0];
+  EXPECT_EQ(path.labels.back(), d);
+  EXPECT_EQ(std::count(path.labels.begin(), path.labels.end(), a), 8);
+  EXPECT_NEAR(path.score, 8 * 2 / 3.0 + 4 / 3.0 + 1, 1e-12);
+}
+
 // Without transitions every answer is that of transitions that are all 0: in the fast passes, and where scores are so
 // far apart that the wide ones have to do it.
 template <class Real>
