@@ -25,6 +25,11 @@ class RuleTables {
 
   // The rules that a sequence breaks, in order.
   std::vector<int> broken(std::span<const Label> sequence) const;
+  // So many labels at least have to follow where the rules are in these states: a rule needs some labels that bring it
+  // nearer to its end, and one label brings only so many rules nearer.
+  std::int64_t least_rest(std::span<const State> states) const;
+  // The same for a whole sequence: none that obeys all rules is shorter.
+  std::int64_t least_length() const;
   // Which labels the rule is about: all but those of the largest set that it treats alike.
   std::vector<Label> subject(int rule) const;
 
@@ -33,9 +38,14 @@ class RuleTables {
     State start;
     std::vector<std::uint8_t> accepting;  // [Q]
     std::vector<State> next;              // [Q, K], kBroken where no continuation obeys the rule
+    std::vector<std::int32_t> least;      // [Q] labels to the nearest accepting state
   };
+  // Whether the label ever brings the rule nearer to an accepting state.
+  bool helps(const Table& table, Label label) const;
+
   int labels_;
   std::vector<Table> tables_;
+  std::int64_t most_helped_ = 1;  // rules that one label brings nearer to an accepting state
 };
 
 }  // namespace regccrf

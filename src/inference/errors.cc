@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "automaton/lengths.h"
+#include "constraint/rule.h"
 
 namespace regccrf {
 
@@ -34,6 +35,8 @@ void check_size(const char* operation, const char* what, std::size_t given, std:
 std::string no_sequence_message(std::int64_t length, const Constraint& constraint, const std::string& otherwise) {
   const std::string start = "has length " + std::to_string(length);
   const Lengths lengths = lengths_around(constraint.base().automaton(), length);
+  const std::int64_t least = constraint.memories() > 0 ? constraint.rule_tables().least_length() : 0;
+  if (length < least) return start + ", and the rules ask for " + std::to_string(least) + " labels at least";
   if (lengths.has) return start + ", and " + otherwise;
   std::string around = "shortest: " + std::to_string(lengths.shortest);
   if (lengths.below > lengths.shortest) around += ", nearest below: " + std::to_string(lengths.below);

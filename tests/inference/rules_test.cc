@@ -262,6 +262,28 @@ TEST(Rules, PastTheLimitOfWorkAnErrorGivesTheBound) {
   }
 }
 
+// One label serves one rule here, so that sixteen rules need sixteen labels; no search is to find that out.
+TEST(Rules, SaySoWhereASequenceIsTooShortForThem) {
+  std::string text = ".*";
+  for (int a = 0; a < 16; ++a) text += " & exactly(1, " + std::string(1, static_cast<char>('A' + a)) + ")";
+  const Constraint constraint = compile(Language::parse(text, first_letters(17)), {}, Rules::all);
+  const oracle::Scores scores = [] {
+    Random random(4);
+    return oracle::random_scores(random, oracle::ScoreKind::normal, 15, 17, false);
+  }();
+  const Instance<double> instance(scores);
+  Options options;
+  options.rules = {.products = 0, .cells = 100};
+  try {
+    viterbi<double>(constraint, instance.view(), options);
+    FAIL() << "fifteen labels were enough";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::impossible);
+    EXPECT_STREQ(error.what(), "[viterbi] sequence 0 has length 15, and the rules ask for 16 labels at least");
+  }
+  EXPECT_EQ(log_z<double>(constraint, instance.view())[0], -inf);
+}
+
 // What is kept for other sentences changes no answer: under a smaller limit a product is too large, or it is not,
 // whether or not a caller who allows more was here before.
 TEST(Rules, LimitsOfProductsDoNotDependOnEarlierCalls) {

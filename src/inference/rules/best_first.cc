@@ -39,6 +39,9 @@ class Rows {
     return move;
   }
 
+  // So many labels have to follow at least.
+  std::int64_t least_rest(std::int32_t row) const { return least_rest_[row]; }
+
   bool accepts(std::int32_t row) const {
     for (int rule = 0; rule < rules_.size(); ++rule) {
       if (!rules_.accepts(rule, states_[row][rule])) return false;
@@ -63,6 +66,7 @@ class Rows {
     const auto [at, is_new] = number_.try_emplace(key, static_cast<std::int32_t>(states_.size()));
     if (is_new) {
       states_.push_back(states);
+      least_rest_.push_back(rules_.least_rest(states));
       moves_.resize(moves_.size() + rules_.labels(), kUnknown);
     }
     return at->second;
@@ -70,6 +74,7 @@ class Rows {
 
   const RuleTables& rules_;
   std::vector<std::vector<State>> states_;  // [row][rule]
+  std::vector<std::int64_t> least_rest_;    // [row]
   std::vector<std::int32_t> moves_;         // [row, K]
   std::unordered_map<std::string, std::int32_t> number_;
 };
@@ -192,7 +197,8 @@ class Search {
         const double bound = cell.score + gain + rest(cell.t + 1, n);
         if (bound == kNone) continue;
         const std::int32_t row = rows_.next(cell.row, b);
-        if (row != Rows::kBroken) visit(Child{cell.score + gain, bound, n, row, number});
+        if (row == Rows::kBroken || rows_.least_rest(row) > T_ - (cell.t + 2)) continue;
+        visit(Child{cell.score + gain, bound, n, row, number});
       }
     };
     if (cell.node == kRoot) {

@@ -95,6 +95,7 @@ double Sums<Real>::max_gap(const Sequence<Real>& sequence) const {
 template <class Real>
 typename Sums<Real>::Found Sums<Real>::find(const Constraint& constraint, const Sequence<Real>& sequence, Arena& arena,
                                             Scratch& scratch) {
+  if (sequence.T < constraint.rule_tables().least_length()) return Found::impossible;
   const bool relax = batch_.options().uncertified == Uncertified::relax;
   for (double gap = max_gap(sequence);;) {
     const Arena::Mark mark = arena.mark();
