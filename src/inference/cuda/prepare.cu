@@ -36,7 +36,16 @@ struct PrepareArgs {
   bool log;
   Prepared<P> out;
   const std::int64_t* gold;
+  std::int64_t numbers;             // but for the emissions
+  std::uint32_t transition_blocks;  // that do those
+  std::int64_t row_blocks;          // of a sequence
 };
+
+// Numbers of a layout's matrix, and what a tile may read behind it; of its sparse outs'.
+__host__ __device__ std::int64_t matrix_size(const DeviceStep& layout) { return std::int64_t{layout.entries} + 8; }
+__host__ __device__ std::int64_t sparse_size(const DeviceStep& layout) {
+  return std::int64_t{layout.sparse} * layout.sparse_slots;
+}
 
 // exp(x) of a score, as P, but no less than `least`; or 0 if that is less than `vanishes`.
 template <class P>
@@ -92,130 +101,148 @@ __device__ void row_of_emissions(const PrepareArgs<P>& a, std::int64_t b, std::i
   }
 }
 
-// The largest and the smallest of some scores but for -inf, to the whole block, and whether one of them is NaN or +inf.
-// Eight loads are in flight at a time.
-struct Extent {
-  double largest, smallest;
+// The largest of the transitions, of start and of end, and the smallest transition, -inf left out.
+struct Extents {
+  double largest[3] = {-INFINITY, -INFINITY, -INFINITY}, smallest = INFINITY;
+
+  __device__ void take(const Extents& x) {
+    for (int part = 0; part < 3; ++part) largest[part] = fmax(largest[part], x.largest[part]);
+    smallest = fmin(smallest, x.smallest);
+  }
 };
+
+// This thread's share of them, and whether one of its scores is NaN or +inf. Eight loads are in flight at a time.
 template <class Score>
-__device__ Extent extent_of(const Score* scores, std::int64_t count, bool& bad) {
-  __shared__ Extent extent[kRows];
+__device__ Extents own_extents(const Score* const (&scores)[3], std::int64_t K, bool& bad) {
   constexpr int together = 8;
-  Score most = -INFINITY, least = INFINITY;
-  for (std::int64_t first = threadIdx.x; first < count; first += together * kThreads) {
-    Score x[together];
+  Extents own;
+  for (int part = 0; part < 3; ++part) {
+    const std::int64_t count = !scores[part] ? 0 : part == 0 ? K * K : K;
+    Score most = -INFINITY, least = INFINITY;
+    for (std::int64_t first = threadIdx.x; first < count; first += together * kThreads) {
+      Score x[together];
 #pragma unroll
-    for (int i = 0; i < together; ++i)
-      x[i] = first + i * kThreads < count ? scores[first + i * kThreads] : -Score{INFINITY};
+      for (int i = 0; i < together; ++i)
+        x[i] = first + i * kThreads < count ? scores[part][first + i * kThreads] : -Score{INFINITY};
 #pragma unroll
-    for (int i = 0; i < together; ++i) {
-      bad |= !(x[i] < INFINITY);
-      most = x[i] > most ? x[i] : most;
-      least = x[i] < least && x[i] > -INFINITY ? x[i] : least;
+      for (int i = 0; i < together; ++i) {
+        bad |= !(x[i] < INFINITY);
+        most = x[i] > most ? x[i] : most;
+        least = x[i] < least && x[i] > -INFINITY ? x[i] : least;
+      }
     }
+    own.largest[part] = bounded_score(static_cast<double>(most));
+    if (part == 0) own.smallest = bounded_score(static_cast<double>(least));
   }
+  return own;
+}
+
+// Those of the block, to all threads.
+__device__ Extents block_extents(Extents own) {
+  __shared__ Extents of_warp[kRows];
   for (int bit = 16; bit > 0; bit /= 2) {
-    most = max(most, __shfl_xor_sync(kAllLanes, most, bit));
-    least = min(least, __shfl_xor_sync(kAllLanes, least, bit));
+    Extents other;
+    for (int part = 0; part < 3; ++part) other.largest[part] = __shfl_xor_sync(kAllLanes, own.largest[part], bit);
+    other.smallest = __shfl_xor_sync(kAllLanes, own.smallest, bit);
+    own.take(other);
   }
-  const Extent mine{bounded_score(static_cast<double>(most)), bounded_score(static_cast<double>(least))};
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = own;
   __syncthreads();
-  if (threadIdx.x % 32 == 0) extent[threadIdx.x / 32] = mine;
-  __syncthreads();
-  Extent all = mine;
-  for (const Extent& x : extent) all = {fmax(all.largest, x.largest), fmin(all.smallest, x.smallest)};
-  return all;
+  for (const Extents& x : of_warp) own.take(x);
+  return own;
 }
 
 // Everything but the emissions, one number after the other: the layouts' entries of g, then start and end.
-template <class P, class Score>
-__device__ void transitions(const PrepareArgs<P>& a) {
-  const Score* scores[3] = {static_cast<const Score*>(a.batch.transitions.data),
-                            static_cast<const Score*>(a.batch.start.data), static_cast<const Score*>(a.batch.end.data)};
-  double shift[3];
-  bool bad = false;
-#pragma unroll 1
-  for (int part = 0; part < 3; ++part) {
-    const std::int64_t count = !scores[part] ? 0 : part == 0 ? std::int64_t{a.K} * a.K : a.K;
-    const Extent extent = extent_of(scores[part], count, bad);
-    shift[part] = isfinite(extent.largest) ? extent.largest : 0;
-    if (blockIdx.x > 0 || threadIdx.x > 0) continue;
-    a.out.shifts[part] = shift[part];
-    if (part == 0) *a.out.floor = floor_for(static_cast<P>(exp(fmin(extent.smallest, shift[0]) - shift[0])));
-  }
-  bad = __syncthreads_or(bad);  // of all scores, in every block
-  if (blockIdx.x == 0 && threadIdx.x == 0) *a.out.bad = bad;
-
-  const std::int64_t matrix[2] = {a.layout[0].entries + 8, a.layouts > 1 ? a.layout[1].entries + 8 : 0},
-                     sparse[2] = {std::int64_t{a.layout[0].sparse} * a.layout[0].sparse_slots,
-                                  a.layouts > 1 ? std::int64_t{a.layout[1].sparse} * a.layout[1].sparse_slots : 0};
-  const std::int64_t count = matrix[0] + sparse[0] + matrix[1] + sparse[1] + 2 * a.K;
-#pragma unroll 1
-  for (std::int64_t n = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; n < count;
-       n += std::int64_t{gridDim.x} * kThreads) {
-    std::int64_t i = n;
-    int s = 0;
-    if (i >= matrix[0] + sparse[0]) i -= matrix[0] + sparse[0], s = 1;
-    double x = -INFINITY, by = shift[0];
-    P *to, least = s == 0 ? Bounds<P>::least_gain : P{0}, vanishes = s == 0 ? P{0} : Bounds<P>::normal;
-    if (i < matrix[s]) {
-      to = a.out.matrix[s] + i;
-      const std::int32_t entry =
-          i < a.layout[s].entries ? a.layout[s].entry[i] : -1;  // a tile may read past the last row
-      if (entry >= 0) x = as_double(scores[0][entry]);
-    } else if (i < matrix[s] + sparse[s]) {
-      i -= matrix[s];
-      to = a.out.sparse[s] + i;
-      const std::int32_t entry = a.layout[s].sparse_entry[i];
-      if (entry >= 0) x = as_double(scores[0][entry]);
-    } else {
-      i -= matrix[s] + sparse[s];
-      const int end = i >= a.K;
-      i -= end * a.K;
-      to = (end ? a.out.end : a.out.start) + i;
-      x = scores[1 + end] ? as_double(scores[1 + end][i]) : 0;
-      by = shift[1 + end];
-      least = Bounds<P>::normal;
-      vanishes = 0;
-    }
-    *to = a.log ? static_cast<P>(x) : weight_of(x - by, least, vanishes);
-  }
+template <class P>
+std::int64_t numbers_of(const PrepareArgs<P>& a) {
+  std::int64_t count = 2 * a.K;
+  for (int s = 0; s < a.layouts; ++s) count += matrix_size(a.layout[s]) + sparse_size(a.layout[s]);
+  return count;
 }
 
-template <class P, class In>
-__global__ void __launch_bounds__(kThreads) prepare_kernel(const PrepareArgs<P> a) {
-  launch_dependents();
-  if (blockIdx.y == 0) {
-    if (a.batch.type() == Type::f64) {
-      transitions<P, double>(a);
-    } else {
-      transitions<P, float>(a);
-    }
+// Number n of them. `shift`: the largest of transitions, start, end.
+template <class P, class Score>
+__device__ void prepare_number(const PrepareArgs<P>& a, const Score* const (&scores)[3], const double (&shift)[3],
+                               std::int64_t n) {
+  int s = 0;
+  for (; s < a.layouts; ++s) {
+    const std::int64_t size = matrix_size(a.layout[s]) + sparse_size(a.layout[s]);
+    if (n < size) break;
+    n -= size;
+  }
+  if (s == a.layouts) {
+    const int end = n >= a.K;
+    n -= end * a.K;
+    const double x = scores[1 + end] ? as_double(scores[1 + end][n]) : 0;
+    (end ? a.out.end : a.out.start)[n] = a.log ? static_cast<P>(x) : weight_of(x - shift[1 + end], Bounds<P>::normal);
     return;
   }
-  const std::int64_t b = blockIdx.y - 1, first = blockIdx.x * std::int64_t{kRows}, t = first + threadIdx.x / 32;
+  const DeviceStep& layout = a.layout[s];
+  const std::int64_t sparse = n - matrix_size(layout);
+  // A tile may read past the last row of the matrix.
+  const std::int32_t entry = sparse >= 0 ? layout.sparse_entry[sparse] : n < layout.entries ? layout.entry[n] : -1;
+  const double x = entry >= 0 ? as_double(scores[0][entry]) : -INFINITY;
+  const P least = s == 0 ? Bounds<P>::least_gain : P{0}, vanishes = s == 0 ? P{0} : Bounds<P>::normal;
+  (sparse >= 0 ? a.out.sparse[s] + sparse : a.out.matrix[s] + n)[0] =
+      a.log ? static_cast<P>(x) : weight_of(x - shift[0], least, vanishes);
+}
+
+template <class P, class Score>
+__device__ void prepare_transitions(const PrepareArgs<P>& a) {
+  const Score* const scores[3] = {static_cast<const Score*>(a.batch.transitions.data),
+                                  static_cast<const Score*>(a.batch.start.data),
+                                  static_cast<const Score*>(a.batch.end.data)};
+  bool bad = false;
+  const Extents extents = block_extents(own_extents(scores, a.K, bad));
+  bad = __syncthreads_or(bad);
+  double shift[3];
+  for (int part = 0; part < 3; ++part) shift[part] = isfinite(extents.largest[part]) ? extents.largest[part] : 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    for (int part = 0; part < 3; ++part) a.out.shifts[part] = shift[part];
+    *a.out.floor = floor_for(static_cast<P>(exp(fmin(extents.smallest, shift[0]) - shift[0])));
+    *a.out.bad = bad;
+  }
+#pragma unroll 1
+  for (std::int64_t n = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; n < a.numbers;
+       n += std::int64_t{a.transition_blocks} * kThreads)
+    prepare_number(a, scores, shift, n);
+}
+
+// Some rows of a sequence; the last block of a sequence finds its length.
+template <class P, class In>
+__device__ void prepare_rows(const PrepareArgs<P>& a, std::int64_t block) {
+  const std::int64_t b = block / a.row_blocks, first = block % a.row_blocks * kRows, t = first + threadIdx.x / 32;
   std::int32_t rank = static_cast<std::int32_t>(t);
   bool present = t < a.batch.length;
   if (a.batch.mask) {
-    rank = present_before(a, b, min(first, a.batch.length));  // there may be more blocks than rows
+    rank = present_before(a, b, first);
     for (std::int64_t i = first; i < t && i < a.batch.length; ++i) rank += is_present(a.batch, b, i);
     present = present && is_present(a.batch, b, t);
   }
   if (present) row_of_emissions<P, In>(a, b, rank, row_at(a.batch, b, t));
-  if (blockIdx.x + 1 == gridDim.x) {  // the last block knows the length
-    const std::int32_t length =
-        a.batch.mask ? present_before(a, b, a.batch.length) : static_cast<std::int32_t>(a.batch.length);
-    if (threadIdx.x == 0) {
-      a.out.length[b] = length;
-      a.out.blocks_done[b] = 0;
-    }
+  if (block % a.row_blocks + 1 < a.row_blocks) return;
+  const std::int32_t length =
+      a.batch.mask ? present_before(a, b, a.batch.length) : static_cast<std::int32_t>(a.batch.length);
+  if (threadIdx.x != 0) return;
+  a.out.length[b] = length;
+  a.out.blocks_done[b] = 0;
+}
+
+template <class P, class In>
+__global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant__ PrepareArgs<P> a) {
+  launch_dependents();
+  if (blockIdx.x >= a.transition_blocks) return prepare_rows<P, In>(a, blockIdx.x - a.transition_blocks);
+  if (a.batch.type() == Type::f64) {
+    prepare_transitions<P, double>(a);
+  } else {
+    prepare_transitions<P, float>(a);
   }
 }
 
 template <class P, class In>
 void launch(const PrepareArgs<P>& args, cudaStream_t stream) {
-  const std::int64_t blocks = std::max<std::int64_t>(ceil_div(args.batch.length, kRows), 8);  // for transitions
-  launch_kernel(prepare_kernel<P, In>, {.x = blocks, .y = args.batch.size + 1, .threads = kThreads}, stream, args,
+  launch_kernel(prepare_kernel<P, In>,
+                {.x = args.transition_blocks + args.batch.size * args.row_blocks, .threads = kThreads}, stream, args,
                 "preparing scores");
 }
 
@@ -234,8 +261,8 @@ Prepared<P> allocate_prepared(Arena& arena, const DeviceConstraint::Impl& constr
   out.shift = arena.allocate<double>(BT);
   for (int s = 0; s < (both ? 2 : 1); ++s) {
     const DeviceStep& layout = s ? constraint.backward : constraint.forward;
-    out.matrix[s] = arena.allocate<P>(std::int64_t{layout.entries} + 8);
-    out.sparse[s] = arena.allocate<P>(std::int64_t{layout.sparse} * std::int64_t{layout.sparse_slots});
+    out.matrix[s] = arena.allocate<P>(matrix_size(layout));
+    out.sparse[s] = arena.allocate<P>(sparse_size(layout));
   }
   out.start = arena.allocate<P>(K);
   out.end = arena.allocate<P>(K);
@@ -247,13 +274,17 @@ Prepared<P> allocate_prepared(Arena& arena, const DeviceConstraint::Impl& constr
 template <class P>
 void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const Prepared<P>& prepared, Scale scale,
              const std::int64_t* gold, cudaStream_t stream) {
-  const PrepareArgs<P> args{batch,
-                            constraint.topology.K,
-                            {constraint.forward, constraint.backward},
-                            prepared.matrix[1] ? 2 : 1,
-                            scale == Scale::log,
-                            prepared,
-                            gold};
+  PrepareArgs<P> args{batch,
+                      constraint.topology.K,
+                      {constraint.forward, constraint.backward},
+                      prepared.matrix[1] ? 2 : 1,
+                      scale == Scale::log,
+                      prepared,
+                      gold};
+  args.numbers = numbers_of(args);
+  args.transition_blocks =
+      static_cast<std::uint32_t>(std::min<std::int64_t>(ceil_div(args.numbers, kThreads), constraint.processors));
+  args.row_blocks = std::max<std::int64_t>(ceil_div(batch.length, kRows), 1);
   switch (batch.emissions.type) {
     case Type::f16:
       return launch<P, __half>(args, stream);

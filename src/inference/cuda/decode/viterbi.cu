@@ -34,7 +34,7 @@ std::int32_t steps_of_half(const Batch& batch) { return static_cast<std::int32_t
 
 template <class P>
 WalkShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch) {
-  return walk_shape<P, std::int32_t>(c, {.rows = rows_in_shared<P>(c.topology.K, steps_of_half(batch)),
+  return walk_shape<P, std::int32_t>(c, {.rows = rows_in_shared<P>(c, steps_of_half(batch)),
                                          .zeros = 1,
                                          .together = 2 * batch.size,
                                          .least_warps = 2});  // two follow the path
@@ -89,15 +89,20 @@ __device__ void walk(const ViterbiArgs<P, Score>& a, const View& view, const Ste
   const std::int32_t T = a.scores.length[b], K = view.K, last = Halves(T).steps[kBack];
   P* saved = a.work.saved[kBack] + b * a.steps * view.cells;
   P* zeros = room;  // the step in the middle leaves out its emissions in one of the two directions
-  EmissionRows<P, kBack, Score> rows(room + K + 1, a.shape.rows, a.scores.emissions + b * a.batch.length * (K + 1), K,
-                                     T);
+  const auto as_it_is = [](Score score, std::int32_t) { return static_cast<P>(score); };
+  EmissionRows<P, kBack, Score, decltype(as_it_is)> rows(
+      room + K + 1, a.shape.rows, a.scores.emissions + b * a.batch.length * (K + 1), K, T, as_it_is);
   for (std::int32_t c = threadIdx.x; c < view.step_cells(); c += blockDim.x) now[c] = next[c] = none;
   for (std::int32_t k = threadIdx.x; k <= K; k += blockDim.x) zeros[k] = k < K ? P{0} : none;
   rows.stage(0);
+  __syncthreads();
   team.begin();
   const Score* edge = kBack ? a.scores.end : a.scores.start;
   P top = none, largest = 0;
-  const auto row_of = [&](std::int32_t n) { return kBack && n == last ? zeros : rows[n]; };
+  const auto row_of = [&](std::int32_t n) {
+    const P* row = rows.next();
+    return kBack && n == last ? zeros : row;
+  };
   const auto end_step = [&](std::int32_t n) { team.end_step(n, kRelative ? ordered(static_cast<float>(top)) : 0); };
   const Emit<P, Team> first{team, row_of(0), now, saved, P{0}, top, largest};
   for (std::int32_t o = team.first(); o < view.outs; o += team.stride()) {
@@ -110,7 +115,10 @@ __device__ void walk(const ViterbiArgs<P, Score>& a, const View& view, const Ste
 
   for (std::int32_t n = 1; n <= last; ++n) {
     saved += view.cells;
-    if (!rows.staged(n)) rows.stage(n);
+    if (!rows.staged(n)) {
+      rows.stage(n);
+      __syncthreads();
+    }
     if (view.fan_ins) {
       steps.sum_fan_ins(now);
       __syncthreads();

@@ -88,7 +88,7 @@ SharedLayout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int 
     return here;
   };
   at.steps = batch.length > 0 ? Halves(static_cast<std::int32_t>(batch.length)).steps[back] + 1 : 0;
-  at.row_count = rows_in_shared<std::uint32_t>(K, at.steps);
+  at.row_count = rows_in_shared<std::uint32_t>(c, at.steps);
   at.stride = static_cast<std::int32_t>(padded_cells(layout.all_cells));
   at.barriers = take(2, sizeof(TransactionBarrier));
   at.reduce = take(32, sizeof(Middle));
@@ -157,42 +157,13 @@ __device__ CostScale cost_scale(const IntegerViterbiArgs& a, std::int32_t T) {
   return m;
 }
 
-// The emissions' costs of some steps, on chip, one step after the other.
-template <bool kBack>
-class CostRows {
- public:
-  __device__ explicit CostRows(const IntegerViterbiArgs& a) : a_(a), width_(a.layout[0].K + 1) {
-#pragma unroll 1
-    for (std::int32_t k = threadIdx.x; k < width_; k += blockDim.x)
-      room()[k - width_] = k + 1 < width_ ? 0 : kUnreachable;  // a row of zeros
+// Reads an emission as its cost. `largest`: of the rows.
+struct AsCost {
+  const double* largest;
+  float scale;
+  __device__ std::uint32_t operator()(float score, std::int32_t position) const {
+    return cost_of(score, as_largest(largest[position]), scale);
   }
-  // Brings the rows of step n, of a sequence of T positions, and of those behind it; the block must not be reading
-  // rows, and needs a barrier afterwards.
-  __device__ void stage(std::int32_t n, std::int32_t T, float scale) {
-    const std::int32_t count = min(a_.at[kBack].row_count, T - n), first = kBack ? T - n - count : n;
-    end_ = n + count;
-    row_ = room() + (kBack ? count - 1 : 0) * width_;
-    const float* from = a_.scores.emissions + (sequence() * a_.batch.length + first) * width_;
-    const double* largest = largest_of_rows(a_) + first;
-#pragma unroll 4
-    for (std::int32_t i = threadIdx.x; i < count * width_; i += blockDim.x)
-      room()[i] = cost_of(from[i], as_largest(largest[i / width_]), scale);
-  }
-  __device__ bool staged(std::int32_t n) const { return n < end_; }
-  // The row of the next step. The one in the middle, the last, leaves out its emissions in one of the two directions.
-  __device__ const std::uint32_t* next(bool last) {
-    const std::uint32_t* row = kBack && last ? room() - width_ : row_;
-    row_ += kBack ? -width_ : width_;
-    return row;
-  }
-
- private:
-  __device__ std::uint32_t* room() const { return on_chip<std::uint32_t>(a_.at[kBack].rows) + width_; }
-
-  const IntegerViterbiArgs& a_;
-  const std::int32_t width_;
-  const std::uint32_t* row_ = nullptr;
-  std::int32_t end_ = 0;
 };
 
 // --- towards the middle
@@ -235,7 +206,7 @@ template <class Steps, bool kBack>
 class HalfWalk {
  public:
   __device__ explicit HalfWalk(const IntegerViterbiArgs& a)
-      : a_(a), layout_(a.layout[kBack]), at_(a.at[kBack]), view_(layout_, 1), thread_(thread_number()), rows_(a) {}
+      : a_(a), layout_(a.layout[kBack]), at_(a.at[kBack]), view_(layout_, 1), thread_(thread_number()) {}
 
   // The length of the sequence. Sends the last step's cells to the other block, and leaves a CostScale on chip.
   __device__ std::int32_t run() {
@@ -251,11 +222,11 @@ class HalfWalk {
     wait_for_prior_kernel();
     const std::int32_t T = a_.scores.length[sequence()];
     if (T == 0) return 0;
-    make_costs(T);
+    Rows rows = make_costs(T);
     __pipeline_wait_prior(0);
     __syncthreads();
     steps.load_gains_by_thread(view_, on_chip<std::uint32_t>(at_.matrix), on_chip<std::uint32_t>(at_.sparse));
-    const std::uint32_t* cells = run_steps(steps, Halves(T).steps[kBack]);
+    const std::uint32_t* cells = run_steps(steps, rows, Halves(T).steps[kBack]);
     wait_cluster();
     auto* there = on_chip<std::uint64_t>(a_.at[!kBack].other);
     for (std::int32_t c = thread_; c < view_.cells / 2; c += blockDim.x)
@@ -265,6 +236,8 @@ class HalfWalk {
   }
 
  private:
+  using Rows = EmissionRows<std::uint32_t, kBack, float, AsCost>;
+
   // What the path is followed by, on its way onto the chip.
   __device__ void load_tables() const {
     const auto load = [&](int to, const void* from, std::int32_t bytes) {
@@ -280,7 +253,7 @@ class HalfWalk {
   }
 
   // The costs of everything but later rows.
-  __device__ void make_costs(std::int32_t T) {
+  __device__ Rows make_costs(std::int32_t T) {
     const CostScale m = cost_scale(a_, T);
     if (thread_ == 0) *on_chip<CostScale>(at_.cost_scale) = m;
     const auto* g = static_cast<const float*>(a_.batch.transitions.data);
@@ -295,13 +268,21 @@ class HalfWalk {
     const float largest = as_largest(a_.scores.shifts[1 + kBack]);
     for (std::int32_t k = thread_; k < view_.K; k += blockDim.x)
       on_chip<std::uint32_t>(at_.edges)[k] = cost_of(edge[k], largest, m.scale);
-    rows_.stage(0, T, m.scale);
+    std::uint32_t* rows_at = zeros() + view_.K + 1;
+    for (std::int32_t k = thread_; k <= view_.K; k += blockDim.x) zeros()[k] = k < view_.K ? 0 : kUnreachable;
+    Rows rows(rows_at, at_.row_count, a_.scores.emissions + sequence() * a_.batch.length * (view_.K + 1), view_.K, T,
+              AsCost{largest_of_rows(a_), m.scale});
+    rows.stage(0);
+    return rows;
   }
 
+  // The row of the step in the middle, which leaves out its emissions in one of the two directions.
+  __device__ std::uint32_t* zeros() const { return on_chip<std::uint32_t>(at_.rows); }
+
   // The first step's cells, and nothing in cells of the ring that no step writes.
-  __device__ void begin(std::uint32_t* ring, std::int32_t last) {
+  __device__ void begin(std::uint32_t* ring, const std::uint32_t* row, std::int32_t last) {
     const auto* row_of = on_chip<RowOf>(at_.row_of);
-    const std::uint32_t *edges = on_chip<std::uint32_t>(at_.edges), *row = rows_.next(last == 0);
+    const std::uint32_t* edges = on_chip<std::uint32_t>(at_.edges);
 #pragma unroll 4
     for (std::int32_t c = thread_; c < view_.cells; c += blockDim.x) {
       const RowOf at = row_of[c];
@@ -317,16 +298,14 @@ class HalfWalk {
     __syncthreads();
   }
 
-  __device__ void stage_rows(std::int32_t n) {
-    const CostScale& known = *on_chip<CostScale>(at_.cost_scale);
-    rows_.stage(n, known.T, known.scale);
-    __syncthreads();
-  }
-
   // Steps 1 … last; the cells of the last.
-  __device__ const std::uint32_t* run_steps(const Steps& steps, std::int32_t last) {
+  __device__ const std::uint32_t* run_steps(const Steps& steps, Rows& rows, std::int32_t last) {
     auto *ring = on_chip<std::uint32_t>(at_.ring), *ring_end = ring + at_.ring_steps() * at_.stride;
-    begin(ring, last);
+    const auto next_row = [&](bool in_the_middle) {
+      const std::uint32_t* row = rows.next();
+      return kBack && in_the_middle ? zeros() : row;
+    };
+    begin(ring, next_row(last == 0), last);
     std::uint32_t *saved = a_.work.saved[kBack] + sequence() * at_.saved_steps() * view_.cells, *now = ring,
                   *next = ring + at_.stride;
     for (std::int32_t n = 1; n <= last; ++n) {
@@ -334,8 +313,11 @@ class HalfWalk {
         const std::uint32_t off = subtract_least(now, view_.cells, on_chip<std::uint32_t>(at_.reduce));
         if (thread_ == 0) on_chip<CostScale>(at_.cost_scale)->removed += off;
       }
-      if (!rows_.staged(n)) stage_rows(n);
-      const Emit emit{rows_.next(n == last), next};
+      if (!rows.staged(n)) {
+        rows.stage(n);
+        __syncthreads();
+      }
+      const Emit emit{next_row(n == last), next};
       const auto loaded = steps.load(now);
       if (n + at_.ring_steps() <= last + 1) {  // these cells make way for others
         copy_out(saved, now, view_.cells, thread_);
@@ -357,7 +339,6 @@ class HalfWalk {
   const SharedLayout& at_;
   const StepView<Index> view_;
   const std::int32_t thread_;
-  CostRows<kBack> rows_;
 };
 
 // --- and outwards again

@@ -19,7 +19,7 @@ WalkShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pi
     return forward > 0 && backward > 0 ? std::max(forward, backward) : 0;
   };
   return walk_shape<P, unsigned>(
-      c, {.rows = rows_in_shared<P>(c.topology.K, batch.length),
+      c, {.rows = rows_in_shared<P>(c, batch.length),
           .together = pieces.count == 1 ? 2 * batch.size : 0,
           .register_warps = sizeof(P) == 4 ? both(c.forward.warps[1], c.backward.warps[1])
                                            : both(c.forward.tensor_warps, c.backward.tensor_warps)});
@@ -118,6 +118,13 @@ class AtOuts {
   Places<P> quad_{}, from_[kSparseAtOuts]{};
 };
 
+template <class Side>
+struct WeightOf {
+  template <class P>
+  __device__ P operator()(P weight, std::int32_t) const {
+    return Side::weight(weight);
+  }
+};
 template <bool kBack>
 using SideOf = std::conditional_t<kBack, Downwards, Upwards>;
 template <bool kBack, class P>
@@ -247,7 +254,8 @@ class DirectionPass {
         at_outs_(kBack && Steps::kInRegisters && a.work.at_outs),
         row_(at_outs_ ? a.combine.outs : view.cells),
         floor_(*a.trellis.scores.floor),
-        rows_(room, a.shape.rows, a.trellis.scores.emissions + (b_ * a.T + piece_.first) * (view.K + 1), view.K, T_),
+        rows_(room, a.shape.rows, a.trellis.scores.emissions + (b_ * a.T + piece_.first) * (view.K + 1), view.K, T_,
+              {}),
         outs_(a.combine, team_.thread()),
         now_(cells),
         next_(cells + padded_cells(view.step_cells())) {
@@ -282,14 +290,12 @@ class DirectionPass {
   __device__ void begin() {
     for (std::int32_t c = threadIdx.x; c < view_.step_cells(); c += blockDim.x) now_[c] = next_[c] = 0;
     rows_.stage(0);
+    __syncthreads();
     team_.begin();
-    unsigned largest = 0;
-    if (inside_) {
-      largest = begin_at_boundary<kBack>(a_, boundary(), rows_[0], now_);
-    } else {
-      largest =
-          begin_at_edge<kBack>(a_, view_, team_, floor_, rows_[0], now_, Steps::kInRegisters ? nullptr : trellis_);
-    }
+    const P* row = rows_.next();
+    const unsigned largest =
+        inside_ ? begin_at_boundary<kBack>(a_, boundary(), row, now_)
+                : begin_at_edge<kBack>(a_, view_, team_, floor_, row, now_, Steps::kInRegisters ? nullptr : trellis_);
     team_.end_step(0, largest);
     if (team_.first() == 0 && !inside_) *exponent_ = -kPeak<kBack, P>;
     if (!Steps::kInRegisters && inside_ && !skipped_) copy_out(trellis_, now_, view_.cells, team_.thread());
@@ -303,22 +309,25 @@ class DirectionPass {
     }
     trellis_ += kStep * row_;
     exponent_ += kStep;
-    if (!rows_.staged(n)) rows_.stage(n);
+    if (!rows_.staged(n)) {
+      rows_.stage(n);
+      __syncthreads();
+    }
     if constexpr (!Steps::kInRegisters) {
       if (view_.fan_ins) {
         steps_.sum_fan_ins(now_);
         __syncthreads();
       }
     }
-    auto sums = steps_.multiply(loaded);
     std::int32_t e;
     const unsigned peak = team_.peak(before);
     const P scale = scale_of(peak, e, P{}, kPeak<kBack, P>);
     most_ = max(most_, peak);
+    auto sums = steps_.multiply(loaded);
     unsigned largest = 0;
-    steps_.finish(
-        sums, now_,
-        Emit<P, Team, Side>{team_, rows_[n], next_, Steps::kInRegisters ? nullptr : trellis_, scale, floor_, largest});
+    steps_.finish(sums, now_,
+                  Emit<P, Team, Side>{team_, rows_.next(), next_, Steps::kInRegisters ? nullptr : trellis_, scale,
+                                      floor_, largest});
     team_.end_step(n, largest);
     total_exponent_ += e;
     if (team_.leads() && n > skipped_) *exponent_ = e;
@@ -349,7 +358,7 @@ class DirectionPass {
   const bool at_outs_;
   const std::int64_t row_;  // numbers of a step in memory
   const P floor_;
-  EmissionRows<P, kBack, P, Side> rows_;
+  EmissionRows<P, kBack, P, WeightOf<Side>> rows_;
   const AtOuts<P> outs_;
   P *now_, *next_, *trellis_;
   std::int32_t* exponent_;

@@ -2,6 +2,7 @@
 #include "inference/cuda/layout/step.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -91,10 +92,11 @@ class Builder {
       std::iota(layout_.stored.begin(), layout_.stored.end(), 0);
       layout_.cells = layout_.outs;
     }
-    layout_.out_of.assign(static_cast<std::size_t>(layout_.cells), -1);
-    for (const std::int32_t out : layout_.out) layout_.out_of[layout_.stored[out]] = out;
     for (std::size_t g = 0; g < drafts_.size(); ++g) fill_group(drafts_[g], layout_.groups[g]);
     fill_sparse();
+    if (kind >= 0) spread_sparse_over_banks();
+    layout_.out_of.assign(static_cast<std::size_t>(layout_.cells), -1);
+    for (const std::int32_t out : layout_.out) layout_.out_of[layout_.stored[out]] = out;
     for (const Source& s : layout_.source) note(s);
     for (const Source& s : layout_.sparse_source) note(s);
     layout_.fan_ins = static_cast<std::int32_t>(layout_.fan_in_begin.size()) - 1;
@@ -296,6 +298,65 @@ class Builder {
     layout_.in_registers.warps = std::max({1, units, sparse_warps()});
     for (std::int32_t w = 0; w <= layout_.in_registers.warps; ++w)
       layout_.in_registers.begin.push_back(std::min(w, units));
+  }
+
+  // What a sparse out reads and writes in a step: its weight, its cell and those of its two sources.
+  static constexpr std::size_t kAddresses = 4;
+  std::array<std::int32_t, kAddresses> addresses(std::size_t i) const {
+    const std::size_t out = static_cast<std::size_t>(layout_.first_sparse) + i;
+    const Source first = layout_.sparse_source[i];
+    const bool two_slots = layout_.sparse_slots > 1;
+    return {layout_.label[out], layout_.stored[out], first.x,
+            two_slots ? layout_.sparse_source[static_cast<std::size_t>(layout_.sparse) + i].x : first.y};
+  }
+
+  // Numbers sparse outs so that few lanes of a warp meet in a bank: each warp takes the next outs that do not, then
+  // those with which two meet, and so on.
+  void spread_sparse_over_banks() {
+    constexpr std::size_t lanes = 32, banks = 32;
+    const auto sparse = static_cast<std::size_t>(layout_.sparse), none = sparse;
+    const auto highest = static_cast<std::size_t>(std::max(layout_.scratch, layout_.K)) + 1;
+    std::vector<std::size_t> order, used_by(kAddresses * highest, none);  // used_by: the last warp with this address
+    std::vector<bool> numbered(sparse);
+    for (std::size_t warp = 0; order.size() < sparse; ++warp) {
+      const std::size_t full = std::min(sparse, order.size() + lanes);
+      std::int32_t in_bank[kAddresses][banks]{};
+      for (std::int32_t most = 1; order.size() < full; ++most) {
+        for (std::size_t i = 0; i < sparse && order.size() < full; ++i) {
+          const auto at = addresses(i);
+          const auto is_new = [&](std::size_t k) { return used_by[k * highest + at[k]] != warp; };
+          bool fits = !numbered[i];
+          for (std::size_t k = 0; k < kAddresses; ++k) fits = fits && (!is_new(k) || in_bank[k][at[k] % banks] < most);
+          if (!fits) continue;
+          for (std::size_t k = 0; k < kAddresses; ++k) {
+            in_bank[k][at[k] % banks] += is_new(k);
+            used_by[k * highest + at[k]] = warp;
+          }
+          numbered[i] = true;
+          order.push_back(i);
+        }
+      }
+    }
+    renumber_sparse(order);
+  }
+
+  // Out order[i] becomes the i-th.
+  void renumber_sparse(const std::vector<std::size_t>& order) {
+    const auto first = static_cast<std::size_t>(layout_.first_sparse);
+    std::vector<std::int32_t> number(layout_.label.size());
+    std::iota(number.begin(), number.end(), 0);
+    for (std::size_t i = 0; i < order.size(); ++i) number[first + order[i]] = static_cast<std::int32_t>(first + i);
+    for (std::int32_t& out : layout_.out) out = number[out];
+    const auto permute = [&](auto& numbers, std::size_t begin) {
+      const auto before = numbers;
+      for (std::size_t i = 0; i < order.size(); ++i) numbers[begin + i] = before[begin + order[i]];
+    };
+    permute(layout_.label, first);
+    permute(layout_.stored, first);
+    for (std::size_t slot = 0; slot < static_cast<std::size_t>(layout_.sparse_slots); ++slot) {
+      permute(layout_.sparse_source, slot * order.size());
+      permute(layout_.sparse_entry, slot * order.size());
+    }
   }
 
   // From a group's first gain to that of an out's first slot, and from there to another slot's.

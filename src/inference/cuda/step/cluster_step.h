@@ -17,9 +17,9 @@ class Peak {
  public:
   static constexpr int kBytes = 2 * 32 * sizeof(Bits);
   // Before the first barrier. `least`: for warps that are not there.
-  __device__ Peak(Bits* room, Bits least, std::int32_t thread)
+  __device__ Peak(Bits* room, Bits least, std::uint32_t thread)
       : mine_(room + thread / 32), all_(room + thread % 32), is_first_(thread % 32 == 0) {
-    for (std::int32_t i = thread; i < 64; i += blockDim.x) room[i] = least;
+    for (std::uint32_t i = thread; i < 64; i += blockDim.x) room[i] = least;
   }
   __device__ void publish(std::int32_t n, Bits mine) {
     const Bits most = reduce_max(mine);

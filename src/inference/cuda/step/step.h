@@ -411,44 +411,46 @@ struct GeneralSteps {
   }
 };
 
-// The emissions of some steps, staged in shared memory. Read: what is done to a weight on the way.
-struct AsItIs {
-  template <class P>
-  static __device__ P weight(P w) {
-    return w;
-  }
-};
-template <class P, bool kBack, class Score = P, class Read = AsItIs>
+// The emissions of some steps, staged in shared memory. read(score, position): what is done to a score on the way.
+template <class P, bool kBack, class Score, class Read>
 class EmissionRows {
  public:
   // `room`: for `count` rows of K + 1 numbers.
-  __device__ EmissionRows(P* room, std::int32_t count, const Score* emissions, std::int32_t K, std::int32_t T)
-      : room_(room), emissions_(emissions), count_(count), width_(K + 1), T_(T) {}
-  // Copies the rows of step n and those behind it; the block must not be reading rows. Ends with a barrier.
+  __device__ EmissionRows(P* room, std::int32_t count, const Score* emissions, std::int32_t K, std::int32_t T,
+                          const Read& read)
+      : room_(room), emissions_(emissions), count_(count), width_(K + 1), T_(T), read_(read) {}
+  // Copies the row of step n and those behind it; the block must not be reading rows, and needs a barrier afterwards.
   __device__ void stage(std::int32_t n) {
-    const std::int32_t rows = min(count_, T_ - n);
+    const std::int32_t rows = min(count_, T_ - n), first = kBack ? T_ - n - rows : n;
     end_ = n + rows;
-    first_ = kBack ? T_ - end_ : n;
-    const Score* from = emissions_ + std::int64_t{first_} * width_;
+    next_ = room_ + (kBack ? rows - 1 : 0) * width_;
+    const Score* from = emissions_ + std::int64_t{first} * width_;
+#pragma unroll 4
     for (std::int32_t i = threadIdx.x; i < rows * width_; i += blockDim.x)
-      room_[i] = Read::weight(static_cast<P>(from[i]));
-    __syncthreads();
+      room_[i] = read_(from[i], first + i / width_);
   }
   __device__ bool staged(std::int32_t n) const { return n < end_; }
-  __device__ const P* operator[](std::int32_t n) const { return room_ + ((kBack ? T_ - 1 - n : n) - first_) * width_; }
+  // The row of each step in turn.
+  __device__ const P* next() {
+    const P* row = next_;
+    next_ += kBack ? -width_ : width_;
+    return row;
+  }
 
  private:
   P* room_;
+  const P* next_ = nullptr;
   const Score* emissions_;
-  std::int32_t count_, width_, T_, first_ = 0, end_ = 0;
+  std::int32_t count_, width_, T_, end_ = 0;
+  const Read read_;
 };
 
-// How many rows a block keeps on chip: few enough for several blocks on a multiprocessor.
+// How many of T rows a block keeps on chip: few enough to leave room for cells, and for other blocks.
 template <class P>
-std::int32_t rows_in_shared(std::int64_t K, std::int64_t T) {
-  constexpr std::int64_t bytes = 16384;
-  return static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(bytes / ((K + 1) * std::int64_t{sizeof(P)}), 1, std::max<std::int64_t>(T, 1)));
+std::int32_t rows_in_shared(const DeviceConstraint::Impl& c, std::int64_t T) {
+  const std::int64_t bytes = std::min<std::int64_t>(24576, c.shared_bytes / 2),
+                     row = (std::int64_t{c.topology.K} + 1) * std::int64_t{sizeof(P)};
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(bytes / row, 1, std::max<std::int64_t>(T, 1)));
 }
 
 // Error where not even the rows that a block must have find room: `bytes` on chip, for scores of K labels.
@@ -459,18 +461,14 @@ inline void check_rows(const DeviceConstraint::Impl& c, std::int64_t bytes) {
               std::to_string(c.shared_bytes) + ": use the CPU");
 }
 
-// Copies a step's cells to global memory in vectors of four, two in flight; `count` is a multiple of four.
+// Copies a step's cells to global memory in vectors of four; `count` is a multiple of four.
 template <class P>
 __device__ void copy_out(P* __restrict__ to, const P* from, std::int32_t count, std::int32_t thread) {
-  const std::int32_t further = 4 * static_cast<std::int32_t>(blockDim.x);
 #pragma unroll 1
-  for (std::int32_t c = 4 * thread; c < count; c += 2 * further) {
-    P four[4], others[4];
-    const bool more = c + further < count;
+  for (std::int32_t c = 4 * thread; c < count; c += 4 * static_cast<std::int32_t>(blockDim.x)) {
+    P four[4];
     load4(from + c, four);
-    if (more) load4(from + c + further, others);
     stream_store4(to + c, four);
-    if (more) stream_store4(to + c + further, others);
   }
 }
 
