@@ -15,38 +15,18 @@ constexpr std::int32_t kMostWarps = 32;
 // Host bytes, and the pointers that are to point at their copies on the device.
 class Packer {
  public:
-  std::size_t align(std::size_t unit) {
-    bytes_.resize(round_up(bytes_.size(), unit));
-    return bytes_.size();
-  }
-  // Where the array begins.
+  // The pointer gets the address of the array's copy by copy_to().
   template <class T>
-  std::size_t add(const T* data, std::size_t count) {
-    const std::size_t at = align(16);
-    bytes_.resize(at + count * sizeof(T));
-    if (count) std::memcpy(bytes_.data() + at, data, count * sizeof(T));
-    return at;
-  }
-  template <class T>
-  std::size_t add(const std::vector<T>& data) {
-    return add(data.data(), data.size());
-  }
-  template <class Narrow>
-  std::size_t add_as(const std::vector<std::int32_t>& data) {
-    return add(std::vector<Narrow>(data.begin(), data.end()));
-  }
-  // The pointer gets the device address of `at` by copy_to().
-  template <class T>
-  void point(T*& pointer, std::size_t at) {
+  void place(const T*& pointer, const T* data, std::int32_t count) {
+    const std::size_t at = round_up(bytes_.size(), std::size_t{16}),
+                      bytes = static_cast<std::size_t>(count) * sizeof(T);
+    bytes_.resize(at + bytes);
+    if (count > 0) std::memcpy(bytes_.data() + at, data, bytes);
     pointers_.emplace_back(reinterpret_cast<const void**>(&pointer), at);
   }
   template <class T>
-  void place(const T*& pointer, const T* data, std::int32_t count) {
-    point(pointer, add(data, static_cast<std::size_t>(count)));
-  }
-  template <class T>
   void place(const T*& pointer, const std::vector<T>& data) {
-    point(pointer, add(data));
+    place(pointer, data.data(), static_cast<std::int32_t>(data.size()));
   }
   std::size_t size() const { return bytes_.size(); }
   void copy_to(void* memory) const {
@@ -59,13 +39,17 @@ class Packer {
   std::vector<std::pair<const void**, std::size_t>> pointers_;
 };
 
-std::vector<std::int32_t> flat(const std::vector<Source>& sources) {
-  std::vector<std::int32_t> numbers;
-  for (const Source& s : sources) {
-    numbers.push_back(s.x);
-    numbers.push_back(s.y);
-  }
-  return numbers;
+void pack_schedule(Packer& p, const Schedule& schedule, DeviceSchedule& d) {
+  d.warps = schedule.warps;
+  d.units = static_cast<std::int32_t>(schedule.units.size());
+  p.place(d.unit, schedule.units);
+  p.place(d.warp_begin, schedule.begin);
+}
+
+std::vector<NarrowSource> narrowed(const std::vector<Source>& sources) {
+  std::vector<NarrowSource> narrow;
+  for (const Source& s : sources) narrow.push_back({static_cast<std::uint16_t>(s.x), static_cast<std::uint16_t>(s.y)});
+  return narrow;
 }
 
 void pack_partitions(Packer& p, const Partitions& partitions, DevicePartitions& d) {
@@ -74,20 +58,17 @@ void pack_partitions(Packer& p, const Partitions& partitions, DevicePartitions& 
   d.fan_ins = static_cast<std::int32_t>(partitions.fan_in_begin.size()) - 1;
   p.place(d.copies, partitions.copies);
   p.place(d.group, partitions.groups);
-  p.point(d.source, p.add_as<std::uint16_t>(flat(partitions.source)));
-  p.point(d.sparse_source, p.add_as<std::uint16_t>(flat(partitions.sparse_source)));
+  p.place(d.source, narrowed(partitions.source));
+  p.place(d.sparse_source, narrowed(partitions.sparse_source));
   p.place(d.outs, partitions.outs);
   p.place(d.rest, partitions.rest);
   p.place(d.number, partitions.number);
   p.place(d.fan_in_first, partitions.fan_in_first);
   p.place(d.fan_in_begin, partitions.fan_in_begin);
-  p.point(d.fan_in_source, p.add_as<std::uint16_t>(partitions.fan_in_source));
+  p.place(d.fan_in_source,
+          std::vector<std::uint16_t>(partitions.fan_in_source.begin(), partitions.fan_in_source.end()));
   p.place(d.fan_in_cell, partitions.fan_in_cell);
-  for (int k = 0; k < 4; ++k) {
-    d.warps[k] = partitions.schedule[k].warps;
-    p.place(d.unit[k], partitions.schedule[k].units);
-    p.place(d.warp_begin[k], partitions.schedule[k].begin);
-  }
+  for (int k = 0; k < 4; ++k) pack_schedule(p, partitions.schedule[k], d.schedule[k]);
 }
 
 // As large a block as there is, for asking how many run at a time.
@@ -128,39 +109,24 @@ void count_clusters(DeviceConstraint::Impl& c, int major) {
   }
 }
 
-// What a step reads goes side by side.
-template <class Index>
-void pack_tables(Packer& p, const StepLayout& layout, DeviceStep& d) {
-  const std::size_t begin = p.align(256);
-  const auto offset = [&](std::size_t at) { return static_cast<std::int32_t>(at - begin); };
-  d.group_at = offset(p.add(layout.groups));
-  for (int in_registers = 0; in_registers < 2; ++in_registers) {
-    const Schedule& schedule = in_registers ? layout.in_registers : layout.general;
-    d.warps[in_registers] = schedule.warps;
-    d.unit_at[in_registers] = offset(p.add(schedule.units));
-    d.warp_at[in_registers] = offset(p.add(schedule.begin));
-  }
-  d.tensor_at = offset(p.add(layout.tensor));
-  d.label_at = offset(p.add_as<Index>(layout.label));
-  d.stored_at = offset(p.add_as<Index>(layout.stored));
-  d.out_of_at = offset(p.add_as<Index>(layout.out_of));
-  d.source_at = offset(p.add_as<Index>(flat(layout.source)));
-  d.sparse_source_at = offset(p.add_as<Index>(flat(layout.sparse_source)));
-  d.fan_in_begin_at = offset(p.add(layout.fan_in_begin));
-  d.fan_in_source_at = offset(p.add_as<Index>(layout.fan_in_source));
-  d.narrow = sizeof(Index) == 2;
-  p.point(d.tables, begin);
-}
-
-void pack_step(Packer& p, const StepLayout& layout, bool narrow, DeviceStep& d) {
+void pack_step(Packer& p, const StepLayout& layout, DeviceStep& d) {
   static_cast<StepSizes&>(d) = layout;
   d.all_cells = layout.all_cells();
   d.groups = static_cast<std::int32_t>(layout.groups.size());
   d.entries = static_cast<std::int32_t>(layout.entry.size());
   d.gains = static_cast<std::int32_t>(layout.gain_entry.size());
-  d.register_units = static_cast<std::int32_t>(layout.in_registers.units.size());
   d.tensor_units = static_cast<std::int32_t>(layout.tensor.size());
-  (narrow ? pack_tables<std::uint16_t> : pack_tables<std::int32_t>)(p, layout, d);
+  p.place(d.group, layout.groups);
+  pack_schedule(p, layout.general, d.general);
+  pack_schedule(p, layout.in_registers, d.in_registers);
+  p.place(d.tensor, layout.tensor);
+  p.place(d.label, layout.label);
+  p.place(d.stored, layout.stored);
+  p.place(d.out_of, layout.out_of);
+  p.place(d.source, layout.source);
+  p.place(d.sparse_source, layout.sparse_source);
+  p.place(d.fan_in_begin, layout.fan_in_begin);
+  p.place(d.fan_in_source, layout.fan_in_source);
   p.place(d.entry, layout.entry);
   p.place(d.sparse_entry, layout.sparse_entry);
   p.place(d.begins, layout.begins);
@@ -310,10 +276,9 @@ DeviceConstraint::DeviceConstraint(const Constraint& constraint) {
   const auto impl = std::make_shared<Impl>(constraint);
   const Topology& t = constraint.topology();
   const StepLayouts layouts = make_step_layouts(t, kMostWarps);
-  const bool narrow = std::max({layouts.forward.all_cells(), layouts.backward.all_cells(), t.K + 1}) < 65536;
   Packer packer;
-  pack_step(packer, layouts.forward, narrow, impl->forward);
-  pack_step(packer, layouts.backward, narrow, impl->backward);
+  pack_step(packer, layouts.forward, impl->forward);
+  pack_step(packer, layouts.backward, impl->backward);
   pack_combine(packer, layouts, make_combine_layout(t, layouts.forward, layouts.backward), impl->combine);
   pack_topology(packer, t, layouts, impl->topology);
   look_at_device(*impl);

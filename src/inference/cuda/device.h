@@ -95,31 +95,41 @@ __device__ inline bool is_last_block(std::uint32_t* blocks_done, std::uint32_t c
 
 void check_batch(const char* operation, const Batch& batch);  // Error where it is more than a launch takes
 
-// Partitions as kernels take them. `cells` 0: there are none. Arrays of four are for clusters of 2, 4, 8, 16.
+struct DeviceSchedule {
+  std::int32_t warps, units;
+  const Unit* unit;
+  const std::int32_t* warp_begin;
+};
+
+// Partitions as kernels take them, with numbers of 16 bits. `cells` 0: there are none. Arrays of four are for clusters
+// of 2, 4, 8, 16.
+struct alignas(4) NarrowSource {
+  std::uint16_t x, y;
+};
 struct DevicePartitions {
-  std::int32_t cells, fan_ins, warps[4];
+  std::int32_t cells, fan_ins;
   const std::int32_t* copies;
   const DenseGroup* group;
-  const std::uint16_t *source, *sparse_source;  // pairs
+  const NarrowSource *source, *sparse_source;
   const PartitionedOut* outs;
   const std::uint32_t* rest;
   const std::int32_t* number;
   const std::int32_t *fan_in_first, *fan_in_begin;
   const std::uint16_t* fan_in_source;
   const std::uint32_t* fan_in_cell;
-  const Unit* unit[4];
-  const std::int32_t* warp_begin[4];
+  DeviceSchedule schedule[4];
 };
 
-// A StepLayout as kernels take it. What a step reads lies in one piece (`tables`); offsets are bytes into it. Cells and
-// labels are 16-bit numbers there if `narrow`, else 32-bit.
+// A StepLayout as kernels take it.
 struct DeviceStep : StepSizes {
-  std::int32_t all_cells, groups, entries, gains;
-  std::int32_t warps[2];  // of the general schedule and of that in registers
-  std::int32_t register_units, tensor_units, narrow;
-  const char* tables;
-  std::int32_t group_at, unit_at[2], warp_at[2], label_at, stored_at, out_of_at, tensor_at, source_at, sparse_source_at,
-      fan_in_begin_at, fan_in_source_at;
+  std::int32_t all_cells, groups, entries, gains, tensor_units;
+  DeviceSchedule general, in_registers;
+  const DenseGroup* group;
+  const TensorUnit* tensor;
+  const std::int32_t *label, *stored;    // [outs]
+  const std::int32_t* out_of;            // [cells]
+  const Source *source, *sparse_source;  // of the groups' slots; [sparse_slots, sparse]
+  const std::int32_t *fan_in_begin, *fan_in_source;
   const std::int32_t* entry;         // [entries]
   const std::int32_t* sparse_entry;  // [sparse_slots, sparse]
   const std::int32_t* gain_entry;    // [gains] if in registers

@@ -154,38 +154,38 @@ __device__ inline std::int32_t warp_best(double value, std::int32_t cell) {
 
 // The best cell of the step before, `now`, for an out; a number past all cells where there is none. One warp looks at
 // the out's slots.
-template <class P, class Score, class Index>
-__device__ std::int32_t predecessor(const StepView<Index>& view, std::int32_t groups, const Score* matrix,
-                                    const Score* sparse_matrix, const P* now, std::int32_t out) {
+template <class P, class Score>
+__device__ std::int32_t predecessor(const DeviceStep& layout, const Score* matrix, const Score* sparse_matrix,
+                                    const P* now, std::int32_t out) {
   const std::int32_t lane = threadIdx.x % 32;
   P best = -P{INFINITY};
   std::int32_t from = 0x7fffffff;
   const auto offer = [&](std::int32_t source, Score gain) {
-    if (source == view.cells) return;  // the zero
+    if (source == layout.cells) return;  // the zero
     const P v = now[source] + static_cast<P>(gain);
     if (v > best || (v == best && source < from)) best = v, from = source;
   };
-  const auto offer_slot = [&](const Pair<Index>& sources, Score gain) {
-    if (sources.x > view.cells) {
-      const std::int32_t fan_in = sources.x - view.cells - 1;
-      for (std::int32_t j = view.fan_in_begin[fan_in]; j < view.fan_in_begin[fan_in + 1]; ++j)
-        offer(view.fan_in_source[j], gain);
+  const auto offer_slot = [&](const Source& sources, Score gain) {
+    if (sources.x > layout.cells) {
+      const std::int32_t fan_in = sources.x - layout.cells - 1;
+      for (std::int32_t j = layout.fan_in_begin[fan_in]; j < layout.fan_in_begin[fan_in + 1]; ++j)
+        offer(layout.fan_in_source[j], gain);
       return;
     }
     offer(sources.x, gain);
     offer(sources.y, gain);
   };
-  if (out >= view.first_sparse) {
-    const std::int32_t i = out - view.first_sparse;
-    if (lane < view.sparse_slots)
-      offer_slot(view.sparse_source[lane * view.sparse + i], sparse_matrix[lane * view.sparse + i]);
+  if (out >= layout.first_sparse) {
+    const std::int32_t i = out - layout.first_sparse;
+    if (lane < layout.sparse_slots)
+      offer_slot(layout.sparse_source[lane * layout.sparse + i], sparse_matrix[lane * layout.sparse + i]);
   } else {
     std::int32_t g = 0;
-    while (g + 1 < groups && out >= view.group[g + 1].first_out) ++g;
-    const DenseGroup group = view.group[g];
+    while (g + 1 < layout.groups && out >= layout.group[g + 1].first_out) ++g;
+    const DenseGroup group = layout.group[g];
     const std::int32_t state = (out - group.first_out) / group.width, o = out - group.first_out - state * group.width;
     for (std::int32_t i = lane; i < group.slots; i += 32) {
-      offer_slot(view.source[group.first_source + state * group.slots + i],
+      offer_slot(layout.source[group.first_source + state * group.slots + i],
                  matrix[group.first_entry + i * group.width + o]);
     }
   }
@@ -193,18 +193,18 @@ __device__ std::int32_t predecessor(const StepView<Index>& view, std::int32_t gr
 }
 
 // From the middle to one end: a warp follows the path from the cell where it is after the last step of that half.
-template <class P, class Score, class Index>
+template <class P, class Score>
 __device__ void follow(const ViterbiArgs<P, Score>& a, std::int64_t b, int back, std::int32_t T, std::int32_t cell,
                        std::int32_t* path) {
   const DeviceStep& layout = a.layout[back];
-  const StepView<Index> view(layout, 0);
-  const P* saved = a.work.saved[back] + b * a.steps * view.cells;
-  for (std::int32_t n = Halves(T).steps[back]; cell < view.cells; --n) {  // past all cells: scores that are no numbers
-    const std::int32_t out = view.out_of[cell];
-    if (threadIdx.x % 32 == 0) path[back ? T - 1 - n : n] = view.label[out];
+  const P* saved = a.work.saved[back] + b * a.steps * layout.cells;
+  for (std::int32_t n = Halves(T).steps[back]; cell < layout.cells;
+       --n) {  // past all cells: scores that are no numbers
+    const std::int32_t out = layout.out_of[cell];
+    if (threadIdx.x % 32 == 0) path[back ? T - 1 - n : n] = layout.label[out];
     if (n == 0) return;
-    cell = predecessor(view, layout.groups, a.scores.matrix[back], a.scores.sparse[back],
-                       saved + std::int64_t{n - 1} * view.cells, out);
+    cell = predecessor(layout, a.scores.matrix[back], a.scores.sparse[back], saved + std::int64_t{n - 1} * layout.cells,
+                       out);
   }
 }
 
@@ -234,7 +234,7 @@ __device__ MiddleCells find_middle(const ViterbiArgs<P, Score>& a, std::int64_t 
 }
 
 // Both halves of a sequence are there: its answer.
-template <class P, class Score, class Index>
+template <class P, class Score>
 __device__ void answer(const ViterbiArgs<P, Score>& a, std::int64_t b, std::int32_t T) {
   const Answer answer(a.best, a.batch, b, T, a.topology.K);
   answer.clear_path(0);
@@ -244,7 +244,7 @@ __device__ void answer(const ViterbiArgs<P, Score>& a, std::int64_t b, std::int3
   const MiddleCells middle = T > 0 ? find_middle(a, b, T) : MiddleCells{{-1, -1}};
   if (middle.cell[0] < 0) return answer.no_path(a.topology.empty);
   const int back = static_cast<int>(threadIdx.x) / 32;
-  if (back < 2) follow<P, Score, Index>(a, b, back, T, middle.cell[back], answer.path);
+  if (back < 2) follow(a, b, back, T, middle.cell[back], answer.path);
   const double score = answer.score<kMostThreads>(a.scores.row);
   if (threadIdx.x != 0 || !a.redo) return;
   double largest = 0;
@@ -257,7 +257,7 @@ __device__ void answer(const ViterbiArgs<P, Score>& a, std::int64_t b, std::int3
 template <Storage kStorage>
 constexpr int kThreads = kStorage == Storage::cluster ? 32 * kClusterWarps : kMostThreads;
 
-template <class P, class Score, class Index, Storage kStorage>
+template <class P, class Score, Storage kStorage>
 __global__ void __launch_bounds__(kThreads<kStorage>, 1) walk_kernel(const __grid_constant__ ViterbiArgs<P, Score> a) {
   wait_for_prior_kernel();
   const std::int32_t blocks = kStorage == Storage::cluster ? a.shape.blocks : 1;
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(kThreads<kStorage>, 1) walk_kernel(const __gri
     const WalkShared<P, std::int32_t, kStorage> shared(a.shape.rows + 1, layout.K);
     P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(shared.rest)
                                      : a.work.cells + (b * 2 + back) * cells_in_memory(a.layout[0], a.layout[1]);
-    with_general_steps<MaxPlus<P>, Index, kStorage>(
+    with_general_steps<MaxPlus<P>, kStorage>(
         layout, blocks, a.scores.matrix[back], a.scores.sparse[back], [&](const auto& view, const auto& steps) {
           P* next = cells + padded_cells(view.step_cells());
           if (back) {
@@ -281,10 +281,7 @@ __global__ void __launch_bounds__(kThreads<kStorage>, 1) walk_kernel(const __gri
         });
   }
   if (!is_last_block(a.scores.blocks_done + b, static_cast<std::uint32_t>(2 * blocks))) return;
-  if constexpr (kStorage == Storage::cluster) {
-    if (!a.layout[0].narrow) return answer<P, Score, std::int32_t>(a, b, T);
-  }
-  answer<P, Score, Index>(a, b, T);
+  answer(a, b, T);
 }
 
 // --- the call
@@ -313,9 +310,9 @@ void run(const DeviceConstraint::Impl& c, const Batch& batch, const Best& best, 
                            .bytes = s.bytes,
                            .programmatic = c.programmatic,
                            .cluster = s.blocks};
-  with_storage(s, c.forward.narrow, [&](auto storage, auto index) {
-    launch_kernel(walk_kernel<P, Score, decltype(index), decltype(storage)::value>, launch, stream, args, "viterbi");
-  });
+  const bool in_cluster = s.storage == Storage::cluster;
+  launch_kernel(in_cluster ? walk_kernel<P, Score, Storage::cluster> : walk_kernel<P, Score, Storage::memory>, launch,
+                stream, args, "viterbi");
 }
 
 // What is done again finds its memory where the first attempt had its own.

@@ -28,7 +28,7 @@ namespace regccrf::cuda {
 
 namespace {
 
-using Index = std::uint16_t;  // of cells and labels, in the tables
+using Narrow = std::uint16_t;  // a cell's number, on chip
 
 constexpr std::uint32_t kMaxScoreCost = (1u << 23) - 1, kMaxCellCost = 1u << 29;
 constexpr float kLargest = 1e10f;  // of finite scores, as bounded_score() has it
@@ -74,7 +74,8 @@ struct OtherHalf {
 
 // Some warps at least, for the work before the first step; more where every block has a multiprocessor to itself.
 int threads_of(const DeviceConstraint::Impl& c, const Batch& batch) {
-  return 32 * std::max({c.forward.warps[1], c.backward.warps[1], 2 * batch.size <= c.processors ? 8 : 4});
+  return 32 * std::max({c.forward.in_registers.warps, c.backward.in_registers.warps,
+                        2 * batch.size <= c.processors ? 8 : 4});
 }
 
 SharedLayout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int back) {
@@ -98,7 +99,7 @@ SharedLayout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int 
   at.matrix = take(layout.gains, 4);
   at.sparse = take(std::int64_t{layout.sparse} * layout.sparse_slots, 4);
   at.row_of = take(layout.cells, sizeof(RowOf));
-  at.source = take(std::int64_t{layout.sparse} * layout.sparse_slots, sizeof(Pair<Index>));
+  at.source = take(std::int64_t{layout.sparse} * layout.sparse_slots, 2 * sizeof(Narrow));
   at.idle = take(layout.idle, sizeof(std::uint16_t));
   at.group = take(layout.groups, sizeof(DenseGroup));
   at.edges = take(K, 4);
@@ -206,7 +207,7 @@ template <class Steps, bool kBack>
 class HalfWalk {
  public:
   __device__ explicit HalfWalk(const IntegerViterbiArgs& a)
-      : a_(a), layout_(a.layout[kBack]), at_(a.at[kBack]), view_(layout_, 1), thread_(thread_number()) {}
+      : a_(a), layout_(a.layout[kBack]), at_(a.at[kBack]), thread_(thread_number()) {}
 
   // The length of the sequence. Sends the last step's cells to the other block, and leaves a CostScale on chip.
   __device__ std::int32_t run() {
@@ -218,18 +219,18 @@ class HalfWalk {
     arrive_cluster();
     load_tables();
     __pipeline_commit();
-    Steps steps(view_);
+    Steps steps(layout_);
     wait_for_prior_kernel();
     const std::int32_t T = a_.scores.length[sequence()];
     if (T == 0) return 0;
     Rows rows = make_costs(T);
     __pipeline_wait_prior(0);
     __syncthreads();
-    steps.load_gains_by_thread(view_, on_chip<std::uint32_t>(at_.matrix), on_chip<std::uint32_t>(at_.sparse));
+    steps.load_gains_by_thread(layout_, on_chip<std::uint32_t>(at_.matrix), on_chip<std::uint32_t>(at_.sparse));
     const std::uint32_t* cells = run_steps(steps, rows, Halves(T).steps[kBack]);
     wait_cluster();
     auto* there = on_chip<std::uint64_t>(a_.at[!kBack].other);
-    for (std::int32_t c = thread_; c < view_.cells / 2; c += blockDim.x)
+    for (std::int32_t c = thread_; c < layout_.cells / 2; c += blockDim.x)
       send(there + c, !kBack, reinterpret_cast<const std::uint64_t*>(cells)[c], barriers);
     if (thread_ == 0) expect(barriers, static_cast<std::uint32_t>(4 * a_.layout[!kBack].cells));
     return T;
@@ -246,10 +247,11 @@ class HalfWalk {
         __pipeline_memcpy_async(on_chip<char>(to) + i, static_cast<const char*>(from) + i, 16);
     };
     load(at_.row_of, layout_.row_of, layout_.cells * int{sizeof(RowOf)});
-    load(at_.source, layout_.tables + layout_.sparse_source_at,
-         layout_.sparse * layout_.sparse_slots * int{sizeof(Pair<Index>)});
+    for (std::int32_t i = thread_; i < 2 * layout_.sparse * layout_.sparse_slots; i += blockDim.x)
+      on_chip<Narrow>(at_.source)[i] =
+          static_cast<Narrow>(reinterpret_cast<const std::int32_t*>(layout_.sparse_source)[i]);
     load(at_.idle, layout_.idle_cell, layout_.idle * int{sizeof(std::uint16_t)});
-    load(at_.group, layout_.tables + layout_.group_at, layout_.groups * int{sizeof(DenseGroup)});
+    load(at_.group, layout_.group, layout_.groups * int{sizeof(DenseGroup)});
   }
 
   // The costs of everything but later rows.
@@ -266,12 +268,12 @@ class HalfWalk {
     entries(at_.sparse, layout_.sparse_entry, layout_.sparse * layout_.sparse_slots);
     const float* edge = kBack ? a_.scores.end : a_.scores.start;
     const float largest = as_largest(a_.scores.shifts[1 + kBack]);
-    for (std::int32_t k = thread_; k < view_.K; k += blockDim.x)
+    for (std::int32_t k = thread_; k < layout_.K; k += blockDim.x)
       on_chip<std::uint32_t>(at_.edges)[k] = cost_of(edge[k], largest, m.scale);
-    std::uint32_t* rows_at = zeros() + view_.K + 1;
-    for (std::int32_t k = thread_; k <= view_.K; k += blockDim.x) zeros()[k] = k < view_.K ? 0 : kUnreachable;
-    Rows rows(rows_at, at_.row_count, a_.scores.emissions + sequence() * a_.batch.length * (view_.K + 1), view_.K, T,
-              AsCost{largest_of_rows(a_), m.scale});
+    std::uint32_t* rows_at = zeros() + layout_.K + 1;
+    for (std::int32_t k = thread_; k <= layout_.K; k += blockDim.x) zeros()[k] = k < layout_.K ? 0 : kUnreachable;
+    Rows rows(rows_at, at_.row_count, a_.scores.emissions + sequence() * a_.batch.length * (layout_.K + 1), layout_.K,
+              T, AsCost{largest_of_rows(a_), m.scale});
     rows.stage(0);
     return rows;
   }
@@ -284,7 +286,7 @@ class HalfWalk {
     const auto* row_of = on_chip<RowOf>(at_.row_of);
     const std::uint32_t* edges = on_chip<std::uint32_t>(at_.edges);
 #pragma unroll 4
-    for (std::int32_t c = thread_; c < view_.cells; c += blockDim.x) {
+    for (std::int32_t c = thread_; c < layout_.cells; c += blockDim.x) {
       const RowOf at = row_of[c];
       ring[c] = at.begins ? min(edges[at.label] + row[at.label], kUnreachable) : kUnreachable;
     }
@@ -306,11 +308,11 @@ class HalfWalk {
       return kBack && in_the_middle ? zeros() : row;
     };
     begin(ring, next_row(last == 0), last);
-    std::uint32_t *saved = a_.work.saved[kBack] + sequence() * at_.saved_steps() * view_.cells, *now = ring,
+    std::uint32_t *saved = a_.work.saved[kBack] + sequence() * at_.saved_steps() * layout_.cells, *now = ring,
                   *next = ring + at_.stride;
     for (std::int32_t n = 1; n <= last; ++n) {
       if (n % kRescaleSteps == 0) {
-        const std::uint32_t off = subtract_least(now, view_.cells, on_chip<std::uint32_t>(at_.reduce));
+        const std::uint32_t off = subtract_least(now, layout_.cells, on_chip<std::uint32_t>(at_.reduce));
         if (thread_ == 0) on_chip<CostScale>(at_.cost_scale)->removed += off;
       }
       if (!rows.staged(n)) {
@@ -320,8 +322,8 @@ class HalfWalk {
       const Emit emit{next_row(n == last), next};
       const auto loaded = steps.load(now);
       if (n + at_.ring_steps() <= last + 1) {  // these cells make way for others
-        copy_out(saved, now, view_.cells, thread_);
-        saved += view_.cells;
+        copy_out(saved, now, layout_.cells, thread_);
+        saved += layout_.cells;
       }
       steps.sparse(now, emit);
       auto sums = steps.multiply(loaded);
@@ -337,7 +339,6 @@ class HalfWalk {
   const IntegerViterbiArgs& a_;
   const DeviceStep& layout_;
   const SharedLayout& at_;
-  const StepView<Index> view_;
   const std::int32_t thread_;
 };
 
@@ -348,7 +349,7 @@ class HalfWalk {
 struct Half {
   const DenseGroup* group;
   const RowOf* row_of;
-  const Index* source;
+  const Narrow* source;
   const std::uint32_t *matrix, *sparse_matrix, *saved;
   std::uint32_t* ring;
   std::int32_t cells, steps, stride, ring_steps, chunk;
@@ -356,7 +357,7 @@ struct Half {
   __device__ Half(const IntegerViterbiArgs& a, int back, std::int32_t T)
       : group(on_chip<DenseGroup>(a.at[back].group)),
         row_of(on_chip<RowOf>(a.at[back].row_of)),
-        source(on_chip<Index>(a.at[back].source)),
+        source(on_chip<Narrow>(a.at[back].source)),
         matrix(on_chip<std::uint32_t>(a.at[back].matrix)),
         sparse_matrix(on_chip<std::uint32_t>(a.at[back].sparse)),
         saved(a.work.saved[back] + sequence() * a.at[back].saved_steps() * a.layout[back].cells),
@@ -613,7 +614,7 @@ template <std::int32_t kKind>
 __global__ void __launch_bounds__(32 * kRegisterTiles[kKind].warps, 1)
     integer_kernel(const __grid_constant__ IntegerViterbiArgs a) {
   constexpr RegisterTile kind = kRegisterTiles[kKind];
-  using Steps = RegisterSteps<MinPlus, Index, kind.slots, kind.repeats>;
+  using Steps = RegisterSteps<MinPlus, kind.slots, kind.repeats>;
   const int back = blockIdx.x % 2;
   const std::int32_t T = back ? HalfWalk<Steps, true>(a).run() : HalfWalk<Steps, false>(a).run();
   launch_dependents();
@@ -623,7 +624,7 @@ __global__ void __launch_bounds__(32 * kRegisterTiles[kKind].warps, 1)
 }  // namespace
 
 bool integer_fits(const DeviceConstraint::Impl& c, const Batch& batch) {
-  return c.forward.narrow && c.forward.kind >= 0 && c.clusters[1] > 0 &&
+  return c.forward.kind >= 0 && c.clusters[1] > 0 &&
          std::max(layout_of(c, batch, 0).bytes, layout_of(c, batch, 1).bytes) <= c.shared_bytes;
 }
 

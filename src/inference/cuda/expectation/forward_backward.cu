@@ -21,7 +21,7 @@ WalkShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pi
   return walk_shape<P, unsigned>(
       c, {.rows = rows_in_shared<P>(c, batch.length),
           .together = pieces.count == 1 ? 2 * batch.size : 0,
-          .register_warps = sizeof(P) == 4 ? both(c.forward.warps[1], c.backward.warps[1])
+          .register_warps = sizeof(P) == 4 ? both(c.forward.in_registers.warps, c.backward.in_registers.warps)
                                            : both(c.forward.tensor_warps, c.backward.tensor_warps)});
 }
 
@@ -382,7 +382,7 @@ constexpr int kThreads = kStorage == Storage::cluster     ? 32 * kClusterWarps
                          : sizeof(P) == 4                 ? 32 * kRegisterTiles[kKind].warps
                                                           : 32 * kTensorWarps;
 
-template <class P, class Index, Storage kStorage, std::int32_t kKind>
+template <class P, Storage kStorage, std::int32_t kKind>
 __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
     forward_backward_kernel(const __grid_constant__ ForwardBackwardArgs<P> a) {
   launch_dependents();
@@ -394,26 +394,25 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
   const WalkShared<P, unsigned, kStorage> shared(a.shape.rows, layout.K);
   const P *matrix = a.trellis.scores.matrix[back], *sparse = a.trellis.scores.sparse[back];
   if constexpr (kStorage == Storage::registers) {
-    const StepView<Index> view(layout, 1);
     constexpr RegisterTile kind = kRegisterTiles[kKind];
-    using Steps = std::conditional_t<sizeof(P) == 4, RegisterSteps<SumProduct<P>, Index, kind.slots, kind.repeats>,
-                                     TensorSteps<P, Index>>;
-    run_direction(a, view, Steps(view, matrix, sparse), reinterpret_cast<P*>(shared.rest), shared.rows,
+    using Steps =
+        std::conditional_t<sizeof(P) == 4, RegisterSteps<SumProduct<P>, kind.slots, kind.repeats>, TensorSteps<P>>;
+    run_direction(a, StepView(layout), Steps(layout, matrix, sparse), reinterpret_cast<P*>(shared.rest), shared.rows,
                   shared.team_memory);
   } else {
     P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(shared.rest)
                                      : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) *
                                                           cells_in_memory(a.layout[0], a.layout[1]);
-    with_general_steps<SumProduct<P>, Index, kStorage>(
-        layout, blocks, matrix, sparse, [&](const auto& view, const auto& steps) {
-          run_direction(a, view, steps, cells, shared.rows, shared.team_memory);
-        });
+    with_general_steps<SumProduct<P>, kStorage>(layout, blocks, matrix, sparse,
+                                                [&](const auto& view, const auto& steps) {
+                                                  run_direction(a, view, steps, cells, shared.rows, shared.team_memory);
+                                                });
   }
 }
 
-template <class P, class Index, Storage kStorage, std::int32_t kKind = 0>
+template <class P, Storage kStorage, std::int32_t kKind = 0>
 void launch(const ForwardBackwardArgs<P>& args, cudaStream_t stream) {
-  launch_kernel(forward_backward_kernel<P, Index, kStorage, kKind>,
+  launch_kernel(forward_backward_kernel<P, kStorage, kKind>,
                 {.x = args.batch.size * args.shape.blocks,
                  .y = 2,
                  .z = args.pieces.count,
@@ -456,15 +455,12 @@ void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, c
                                     batch,
                                     work.pieces,
                                     work.scan.boundaries};
-  if (args.shape.storage != Storage::registers) {
-    return with_storage(args.shape, c.forward.narrow, [&](auto storage, auto index) {
-      launch<P, decltype(index), decltype(storage)::value>(args, stream);
-    });
-  }
-  if (sizeof(P) == 8 || c.forward.kind == 0) launch<P, std::uint16_t, Storage::registers, 0>(args, stream);
+  if (args.shape.storage == Storage::memory) return launch<P, Storage::memory>(args, stream);
+  if (args.shape.storage == Storage::cluster) return launch<P, Storage::cluster>(args, stream);
+  if (sizeof(P) == 8 || c.forward.kind == 0) return launch<P, Storage::registers, 0>(args, stream);
   if constexpr (sizeof(P) == 4) {
-    if (c.forward.kind == 1) launch<P, std::uint16_t, Storage::registers, 1>(args, stream);
-    if (c.forward.kind == 2) launch<P, std::uint16_t, Storage::registers, 2>(args, stream);
+    if (c.forward.kind == 1) launch<P, Storage::registers, 1>(args, stream);
+    if (c.forward.kind == 2) launch<P, Storage::registers, 2>(args, stream);
   }
 }
 

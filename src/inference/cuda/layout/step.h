@@ -59,7 +59,7 @@ constexpr auto round_up(Integer x, Unit unit) {
   return ceil_div(x, unit) * unit;
 }
 
-struct Source {
+struct alignas(8) Source {
   std::int32_t x, y;  // cells; StepLayout::zero() where there is none
 };
 

@@ -157,7 +157,7 @@ std::int64_t partition_bytes(const DeviceConstraint::Impl& c, std::int32_t block
 }
 inline std::int32_t warps_together(const DeviceConstraint::Impl& c, std::int32_t blocks) {
   const std::int32_t kind = power_of(blocks) - 1;
-  return std::max(c.forward.partitions.warps[kind], c.backward.partitions.warps[kind]);
+  return std::max(c.forward.partitions.schedule[kind].warps, c.backward.partitions.schedule[kind].warps);
 }
 
 // How many blocks do a step together, for `walks` walks with `room` bytes of shared memory for cells: the fastest by a

@@ -32,31 +32,32 @@ __device__ void emit_all(const Places<P>* out, const P* sum, const Emit& emit) {
 }
 
 // The sparse outs of a thread, in registers; every blockDim.x-th is its own.
-template <class S, class Index>
+template <class S>
 class SparseOuts {
  public:
   using P = typename S::Value;
 
-  __device__ explicit SparseOuts(const StepView<Index>& view) {
-    rounds_ = ceil_div(view.sparse, static_cast<std::int32_t>(blockDim.x));
+  __device__ explicit SparseOuts(const DeviceStep& layout) {
+    rounds_ = ceil_div(layout.sparse, static_cast<std::int32_t>(blockDim.x));
 #pragma unroll
     for (std::int32_t k = 0; k < kSparsePerThread; ++k) {
-      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = view.first_sparse + i;
-      out_[k] = Places<P>::of(view.scratch, view.K);
-      from_[k] = Places<P>::of(view.cells, view.cells);
-      if (i >= view.sparse) continue;
-      out_[k] = Places<P>::of(view.stored[out], view.label[out]);
-      const Pair<Index> source = view.sparse_source[i];
-      from_[k] = Places<P>::of(source.x, view.sparse_slots > 1 ? view.sparse_source[view.sparse + i].x : source.y);
+      const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = layout.first_sparse + i;
+      out_[k] = Places<P>::of(layout.scratch, layout.K);
+      from_[k] = Places<P>::of(layout.cells, layout.cells);
+      if (i >= layout.sparse) continue;
+      out_[k] = Places<P>::of(layout.stored[out], layout.label[out]);
+      const Source source = layout.sparse_source[i];
+      from_[k] =
+          Places<P>::of(source.x, layout.sparse_slots > 1 ? layout.sparse_source[layout.sparse + i].x : source.y);
     }
   }
-  __device__ SparseOuts(const StepView<Index>& view, const P* matrix) : SparseOuts(view) { load_gains(view, matrix); }
-  __device__ void load_gains(const StepView<Index>& view, const P* matrix) {
+  __device__ SparseOuts(const DeviceStep& layout, const P* matrix) : SparseOuts(layout) { load_gains(layout, matrix); }
+  __device__ void load_gains(const DeviceStep& layout, const P* matrix) {
 #pragma unroll
     for (std::int32_t k = 0; k < kSparsePerThread; ++k) {
       const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x);
-      gain_[k][0] = i < view.sparse ? matrix[i] : S::zero();
-      gain_[k][1] = i < view.sparse ? matrix[view.sparse_slots > 1 ? view.sparse + i : i] : S::zero();
+      gain_[k][0] = i < layout.sparse ? matrix[i] : S::zero();
+      gain_[k][1] = i < layout.sparse ? matrix[layout.sparse_slots > 1 ? layout.sparse + i : i] : S::zero();
     }
   }
 
@@ -90,28 +91,28 @@ class SparseOuts {
 };
 
 // Steps with everything but the cells in registers.
-template <class S, class Index, std::int32_t kSlots, std::int32_t kRepeats>
+template <class S, std::int32_t kSlots, std::int32_t kRepeats>
 class RegisterSteps {
  public:
   using P = typename S::Value;
   static constexpr bool kInRegisters = true;
   static constexpr std::int32_t kOuts = kTile / 2;  // of a thread, since two partition a tile at least
 
-  __device__ RegisterSteps(const StepView<Index>& view, const P* matrix, const P* sparse_matrix) : RegisterSteps(view) {
-    load_gains(view, matrix, sparse_matrix);
+  __device__ RegisterSteps(const DeviceStep& layout, const P* matrix, const P* sparse_matrix) : RegisterSteps(layout) {
+    load_gains(layout, matrix, sparse_matrix);
   }
 
   // The same in two parts, for matrices that come later.
-  __device__ explicit RegisterSteps(const StepView<Index>& view) : sparse_(view) {
-    load_outs(view);
+  __device__ explicit RegisterSteps(const DeviceStep& layout) : sparse_(layout) {
+    load_outs(layout);
     lanes_ = common_to_warp(lanes_);
     plane_ = static_cast<std::uint32_t>(common_to_warp(static_cast<std::int32_t>(plane_)));
   }
-  __device__ void load_gains(const StepView<Index>& view, const P* matrix, const P* sparse_matrix) {
-    sparse_.load_gains(view, sparse_matrix);
+  __device__ void load_gains(const DeviceStep& layout, const P* matrix, const P* sparse_matrix) {
+    sparse_.load_gains(layout, sparse_matrix);
     if (lanes_ == 0) return;
-    const Unit unit = view.unit[threadIdx.x / 32];
-    const DenseGroup group = view.group[unit.group];
+    const Unit unit = layout.in_registers.unit[threadIdx.x / 32];
+    const DenseGroup group = layout.group[unit.group];
     const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
 #pragma unroll
     for (std::int32_t k = 0; k < kSlots; ++k) {
@@ -129,8 +130,8 @@ class RegisterSteps {
   }
 
   // The same from gains in the order of StepLayout::gain_entry.
-  __device__ void load_gains_by_thread(const StepView<Index>& view, const P* gains, const P* sparse_matrix) {
-    sparse_.load_gains(view, sparse_matrix);
+  __device__ void load_gains_by_thread(const DeviceStep& layout, const P* gains, const P* sparse_matrix) {
+    sparse_.load_gains(layout, sparse_matrix);
     if (lanes_ == 0) return;
     const P* first = gains + first_gain_;
 #pragma unroll
@@ -191,11 +192,11 @@ class RegisterSteps {
   }
 
  private:
-  __device__ void load_outs(const StepView<Index>& view) {
+  __device__ void load_outs(const DeviceStep& layout) {
     const std::int32_t warp = threadIdx.x / 32;
-    if (warp >= view.register_units) return;
-    const Unit unit = view.unit[warp];
-    const DenseGroup group = view.group[unit.group];
+    if (warp >= layout.in_registers.units) return;
+    const Unit unit = layout.in_registers.unit[warp];
+    const DenseGroup group = layout.group[unit.group];
     const TileOf at(group.band, group.tiles, unit.first, unit.lanes);
     lanes_ = unit.lanes;
     part_ = at.part;
@@ -212,7 +213,8 @@ class RegisterSteps {
       for (std::int32_t k = 0; k < kOuts; ++k) {
         const std::int32_t out = group.first_out + state * group.width + first + k;
         const bool own = real && k * lanes_ < kTile && first + k < group.width && at.part < kTile;
-        out_[r][k] = own ? Places<P>::of(view.stored[out], view.label[out]) : Places<P>::of(view.scratch, view.K);
+        out_[r][k] =
+            own ? Places<P>::of(layout.stored[out], layout.label[out]) : Places<P>::of(layout.scratch, layout.K);
       }
     }
   }
@@ -239,18 +241,18 @@ class RegisterSteps {
   std::uint32_t row_[kRepeats] = {}, plane_ = 0;  // where its slots' cells begin; from there to their second sources
   P gain_[kSlots][kTile];
   Places<P> out_[kRepeats][kOuts];  // cell and label of its outs
-  SparseOuts<S, Index> sparse_;
+  SparseOuts<S> sparse_;
 };
 
 // Sums of products with the tensor cores, in double whatever the cells are; the matrices are in registers.
-template <class P, class Index>
+template <class P>
 class TensorSteps {
  public:
   static constexpr bool kInRegisters = true;
 
-  __device__ TensorSteps(const StepView<Index>& view, const P* matrix, const P* sparse_matrix)
-      : sparse_(view, sparse_matrix) {
-    load_columns(view, matrix);
+  __device__ TensorSteps(const DeviceStep& layout, const P* matrix, const P* sparse_matrix)
+      : sparse_(layout, sparse_matrix) {
+    load_columns(layout, matrix);
   }
 
   __device__ Empty load(const P*) const { return {}; }
@@ -273,11 +275,11 @@ class TensorSteps {
  private:
   static constexpr std::int32_t kSteps = kTensorSlots / 4,
                                 kTogether = 8;  // of four slots; those that are loaded at once
-  __device__ void load_columns(const StepView<Index>& view, const P* matrix) {
+  __device__ void load_columns(const DeviceStep& layout, const P* matrix) {
     const std::int32_t warp = threadIdx.x / 32, row = threadIdx.x % 32 / 4, column = threadIdx.x % 4;
-    if (warp >= view.tensor_units) return;
-    const TensorUnit unit = view.tensor[warp];
-    const DenseGroup group = view.group[unit.group];
+    if (warp >= layout.tensor_units) return;
+    const TensorUnit unit = layout.tensor[warp];
+    const DenseGroup group = layout.group[unit.group];
     tiles_ = unit.tiles;
     columns_ = unit.columns;
     steps_ = ceil_div(group.slots, 4);
@@ -302,7 +304,8 @@ class TensorSteps {
         const std::int32_t o = unit.out + 8 * (k / 2) + 2 * column + k % 2,
                            out = group.first_out + state * group.width + o;
         const bool real = there && k / 2 < unit.columns && o < group.width;
-        out_[t][k] = real ? Places<P>::of(view.stored[out], view.label[out]) : Places<P>::of(view.scratch, view.K);
+        out_[t][k] =
+            real ? Places<P>::of(layout.stored[out], layout.label[out]) : Places<P>::of(layout.scratch, layout.K);
       }
     }
   }
@@ -347,7 +350,7 @@ class TensorSteps {
   std::int32_t row_[2];     // where its lane's slots' cells begin
   double gain_[2][kSteps];  // as multiply_tile takes them
   Places<P> out_[2][4];     // cell and label of its outs
-  SparseOuts<SumProduct<P>, Index> sparse_;
+  SparseOuts<SumProduct<P>> sparse_;
 };
 
 }  // namespace regccrf::cuda

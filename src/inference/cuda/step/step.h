@@ -42,49 +42,19 @@ __host__ __device__ constexpr std::int32_t power_of(std::int32_t count) {
   return count >= 16 ? 4 : count >= 8 ? 3 : count >= 4 ? 2 : count >= 2 ? 1 : 0;
 }
 
-template <class Index>
-struct alignas(2 * sizeof(Index)) Pair {
-  Index x, y;
-};
-
 // The blocks that do the steps of a walk together: one, or a cluster.
 template <class P, class Bits>
 class SingleBlock;
 template <class P, class Bits>
 class BlockCluster;
 
-// The tables of a DeviceStep.
-template <class Index>
-struct StepView : StepSizes {
+// A step as a block sees it that does it alone.
+struct StepView : DeviceStep {
   template <class P, class Bits>
   using Team = SingleBlock<P, Bits>;
-  const DenseGroup* group;
-  const Unit* unit;
-  const TensorUnit* tensor;
-  const std::int32_t* warp_begin;
-  const Index *label, *stored, *out_of;
-  const Pair<Index>* source;
-  const Pair<Index>* sparse_source;
-  const std::int32_t* fan_in_begin;
-  const Index* fan_in_source;
-  std::int32_t warps, register_units, tensor_units;
+  const DeviceSchedule& schedule;
 
-  __device__ StepView(const DeviceStep& layout, int in_registers)
-      : StepSizes(layout),
-        group(reinterpret_cast<const DenseGroup*>(layout.tables + layout.group_at)),
-        unit(reinterpret_cast<const Unit*>(layout.tables + layout.unit_at[in_registers])),
-        tensor(reinterpret_cast<const TensorUnit*>(layout.tables + layout.tensor_at)),
-        warp_begin(reinterpret_cast<const std::int32_t*>(layout.tables + layout.warp_at[in_registers])),
-        label(reinterpret_cast<const Index*>(layout.tables + layout.label_at)),
-        stored(reinterpret_cast<const Index*>(layout.tables + layout.stored_at)),
-        out_of(reinterpret_cast<const Index*>(layout.tables + layout.out_of_at)),
-        source(reinterpret_cast<const Pair<Index>*>(layout.tables + layout.source_at)),
-        sparse_source(reinterpret_cast<const Pair<Index>*>(layout.tables + layout.sparse_source_at)),
-        fan_in_begin(reinterpret_cast<const std::int32_t*>(layout.tables + layout.fan_in_begin_at)),
-        fan_in_source(reinterpret_cast<const Index*>(layout.tables + layout.fan_in_source_at)),
-        warps(layout.warps[in_registers]),
-        register_units(layout.register_units),
-        tensor_units(layout.tensor_units) {}
+  __device__ explicit StepView(const DeviceStep& layout) : DeviceStep(layout), schedule(layout.general) {}
 
   __device__ std::int32_t step_cells() const { return cells + 1 + fan_ins; }  // a step's numbers
   __device__ std::int32_t first_cell(const Unit&) const { return 0; }         // from here on a unit's sources count
@@ -101,7 +71,7 @@ struct StepView : StepSizes {
 
   // The sources of a state's slots, and from one to the next.
   static constexpr int kTogether = 4;
-  __device__ const Pair<Index>* sources(const DenseGroup& group, std::int32_t state) const {
+  __device__ const Source* sources(const DenseGroup& group, std::int32_t state) const {
     return source + group.first_source + state * group.slots;
   }
   static __device__ std::int32_t stride(const DenseGroup&) { return 1; }
@@ -114,36 +84,32 @@ struct StepView : StepSizes {
   }
 };
 
-// The same for a block of a cluster: its partitions, whose cells lie one partition's behind the other's. Numbers of
-// those have 16 bits, whatever the layout's have.
-struct ClusterView : StepView<std::uint16_t> {
+// The same for a block of a cluster: its partitions, whose cells lie one partition's behind the other's.
+struct ClusterView : StepSizes {
   template <class P, class Bits>
   using Team = BlockCluster<P, Bits>;
   const DevicePartitions& partitions;
   const DenseGroup* group;
-  const Unit* unit;
-  const std::int32_t* warp_begin;
-  const Pair<std::uint16_t>*source, *sparse_source;
+  const NarrowSource *source, *sparse_source;
   const std::uint16_t* fan_in_source;
-  std::int32_t fan_ins, warps, blocks, rank, own;  // own: partitions of a block
+  DeviceSchedule schedule;
+  std::int32_t blocks, rank, own;  // own: partitions of a block
   std::int32_t own_bits;
 
   __device__ ClusterView(const DeviceStep& layout, std::int32_t blocks)
-      : StepView(layout, 0),
+      : StepSizes(layout),
         partitions(layout.partitions),
         group(layout.partitions.group),
-        source(reinterpret_cast<const Pair<std::uint16_t>*>(layout.partitions.source)),
-        sparse_source(reinterpret_cast<const Pair<std::uint16_t>*>(layout.partitions.sparse_source)),
+        source(layout.partitions.source),
+        sparse_source(layout.partitions.sparse_source),
         fan_in_source(layout.partitions.fan_in_source),
-        fan_ins(layout.partitions.fan_ins),
+        schedule(layout.partitions.schedule[power_of(blocks) - 1]),
         blocks(blocks),
         rank(static_cast<std::int32_t>(blockIdx.x) & (blocks - 1)),
         own(kPartitions / blocks),
         own_bits(power_of(own)) {
-    const std::int32_t kind = power_of(blocks) - 1;
-    warps = partitions.warps[kind];
-    unit = partitions.unit[kind];
-    warp_begin = partitions.warp_begin[kind] + rank * warps;
+    fan_ins = partitions.fan_ins;
+    schedule.warp_begin += rank * schedule.warps;
   }
 
   __device__ std::int32_t step_cells() const { return own * partitions.cells; }
@@ -160,7 +126,7 @@ struct ClusterView : StepView<std::uint16_t> {
   __device__ Place sparse_place(std::int32_t out) const { return {partitions.outs[out], out}; }
 
   static constexpr int kTogether = 8;
-  __device__ const Pair<std::uint16_t>* sources(const DenseGroup& group, std::int32_t state) const {
+  __device__ const NarrowSource* sources(const DenseGroup& group, std::int32_t state) const {
     return source + group.first_source + state;
   }
   static __device__ std::int32_t stride(const DenseGroup& group) { return group.states; }
@@ -387,9 +353,10 @@ struct GeneralSteps {
   template <class Emit>
   __device__ void finish(Empty, const P* now, const Emit& emit) const {
     const std::int32_t warp = threadIdx.x / 32;
-    if (warp >= view.warps) return;
-    for (std::int32_t u = view.warp_begin[warp]; u < view.warp_begin[warp + 1]; ++u) {
-      const Unit unit = view.unit[u];
+    const DeviceSchedule& schedule = view.schedule;
+    if (warp >= schedule.warps) return;
+    for (std::int32_t u = schedule.warp_begin[warp]; u < schedule.warp_begin[warp + 1]; ++u) {
+      const Unit unit = schedule.unit[u];
       const P* from = now + view.first_cell(unit);
       if (unit.group < 0) {
         sparse_unit<S>(view, unit.first, sparse_matrix, from, emit);
@@ -473,15 +440,15 @@ __device__ void copy_out(P* __restrict__ to, const P* from, std::int32_t count, 
 }
 
 // Calls act(view, steps) for a block that uses the general schedule: alone, or as one of `blocks` in a cluster.
-template <class S, class Index, Storage kStorage, class Gain, class Act>
+template <class S, Storage kStorage, class Gain, class Act>
 __device__ void with_general_steps(const DeviceStep& layout, std::int32_t blocks, const Gain* matrix,
                                    const Gain* sparse, const Act& act) {
   if constexpr (kStorage == Storage::cluster) {
     const ClusterView view(layout, blocks);
     act(view, GeneralSteps<S, ClusterView, Gain>{view, matrix, sparse});
   } else {
-    const StepView<Index> view(layout, 0);
-    act(view, GeneralSteps<S, StepView<Index>, Gain>{view, matrix, sparse});
+    const StepView view(layout);
+    act(view, GeneralSteps<S, StepView, Gain>{view, matrix, sparse});
   }
 }
 

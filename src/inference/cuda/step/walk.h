@@ -34,12 +34,11 @@ WalkShape walk_shape(const DeviceConstraint::Impl& c, const WalkNeeds& needs) {
                      cells = std::max(cells_of(c.forward), cells_of(c.backward));
   check_rows(c, alone);
   const bool cells_fit = alone + cells <= c.shared_bytes;
-  const std::int32_t warps = std::max({c.forward.warps[0], c.backward.warps[0], needs.least_warps});
+  const std::int32_t warps = std::max({c.forward.general.warps, c.backward.general.warps, needs.least_warps});
   const auto shape = [&](Storage storage, std::int64_t bytes, std::int32_t of_warps) {
     return WalkShape{storage, static_cast<int>(bytes), 32 * of_warps, needs.rows, 1, true};
   };
-  if (needs.register_warps > 0 && c.forward.narrow && cells_fit)
-    return shape(Storage::registers, alone + cells, needs.register_warps);
+  if (needs.register_warps > 0 && cells_fit) return shape(Storage::registers, alone + cells, needs.register_warps);
   const std::int32_t blocks = needs.together > 0 ? blocks_together<P>(c, needs.together, c.shared_bytes - together) : 1;
   if (blocks > 1) {
     WalkShape s = shape(Storage::cluster, together + partition_bytes<P>(c, blocks),
@@ -51,15 +50,6 @@ WalkShape walk_shape(const DeviceConstraint::Impl& c, const WalkNeeds& needs) {
   WalkShape s = shape(Storage::memory, alone, warps);
   s.cells_on_chip = false;
   return s;
-}
-
-// act(storage, index) with constants, for a shape without registers. `narrow`: of the layouts; clusters go by tables
-// of their own.
-template <class Act>
-void with_storage(const WalkShape& s, bool narrow, const Act& act) {
-  constexpr std::integral_constant<Storage, Storage::memory> memory;
-  if (s.storage == Storage::cluster) return act(std::integral_constant<Storage, Storage::cluster>{}, std::uint16_t{});
-  narrow ? act(memory, std::uint16_t{}) : act(memory, std::int32_t{});
 }
 
 // A block's shared memory, as walk_shape() counts it.
