@@ -210,7 +210,7 @@ Numbers last_weights(const CombineLayout& combine, const Model& model, const Num
     weight.push_back(model.end[a] * list_sum(alpha, combine.end.begin, combine.end.order, a));
   return weight;
 }
-// What labels weigh, from pairs of numbers x and y. `w`: of the position, if that is in both.
+// The weights of labels, from pairs of numbers x and y. `w`: of the position, if that is in both.
 Numbers label_weights(const PairRounds& rounds, const Numbers& x, const Numbers& y, const double* w) {
   Numbers weight;
   for (std::size_t a = 0; a + 1 < rounds.begin.size(); ++a) {
@@ -299,7 +299,7 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
 void expect_gains(const StepLayout& layout) {
   if (layout.kind < 0) return;
   const RegisterTile kind = kRegisterTiles[layout.kind];
-  std::vector<bool> taken(layout.gain_entry.size());
+  std::vector<bool> filled(layout.gain_entry.size());
   for (const DenseGroup& group : layout.groups) {
     const std::int32_t lanes = group.stride / kind.slots, row = gain_row(group.tiles, lanes);
     for (std::int32_t i = 0; i < group.slots; ++i) {
@@ -307,8 +307,8 @@ void expect_gains(const StepLayout& layout) {
         const std::int32_t four = o % kTile / 4 * (row - 4) / 2, thread = (o / kTile * lanes + i / kind.slots) * 4,
                            place = group.first_gain + i % kind.slots * row + four + thread + o % 4;
         EXPECT_EQ(layout.gain_entry[at(place)], layout.entry[at(group.first_entry + i * group.width + o)]);
-        EXPECT_FALSE(taken[at(place)]);
-        taken[at(place)] = true;
+        EXPECT_FALSE(filled[at(place)]);
+        filled[at(place)] = true;
         const std::int32_t out = group.first_out + o;  // of the group's first state
         if (layout.label[at(out)] == layout.K) continue;
         const RowOf from = layout.row_of[at(layout.stored[at(out)])];
@@ -319,7 +319,7 @@ void expect_gains(const StepLayout& layout) {
       }
     }
   }
-  for (std::size_t i = 0; i < taken.size(); ++i) EXPECT_TRUE(taken[i] || layout.gain_entry[i] == -1);
+  for (std::size_t i = 0; i < filled.size(); ++i) EXPECT_TRUE(filled[i] || layout.gain_entry[i] == -1);
 }
 
 TEST(StepLayout, RandomLanguages) {
@@ -352,7 +352,7 @@ TEST(StepLayout, RandomLanguages) {
   EXPECT_TRUE(in_registers && fan_ins && two && groups && copied && warp_tiles && quads);
 }
 
-TEST(StepLayout, TheSrlLanguageIsResident) {
+TEST(StepLayout, TheSrlLanguageFitsIntoRegisters) {
   const Constraint srl =
       Constraint::from_automaton(oracle::algorithm1(oracle::paper_roles()), oracle::role_labels(oracle::paper_roles()));
   const StepLayouts layouts = make_step_layouts(srl.topology(), 32);
@@ -361,7 +361,8 @@ TEST(StepLayout, TheSrlLanguageIsResident) {
   EXPECT_TRUE(combine.copied && !combine.quad.empty());
   EXPECT_EQ(combine.places, layouts.forward.cells);
   for (const StepLayout& layout : {layouts.forward, layouts.backward}) {
-    for (const std::int32_t out : layout.out) EXPECT_EQ(layout.out_of[at(layout.stored[at(out)])], out);
+    for (const std::int32_t out : layout.out)
+      EXPECT_EQ(layout.slots_of[at(layout.stored[at(out)])].label, layout.label[at(out)]);
     expect_gains(layout);
   }
   oracle::Random random(3);

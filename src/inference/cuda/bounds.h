@@ -1,4 +1,5 @@
-// What numerics/bounds.h says of alpha above and beta below the truth, as kernels do it:
+// What numerics/bounds.h says of alpha above and beta below the truth, as kernels do it, with numbers of their own,
+// since each direction is scaled by its own peak:
 //   alpha   weights that would vanish although their score is finite are the smallest number instead, and a cell that
 //           can be reached never falls below a floor that follows from the least gain (floor_for).
 //   beta    what may have come from rounding tiny numbers is subtracted, and what is less than that is 0.
@@ -48,7 +49,9 @@ __device__ P floor_for(P least_gain) {
   return 2 * Bounds<P>::least_sum / max(least_gain, Bounds<P>::least_gain);
 }
 
-// Weights are stored as the least number of all where they would vanish, and 0 for -inf. For alpha and for beta:
+// Weights that would vanish are stored as the smallest denormal number, which says "finite score", and -inf as 0.
+// Upwards makes the former the smallest normal number, Downwards 0. So kernels must not be built to flush denormals
+// (-ftz=true).
 struct Upwards {
   template <class P>
   static __device__ P weight(P w) {

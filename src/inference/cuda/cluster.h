@@ -41,7 +41,7 @@ __device__ inline void sync_cluster() {
 #endif
 }
 
-// The same in two parts, where nothing but open barriers need be seen by the others.
+// The same in two parts, relaxed: it makes visible only that barriers are initialised, which init_barrier() has fenced.
 __device__ inline void arrive_cluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");

@@ -122,7 +122,7 @@ void pack_step(Packer& p, const StepLayout& layout, DeviceStep& d) {
   p.place(d.tensor, layout.tensor);
   p.place(d.label, layout.label);
   p.place(d.stored, layout.stored);
-  p.place(d.out_of, layout.out_of);
+  p.place(d.slots_of, layout.slots_of);
   p.place(d.source, layout.source);
   p.place(d.sparse_source, layout.sparse_source);
   p.place(d.fan_in_begin, layout.fan_in_begin);
@@ -134,7 +134,7 @@ void pack_step(Packer& p, const StepLayout& layout, DeviceStep& d) {
   p.place(d.row_of, layout.row_of);
   std::vector<std::uint16_t> idle;
   for (std::int32_t cell = 0; layout.kind >= 0 && cell <= layout.cells; ++cell) {
-    if (cell == layout.cells || layout.out_of[cell] < 0) idle.push_back(static_cast<std::uint16_t>(cell));
+    if (cell == layout.cells || layout.slots_of[cell].slots == 0) idle.push_back(static_cast<std::uint16_t>(cell));
   }
   d.idle = static_cast<std::int32_t>(idle.size());
   p.place(d.idle_cell, idle);

@@ -66,13 +66,18 @@ void launch_kernel(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t 
   check(cudaLaunchKernelEx(&config, kernel, args), what);
 }
 
-// In a kernel that was launched early, by every thread before it reads what kernels before have written.
+// Returns when the kernel before has ended and its writes are visible. Every block of a programmatic kernel calls it,
+// also one with nothing to read: the kernel after this one waits for this one only, so order holds along the chain only
+// if nobody leaves early. Before it a kernel reads the constraint, the caller's arrays, and what prepare has left:
+// combine and finish may do that because forward_backward is not programmatic, so that prepare has ended before it
+// starts.
 __device__ inline void wait_for_prior_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// The kernel behind this one may begin, if it is launched early, once all blocks have come here or ended.
+// The next kernel may start, if it is programmatic, once all blocks have come here or ended. Orders no memory. All
+// blocks of this kernel are running then, so those of the next one cannot keep them from starting.
 __device__ inline void launch_dependents() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -80,7 +85,8 @@ __device__ inline void launch_dependents() {
 }
 
 // Whether this block is the last of `count` that come here; what the others have written is then there for all to read.
-// `blocks_done`: 0 before, and again after. The whole block takes part.
+// `blocks_done`: 0 before, and again after. The whole block takes part. A barrier orders the block's writes before the
+// fence of its first thread, which is cumulative, and another one its reads after that.
 __device__ inline bool is_last_block(std::uint32_t* blocks_done, std::uint32_t count) {
   __shared__ bool last;
   __syncthreads();
@@ -127,7 +133,7 @@ struct DeviceStep : StepSizes {
   const DenseGroup* group;
   const TensorUnit* tensor;
   const std::int32_t *label, *stored;    // [outs]
-  const std::int32_t* out_of;            // [cells]
+  const CellSlots* slots_of;             // [cells]
   const Source *source, *sparse_source;  // of the groups' slots; [sparse_slots, sparse]
   const std::int32_t *fan_in_begin, *fan_in_source;
   const std::int32_t* entry;         // [entries]

@@ -1,5 +1,5 @@
-// Scores in the form that passes read (see prepare.h). One warp a row, and a few blocks for the transitions; these take
-// longest and so come first.
+// Scores in the form that passes read (see prepare.h). One warp a row of emissions. Before those come blocks for all
+// other numbers, since they take longest: one for every 256, at most one for each multiprocessor.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

@@ -1,4 +1,4 @@
-// The first kernel of every call: which positions are present, and scores as the passes want them.
+// The first kernel of every operation on scores: which positions are present, and scores as the passes want them.
 #pragma once
 
 #include "inference/cuda/device.h"

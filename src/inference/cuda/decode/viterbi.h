@@ -11,13 +11,6 @@ namespace regccrf::cuda {
 // How far the score of a path that is taken may lie below the best, relative to it: half of what float32 promises.
 constexpr double kTolerance = 0.5e-5;
 
-// Integers ordered as floats are.
-__device__ inline std::int32_t ordered(float x) {
-  const std::int32_t bits = __float_as_int(x);
-  return bits ^ ((bits >> 31) & 0x7fffffff);
-}
-__device__ inline float from_ordered(std::int32_t x) { return __int_as_float(x ^ ((x >> 31) & 0x7fffffff)); }
-
 // The position at which the two halves of a sequence of T positions, not 0, meet; the steps from its begin, and from
 // its end.
 struct Halves {
@@ -60,14 +53,13 @@ struct Answer {
     std::int32_t& outcome = best.status[b].outcome;
     if (!fine && outcome == 0) outcome = static_cast<std::int32_t>(Outcome::impossible);
   }
-  // Once the path is written; its score, to all threads. `row`: as Prepared has it.
+  // Once the path is written. `row`: as Prepared has it.
   template <int kThreads>
-  __device__ double score(const std::int64_t* row) const {
+  __device__ void write_score(const std::int64_t* row) const {
     __syncthreads();
     const Sum mine = path_score(batch, K, T, row + b * batch.length, [&](std::int32_t t) { return path[t]; });
     const double sum = block_sum<kThreads>(mine, T);
     if (threadIdx.x == 0) best.score[b] = sum;
-    return sum;
   }
 };
 

@@ -34,12 +34,12 @@ constexpr std::uint32_t kMaxScoreCost = (1u << 23) - 1, kMaxCellCost = 1u << 29;
 constexpr float kLargest = 1e10f;  // of finite scores, as bounded_score() has it
 // Steps until the lowest cost is subtracted; before, no cost reaches kUnreachable.
 constexpr std::int32_t kRescaleSteps = 32;
-static_assert(kMaxCellCost + 2 * (kRescaleSteps + 1) * std::uint64_t{kMaxScoreCost} <
-              kUnreachable + 2 * std::uint64_t{kMaxScoreCost});
-constexpr std::int32_t kMostChunk = 32;  // steps loaded at once
+static_assert(kMaxCellCost + 2 * kRescaleSteps * std::uint64_t{kMaxScoreCost} < kUnreachable);
+constexpr std::int32_t kMostChunk = 32;  // steps loaded at once: one for each lane of the warp that follows the path
 constexpr std::int32_t kChunks = 4;      // of the ring
 
-// What a block has on chip, in bytes from the beginning of its shared memory.
+// What a block has in shared memory, in bytes from its beginning. Barriers come first, so that both blocks of a cluster
+// have them at the same address.
 struct SharedLayout {
   int barriers, reduce, largest, cost_scale, part, matrix, sparse, row_of, source, idle, group, edges, rows, other,
       ring, bytes;
@@ -192,7 +192,7 @@ __device__ std::uint32_t subtract_least(std::uint32_t* cells, std::int32_t count
   return least;
 }
 
-struct Emit {
+struct Epilogue {
   const std::uint32_t* row;
   std::uint32_t* next;
 
@@ -228,7 +228,7 @@ class HalfWalk {
     __syncthreads();
     steps.load_gains_by_thread(layout_, on_chip<std::uint32_t>(at_.matrix), on_chip<std::uint32_t>(at_.sparse));
     const std::uint32_t* cells = run_steps(steps, rows, Halves(T).steps[kBack]);
-    wait_cluster();
+    wait_cluster();  // the other block's barriers are initialised; nothing else is stored at `other`
     auto* there = on_chip<std::uint64_t>(a_.at[!kBack].other);
     for (std::int32_t c = thread_; c < layout_.cells / 2; c += blockDim.x)
       send(there + c, !kBack, reinterpret_cast<const std::uint64_t*>(cells)[c], barriers);
@@ -319,15 +319,15 @@ class HalfWalk {
         rows.stage(n);
         __syncthreads();
       }
-      const Emit emit{next_row(n == last), next};
+      const Epilogue epilogue{next_row(n == last), next};
       const auto loaded = steps.load(now);
       if (n + at_.ring_steps() <= last + 1) {  // these cells make way for others
         copy_out(saved, now, layout_.cells, thread_);
         saved += layout_.cells;
       }
-      steps.sparse(now, emit);
+      steps.sparse(now, epilogue);
       auto sums = steps.multiply(loaded);
-      steps.finish_tiles(sums, now, emit);
+      steps.finish_tiles(sums, now, epilogue);
       __syncthreads();
       now = next;
       next += at_.stride;
@@ -533,7 +533,7 @@ class HalfAnswer {
     const auto *own = half.step(half.steps), *other = on_chip<std::uint32_t>(at_.other);
     const Middle best =
         find_middle(a_.topology, back_ ? other : own, back_ ? own : other, barriers_, on_chip<Middle>(at_.reduce));
-    if (best.number == kNoMiddle) return no_path();
+    if (best.number == kNoMiddle) return no_path();  // both blocks find the same, so neither waits for the other
     follow_all(half, best.cell[back_], own);
     const std::int32_t begin = back_ ? T_ - half.steps : 0, end = back_ ? T_ : half.steps + 1;  // the middle: forwards
     const Sum share = path_score(

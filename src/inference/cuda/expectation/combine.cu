@@ -1,9 +1,9 @@
 // The combine: from alpha and beta of each position, marginals and sums for the bigrams (see combine.h).
 //
-// What a label weighs at a position is the sum of alpha · beta over its nodes, or over its arrivals, less the emission
-// that is in both. The weight of a bigram (a, b) that begins at a position t is g[a, b] times Σ m[a] · y[b] over the
-// states where a arrives and b leaves, with m alpha at arrivals, and y beta of the next position at outs; only their
-// sums over all positions are needed, so they are accumulated as they are multiplied.
+// The weight of a label at a position is the sum of alpha · beta over its nodes, or over its arrivals, less the
+// emission that is in both. The weight of a bigram (a, b) that begins at a position t is g[a, b] times Σ m[a] · y[b]
+// over the states where a arrives and b leaves, with m alpha at arrivals, and y beta of the next position at outs; only
+// their sums over all positions are needed, so they are accumulated as they are multiplied.
 //
 // A block has a chunk of neighbouring positions of one sequence:
 //   load      m and y on chip

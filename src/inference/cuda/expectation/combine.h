@@ -14,7 +14,7 @@ static_assert(kTileRows == 2);
 constexpr int kMostChunk = 4;  // positions
 
 // 2^-e
-__device__ inline double power(std::int32_t e) { return __hiloint2double((1023 - e) << 20, 0); }
+__device__ inline double exp2_of_minus(std::int32_t e) { return __hiloint2double((1023 - e) << 20, 0); }
 
 __device__ inline std::int32_t warp_of() { return static_cast<std::int32_t>(threadIdx.x / 32); }
 __device__ inline std::int32_t lane_of() { return static_cast<std::int32_t>(threadIdx.x % 32); }
@@ -66,7 +66,7 @@ __device__ void set_scales(ChunkScales& to, const Trellis<P>& trellis, std::int6
   constexpr std::int32_t room = 60;  // for sums of products of alpha's largest
   const std::int32_t most = largest_exponent(P{}), more = largest_exponent(double{}), j = lane_of();
   const bool there = j < bigrams;
-  // What the pass divided out in the step behind this position, forwards, and in its own, backwards.
+  // What the pass divided out in the step from this position to the next, forwards, and in its own, backwards.
   const std::int32_t alpha = there ? trellis.exponent[0][at + j + 1] : 0,
                      beta = there ? trellis.exponent[1][at + j] : 0;
   std::int32_t unit = alpha - beta;  // z of the first position over that of this one
@@ -82,12 +82,12 @@ __device__ void set_scales(ChunkScales& to, const Trellis<P>& trellis, std::int6
   const std::int32_t less = there ? room + largest - unit : 0, scale = beta + Bounds<P>::beta_peak;
   const bool fits = largest + room <= more && less <= more && abs(scale) <= most && scale + less <= more;
   if (j < kMostChunk) {
-    to.unit[j] = power(min(less, more));
-    to.scale[j] = power(min(max(scale, -most), most));
+    to.unit[j] = exp2_of_minus(min(less, more));
+    to.scale[j] = exp2_of_minus(min(max(scale, -most), most));
     // Products are of alpha, and its largest is 2^alpha_peak once the next step has taken its part off.
-    to.least[j] = fmax(there ? Bounds<P>::least_z * power(-alpha) : 0, Bounds<P>::least_product);
+    to.least[j] = fmax(there ? Bounds<P>::least_z * exp2_of_minus(-alpha) : 0, Bounds<P>::least_product);
   }
-  if (j == 0) to.over_first = power(-min(largest + room, more));
+  if (j == 0) to.over_first = exp2_of_minus(-min(largest + room, more));
   if (!fits) trellis.trust[b] = Trust::untrusted;
 }
 
@@ -113,7 +113,8 @@ struct Tiles {
 template <class P>
 __device__ void multiply_warp_tile(const WarpTile& tile, const P* m, const P* y, double scale, Tiles<double>& sum) {
   const std::int32_t row = lane_of() / 4, k = lane_of() % 4;
-  // Rows of 16 in another order: a state's are often an odd multiple of 16 from the next one's.
+  // Lanes with k ≥ 2 load the lower 8 rows first: states k and k + 2 are often a multiple of 32 numbers apart, and
+  // would meet in a bank.
   const bool swaps = k >= 2;
   const std::int32_t other = swaps ? -8 : 8, whole = tile.states / 4, left = tile.states % 4;
   // Of four states a lane has the k-th, or the last.

@@ -1,4 +1,5 @@
-// Means and covariances in doubles, on chip where there is room: fast, and sure of its answer or not to be used.
+// Means and covariances: forward and backward over the expectation semiring (weight, weight · mean gain), in scaled
+// doubles, in shared memory where there is room. It is fast, and says whether its answer can be used.
 //
 // Paths have a gain, which adds up along them. Beside the weight of some paths goes their weight times mean gain, and
 // both follow by products and sums alone, first there and then back (Dual). Entropy is that too: with scores for gains
@@ -123,7 +124,7 @@ class ScaledPass {
     for (std::int32_t k = threadIdx.x; k < d_.K; k += kBlockThreads) look_at(gains_.start(k)), look_at(gains_.end(k));
     __syncthreads();
     forward(0, s_.T, false);
-    turn();
+    close_forward();
     Found found{true, true, z_.weight > 0, 0};
     if (found.possible) {
       mean_ = z_.gained / z_.weight;
@@ -154,7 +155,7 @@ class ScaledPass {
   static __device__ std::int32_t exponent(double x) {  // of x ≥ 0
     return static_cast<std::int32_t>(std::bit_cast<std::uint64_t>(x) >> 52) - 1023;
   }
-  static __device__ double power(std::int64_t e) {  // 2^e, |e| ≤ 1000
+  static __device__ double exp2_of(std::int64_t e) {  // 2^e, |e| ≤ 1000
     const std::int64_t within = max(std::int64_t{-1000}, min(e, std::int64_t{1000}));
     return std::bit_cast<double>(static_cast<std::uint64_t>(1023 + within) << 52);
   }
@@ -196,7 +197,7 @@ class ScaledPass {
   }
 
   // Arrivals of the position that is present.
-  __device__ void arrive() {
+  __device__ void sum_into_arrivals() {
     sum_each(
         d_.arrivals,
         [&](std::int32_t m, std::int32_t lane, std::int32_t lanes) {
@@ -214,12 +215,12 @@ class ScaledPass {
       load_row(t);
       if (t > 0) {
         shift = again ? s_.exponents[t] - s_.exponents[t - 1] : peak(t - 1);
-        arrive();
+        sum_into_arrivals();
       }
       __syncthreads();
       total += shift;
       if (!again && threadIdx.x == 0) s_.exponents[t] = total;
-      const double scale = power(-shift);
+      const double scale = exp2_of(-shift);
       const bool save = !again && a_.both_ways() && t % a_.work.wide.segment == 0;
       std::int32_t most = kNoPeak;
       sum_each(
@@ -243,8 +244,8 @@ class ScaledPass {
     if (!again) z_exponent_ = total;
   }
 
-  // Makes the segment of position t present, whose end has just been left, and t itself.
-  __device__ void recall(std::int32_t t) {
+  // Computes alpha again from the first position of the segment of t, which is kept, up to t.
+  __device__ void recompute_segment(std::int32_t t) {
     const std::int32_t first = t / a_.work.wide.segment * a_.work.wide.segment;
     for (std::int32_t n = threadIdx.x; n < d_.nodes; n += kBlockThreads)
       x_.now[n] = saved_row(first)[n] = first_row(first)[n];
@@ -252,7 +253,7 @@ class ScaledPass {
     forward(first + 1, t + 1, true);
   }
 
-  __device__ void turn() {
+  __device__ void close_forward() {
     Dual mine{};
     for (std::int32_t n = threadIdx.x; n < d_.nodes; n += kBlockThreads)
       if (d_.node_accepts[n]) mine = mine + upwards(x_.now[n], gains_.end(d_.node_label[n]), 1);
@@ -268,8 +269,8 @@ class ScaledPass {
   // Bigrams of positions t and t + 1: arrivals of t, and `after` of t + 1. `around`: alpha · beta of t + 1, all of it.
   __device__ void add_bigrams(std::int32_t t, Dual around) {
     const std::int64_t e = s_.exponents[t + 1] - s_.exponents[t];
-    lost_ |= !(around.weight * power(e) >= kLeast);
-    const double mean = around.gained / around.weight, factor = power(-e) / around.weight;
+    lost_ |= !(around.weight * exp2_of(e) >= kLeast);
+    const double mean = around.gained / around.weight, factor = exp2_of(-e) / around.weight;
     sum_bigrams(
         d_.bigrams, [&](std::int32_t m, std::int32_t n) { return x_.arrival[m] * x_.after_next[n]; },
         [&](std::int32_t round, std::int32_t pair, Dual sum) {
@@ -289,7 +290,7 @@ class ScaledPass {
   }
 
   // beta of position t, and what depends on it. The position before becomes present, if it is kept.
-  __device__ void visit(std::int32_t t, double scale) {
+  __device__ void step_back(std::int32_t t, double scale) {
     const bool last = t + 1 == s_.T;
     const Dual* before = a_.both_ways() && t % a_.work.wide.segment > 0 ? saved_row(t - 1) : nullptr;
     std::int32_t most = kNoPeak;
@@ -314,7 +315,7 @@ class ScaledPass {
     mine = sum_of_lanes(mine, 32);
     if (threadIdx.x % 32 == 0) x_.warps[threadIdx.x / 32] = mine;
   }
-  // alpha · beta of the position that was visited, once the block has met.
+  // alpha · beta of that position, after a barrier.
   __device__ Dual visited() {
     Dual sum{};
     for (std::int32_t w = 0; w < kBlockThreads / 32; ++w) sum = sum + x_.warps[w];
@@ -337,16 +338,16 @@ class ScaledPass {
     for (std::int32_t t = s_.T - 1; t >= 0; --t) {
       std::int64_t shift = 0;
       if (t + 1 < s_.T) {
-        if (a_.both_ways() && (t + 1) % a_.work.wide.segment == 0) recall(t);
+        if (a_.both_ways() && (t + 1) % a_.work.wide.segment == 0) recompute_segment(t);
         shift = peak(t + 1);
-        if (a_.transitions) arrive();
+        if (a_.transitions) sum_into_arrivals();
         go_back();
       }
       load_row(t);
       __syncthreads();
       if (a_.transitions && t + 1 < s_.T) add_bigrams(t, around);
       beta_exponent_ += shift;
-      visit(t, power(-shift));
+      step_back(t, exp2_of(-shift));
       __syncthreads();
       around = visited();
       if (a_.emissions) write_labels(t, around);
@@ -365,14 +366,14 @@ class ScaledPass {
     for (std::int32_t n = d_.node_begin[d_.start] + threadIdx.x; n < d_.node_begin[d_.start + 1]; n += kBlockThreads)
       mine = mine + gains_.start(d_.node_label[n]) * x_.after_next[n];
     const Dual z = block_total(mine);
-    return fabs(z.weight * power(beta_exponent_ - z_exponent_) / z_.weight - 1) <= kRounding * (T + 64) &&
+    return fabs(z.weight * exp2_of(beta_exponent_ - z_exponent_) / z_.weight - 1) <= kRounding * (T + 64) &&
            fabs(z.gained / z.weight - mean_) <= kAgreement<double> * size;
   }
   // The power of two above the largest gain.
   __device__ double largest() {
     peak_.publish(0, exponent(largest_));
     __syncthreads();
-    return 2 * power(peak_.of_all(peak_.of_warp(0)));
+    return 2 * exp2_of(peak_.of_all(peak_.of_warp(0)));
   }
 
   const CovarianceArgs& a_;

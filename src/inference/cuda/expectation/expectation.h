@@ -6,7 +6,9 @@
 
 namespace regccrf::cuda {
 
-// What the pass leaves for those behind it.
+// What the pass leaves for those after it. The true alpha at t is what is stored there, times 2^e and exp(m): e is the
+// sum of the exponents up to t, m that of the largest scores that prepare has subtracted up to t. Likewise beta, from t
+// on.
 template <class P>
 struct Trellis {
   Prepared<P> scores;

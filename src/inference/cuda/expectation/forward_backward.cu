@@ -18,7 +18,7 @@ WalkShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pi
   const auto both = [](std::int32_t forward, std::int32_t backward) {
     return forward > 0 && backward > 0 ? std::max(forward, backward) : 0;
   };
-  return walk_shape<P, unsigned>(
+  return walk_shape<P>(
       c, {.rows = rows_in_shared<P>(c, batch.length),
           .together = pieces.count == 1 ? 2 * batch.size : 0,
           .register_warps = sizeof(P) == 4 ? both(c.forward.in_registers.warps, c.backward.in_registers.warps)
@@ -41,7 +41,7 @@ struct ForwardBackwardArgs {
 
 // What becomes of an out in a step. `trellis`: null if whole steps are copied.
 template <class P, class Team, class Side>
-struct Emit {
+struct Epilogue {
   const Team& team;
   const P* row;
   P *next, *trellis;
@@ -194,8 +194,9 @@ __device__ unsigned begin_at_boundary(const ForwardBackwardArgs<P>& a, std::int3
   return largest;
 }
 
-// By how much a piece's alpha at its end is more than what the scan has there, in units of what that may lack. `shift`
-// brings it to the scale of the next piece. If the scan has lost something in the middle, it may be all of that.
+// How much a piece's alpha at its end is above the scan's: adds log2 of that excess, over what the piece began with
+// because the scan may lack it, to `grown`. If the scan lost something inside the piece, all of it may be that, and
+// `grown` becomes more than is trusted. `shift` brings the piece's alpha to the scale of the next one.
 template <class P>
 __device__ void note_growth(const ForwardBackwardArgs<P>& a, std::int32_t number, const P* now, std::int64_t shift) {
   constexpr double rounding = 1e-12;
@@ -232,12 +233,12 @@ __device__ void connect(const ForwardBackwardArgs<P>& a, const Piece& piece, std
   if (e < -most || e > most) a.trellis.trust[b] = Trust::untrusted;
 }
 
-// The steps of one direction through a piece. Where two pieces meet, the position is the earlier one's forwards, and
-// given to the other; it is the later one's backwards.
+// The steps of one direction through a piece. Neighbouring pieces have a position in common: forwards the earlier one
+// stores it, and the later one begins there; backwards the later one stores it, and the earlier one begins before it.
 template <bool kBack, class P, class View, class Steps>
 class DirectionPass {
  public:
-  using Team = typename View::template Team<P, unsigned>;
+  using Team = typename View::template Team<P>;
 
   // `cells`: of two steps; `room`: for emissions; `team_memory`: for the team's barriers and peaks.
   __device__ DirectionPass(const ForwardBackwardArgs<P>& a, const View& view, const Steps& steps, P* cells, P* room,
@@ -245,14 +246,14 @@ class DirectionPass {
       : a_(a),
         view_(view),
         steps_(steps),
-        team_(team_memory, 0, thread_number(), view),
+        team_(team_memory, thread_number(), view),
         b_(team_.sequence()),
         piece_(a.trellis.scores.length[b_], a.pieces.steps, static_cast<std::int32_t>(blockIdx.z)),
         inside_(kScans && (kBack ? piece_.number + 1 < piece_.of : piece_.number > 0)),
         skipped_(!kBack && inside_ ? 1 : 0),
         T_(piece_.last - piece_.first + (kBack && inside_ ? 0 : 1)),
         at_outs_(kBack && Steps::kInRegisters && a.work.at_outs),
-        row_(at_outs_ ? a.combine.outs : view.cells),
+        trellis_stride_(at_outs_ ? a.combine.outs : view.cells),
         floor_(*a.trellis.scores.floor),
         rows_(room, a.shape.rows, a.trellis.scores.emissions + (b_ * a.T + piece_.first) * (view.K + 1), view.K, T_,
               {}),
@@ -260,7 +261,7 @@ class DirectionPass {
         now_(cells),
         next_(cells + padded_cells(view.step_cells())) {
     const std::int64_t begin = b_ * a.T + piece_.first + (kBack ? T_ - 1 : 0);
-    trellis_ = (kBack ? a.trellis.beta : a.trellis.alpha) + begin * row_;
+    trellis_ = (kBack ? a.trellis.beta : a.trellis.alpha) + begin * trellis_stride_;
     exponent_ = a.trellis.exponent[kBack] + begin;
   }
 
@@ -307,7 +308,7 @@ class DirectionPass {
     if constexpr (Steps::kInRegisters) {
       if (n > skipped_) store_step();
     }
-    trellis_ += kStep * row_;
+    trellis_ += kStep * trellis_stride_;
     exponent_ += kStep;
     if (!rows_.staged(n)) {
       rows_.stage(n);
@@ -326,8 +327,8 @@ class DirectionPass {
     auto sums = steps_.multiply(loaded);
     unsigned largest = 0;
     steps_.finish(sums, now_,
-                  Emit<P, Team, Side>{team_, rows_.next(), next_, Steps::kInRegisters ? nullptr : trellis_, scale,
-                                      floor_, largest});
+                  Epilogue<P, Team, Side>{team_, rows_.next(), next_, Steps::kInRegisters ? nullptr : trellis_, scale,
+                                          floor_, largest});
     team_.end_step(n, largest);
     total_exponent_ += e;
     if (team_.leads() && n > skipped_) *exponent_ = e;
@@ -356,7 +357,7 @@ class DirectionPass {
   const std::int32_t skipped_;  // positions at its begin that the piece before it stores
   const std::int32_t T_;        // positions
   const bool at_outs_;
-  const std::int64_t row_;  // numbers of a step in memory
+  const std::int64_t trellis_stride_;  // numbers of a step in memory
   const P floor_;
   EmissionRows<P, kBack, P, WeightOf<Side>> rows_;
   const AtOuts<P> outs_;
@@ -391,7 +392,7 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
   const int back = blockIdx.y;
   const DeviceStep& layout = a.layout[back];
   if (threadIdx.x == 0 && back == 0 && a.pieces.count == 1) a.trellis.trust[b] = Trust::trusted;
-  const WalkShared<P, unsigned, kStorage> shared(a.shape.rows, layout.K);
+  const WalkShared<P, kStorage> shared(a.shape.rows, layout.K);
   const P *matrix = a.trellis.scores.matrix[back], *sparse = a.trellis.scores.sparse[back];
   if constexpr (kStorage == Storage::registers) {
     constexpr RegisterTile kind = kRegisterTiles[kKind];

@@ -74,17 +74,17 @@ __global__ void __launch_bounds__(kScanStates) map_states_kernel(const __grid_co
 
 // --- cross
 
-// Between two pieces: what the parts of the last one's sums came to, and the vector that goes into the next, entry i of
-// which counts 2^exponent[i]: as it is, and with one scale for all.
+// Between two pieces: the kParts partial sums of each entry, where entry i counts 2^exponent[i], and the vector that
+// goes into the next piece, with one scale for all.
 template <std::int32_t kWidth>
 struct CrossingShared {
   double partial[kParts][kWidth], scaled[kWidth];
   std::int32_t exponent[kWidth];
 };
 
-// Thread i + width · part has every kParts-th product of sum i. Leaves sums as they are: forwards alpha, backwards beta
-// without the emissions, which in entry i has the scale of row i of the product that it came through. Products are
-// loaded two pieces ahead.
+// Thread i + width · part has products part, part + kParts, … of sum i. Products are loaded two pieces ahead. Leaves
+// alpha forwards; backwards beta without the emissions, with the scale of product row i in entry i: normalize takes
+// that off.
 template <std::int32_t kTiles, bool kBack>
 class Crossing {
  public:

@@ -78,7 +78,7 @@ bool side_by_side(const StepLayout& backward, const std::int32_t (&cell)[4], std
   if (first == backward.zero()) return true;
   if (first < 0 || first % 4 != 0 || first + 4 > backward.cells) return false;
   for (std::int32_t i = 0; i < 4; ++i) {
-    const bool holds = backward.out_of[first + i] >= 0;
+    const bool holds = backward.slots_of[first + i].slots > 0;
     if (cell[i] == backward.zero() ? holds : cell[i] != first + i) return false;
   }
   return true;

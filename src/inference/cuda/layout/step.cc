@@ -95,12 +95,11 @@ class Builder {
     for (std::size_t g = 0; g < drafts_.size(); ++g) fill_group(drafts_[g], layout_.groups[g]);
     fill_sparse();
     if (kind >= 0) spread_sparse_over_banks();
-    layout_.out_of.assign(static_cast<std::size_t>(layout_.cells), -1);
-    for (const std::int32_t out : layout_.out) layout_.out_of[layout_.stored[out]] = out;
     for (const Source& s : layout_.source) note(s);
     for (const Source& s : layout_.sparse_source) note(s);
     layout_.fan_ins = static_cast<std::int32_t>(layout_.fan_in_begin.size()) - 1;
     begin_outs();
+    make_slots_of();
     if (kind >= 0) make_row_of(kRegisterTiles[kind]);
     make_general(most_warps);
     if (kind < 0 && topology_.products >= kClusterProducts) make_partitions();
@@ -206,6 +205,21 @@ class Builder {
         }
       }
     }
+  }
+
+  void make_slots_of() {
+    layout_.slots_of.resize(static_cast<std::size_t>(layout_.cells));
+    const auto put = [&](std::int32_t out, CellSlots slots) {
+      slots.label = layout_.label[out];
+      if (slots.label != topology_.K) layout_.slots_of[layout_.stored[out]] = slots;
+    };
+    for (const DenseGroup& g : layout_.groups) {
+      for (std::int32_t i = 0; i < g.states * g.width; ++i)
+        put(g.first_out + i,
+            {0, false, g.slots, g.first_source + i / g.width * g.slots, 1, g.first_entry + i % g.width, g.width});
+    }
+    for (std::int32_t i = 0; i < layout_.sparse; ++i)
+      put(layout_.first_sparse + i, {0, true, layout_.sparse_slots, i, layout_.sparse, i, layout_.sparse});
   }
 
   void begin_outs() {

@@ -102,6 +102,12 @@ struct RowOf {
   std::uint16_t row, entry, label : 15, begins : 1, group;  // `begins`: as in StepLayout
 };
 
+// What flows into a cell, for who follows a path: slot i of its out has source `first_source` + i · source_stride, and
+// entry `first_entry` + i · entry_stride of the matrix, both of the groups' or of the sparse outs'.
+struct alignas(16) CellSlots {
+  std::int32_t label, sparse, slots, first_source, source_stride, first_entry, entry_stride;
+};
+
 // From a slot of a thread to the next in StepLayout::gain_entry.
 constexpr std::int32_t gain_row(std::int32_t tiles, std::int32_t lanes) { return kTile * tiles * lanes + 4; }
 
@@ -156,8 +162,8 @@ struct StepLayout : StepSizes {
   std::vector<std::int32_t> label;   // [outs] K for padding
   std::vector<std::uint8_t> begins;  // [outs] where the direction's first step puts weight
   std::vector<std::int32_t> stored;  // [outs] → cell
-  std::vector<std::int32_t> out_of;  // [cells] → the out that is stored there; -1: none
   std::vector<std::int32_t> out;     // [nodes or arrivals] → out
+  std::vector<CellSlots> slots_of;   // [cells] without slots where no out is stored
   std::int32_t cell(std::int32_t place) const { return stored[out[place]]; }
 
   std::vector<DenseGroup> groups;

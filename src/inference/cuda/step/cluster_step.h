@@ -11,7 +11,8 @@
 namespace regccrf::cuda {
 
 // The largest of a block's numbers in the step before: every warp stores its own, and reads all of them after the
-// barrier. Bits: unsigned, or signed numbers.
+// barrier. Two buffers, by the parity of n: buffer n is written again in step n + 2, after the barrier of n + 1, and by
+// that all have read it. Bits: unsigned, or signed numbers.
 template <class Bits>
 class Peak {
  public:
@@ -27,12 +28,6 @@ class Peak {
   }
   __device__ Bits of_warp(std::int32_t n) const { return all_[(n & 1) * 32]; }
   static __device__ Bits of_all(Bits of_warp) { return reduce_max(of_warp); }
-  // The block's own, behind the last step, n - 1. Has a barrier.
-  __device__ Bits of_block(std::int32_t n, Bits mine) {
-    publish(n, mine);
-    __syncthreads();
-    return of_all(of_warp(n));
-  }
 
  private:
   Bits *mine_, *all_;
@@ -41,15 +36,15 @@ class Peak {
 
 // A block that does every step alone: which sequence it has, which outs a thread begins with, where an out is stored,
 // and how a step ends.
-template <class P, class Bits>
+template <class P>
 class SingleBlock {
  public:
   static constexpr bool kAlone = true;
-  static constexpr int kBytes = Peak<Bits>::kBytes;
-  // Before the first barrier. `room`: kBytes of shared memory. `least`: the peak where there are no numbers.
+  static constexpr int kBytes = Peak<unsigned>::kBytes;
+  // Before the first barrier. `room`: kBytes of shared memory.
   template <class View>
-  __device__ SingleBlock(char* room, Bits least, std::int32_t thread, const View&)
-      : peak_(reinterpret_cast<Bits*>(room), least, thread), thread_(thread) {}
+  __device__ SingleBlock(char* room, std::int32_t thread, const View&)
+      : peak_(reinterpret_cast<unsigned*>(room), 0, thread), thread_(thread) {}
   __device__ std::int32_t thread() const { return thread_; }
   __device__ std::int64_t sequence() const { return blockIdx.x; }
   __device__ std::int32_t first() const { return static_cast<std::int32_t>(threadIdx.x); }
@@ -61,33 +56,36 @@ class SingleBlock {
   __device__ void put(P* next, const Place& place, P value) const {
     next[place.cell] = value;
   }
-  __device__ void end_step(std::int32_t n, Bits mine) {
+  __device__ void end_step(std::int32_t n, unsigned mine) {
     peak_.publish(n, mine);
     __syncthreads();
   }
   // Loads what peak() needs; early, to hide its latency.
-  __device__ Bits load_peak(std::int32_t n) const { return peak_.of_warp(n); }
-  __device__ Bits peak(Bits of_warp) const { return peak_.of_all(of_warp); }
-  __device__ Bits of_block(std::int32_t n, Bits mine) { return peak_.of_block(n, mine); }
+  __device__ unsigned load_peak(std::int32_t n) const { return peak_.of_warp(n); }
+  __device__ unsigned peak(unsigned of_warp) const { return peak_.of_all(of_warp); }
 
  private:
-  Peak<Bits> peak_;
+  Peak<unsigned> peak_;
   std::int32_t thread_;
 };
 
 // The blocks of a cluster. Each has cells for two steps, and a barrier for each of these: it reads one, and all send to
 // the other. A block sends its peak when its threads have read all they need in this step, and goes on when it has the
-// peaks of all blocks: so no block sends to cells that are still read.
-template <class P, class Bits>
+// peaks of all blocks: so no block sends to cells that are still read. Bytes may arrive before a block expects them: a
+// phase has one arrival, which is expect() itself, and cannot end before. A block may exit after its last step: all
+// that was sent to it has arrived.
+template <class P>
 class BlockCluster {
  public:
   static constexpr bool kAlone = false;
-  static constexpr int kBytes = Peak<Bits>::kBytes + 2 * kPartitions * sizeof(Bits) + 2 * sizeof(TransactionBarrier);
+  static constexpr int kBytes =
+      Peak<unsigned>::kBytes + 2 * kPartitions * sizeof(unsigned) + 2 * sizeof(TransactionBarrier);
   template <class View>
-  __device__ BlockCluster(char* room, Bits least, std::int32_t thread, const View& view)
-      : peak_(reinterpret_cast<Bits*>(room), least, thread),
-        peaks_(reinterpret_cast<Bits*>(room + Peak<Bits>::kBytes)),
-        barriers_(reinterpret_cast<TransactionBarrier*>(room + Peak<Bits>::kBytes + 2 * kPartitions * sizeof(Bits))),
+  __device__ BlockCluster(char* room, std::int32_t thread, const View& view)
+      : peak_(reinterpret_cast<unsigned*>(room), 0, thread),
+        peaks_(reinterpret_cast<unsigned*>(room + Peak<unsigned>::kBytes)),
+        barriers_(
+            reinterpret_cast<TransactionBarrier*>(room + Peak<unsigned>::kBytes + 2 * kPartitions * sizeof(unsigned))),
         barrier_(barriers_),
         rest_(view.partitions.rest),
         thread_(thread),
@@ -96,7 +94,7 @@ class BlockCluster {
         rank_(view.rank),
         own_bits_(view.own_bits) {
     for (std::int32_t k = 0; k < view.own; ++k) bytes_ += view.partitions.copies[rank_ * view.own + k] * sizeof(P);
-    bytes_ += blocks_ * sizeof(Bits);
+    bytes_ += blocks_ * sizeof(unsigned);
     if (thread == 0) {
       init_barrier(barriers_);
       init_barrier(barriers_ + 1);
@@ -118,11 +116,11 @@ class BlockCluster {
     for (std::int32_t i = to.rest; rest_[i] != kNoCell; ++i) deliver(next, rest_[i], value);
   }
 
-  __device__ void end_step(std::int32_t n, Bits mine) {
+  __device__ void end_step(std::int32_t n, unsigned mine) {
     peak_.publish(n, mine);
     __syncthreads();
     if (thread_ < 32) {
-      const Bits most = peak_.of_all(peak_.of_warp(n));
+      const unsigned most = peak_.of_all(peak_.of_warp(n));
       if (thread_ < blocks_)
         send(peaks_ + n % 2 * kPartitions + rank_, static_cast<std::uint32_t>(thread_), most, barrier_);
       if (thread_ == 0) expect(barrier_, bytes_);
@@ -130,9 +128,10 @@ class BlockCluster {
     wait_for(barrier_, static_cast<std::uint32_t>(n / 2));
     barrier_ = barriers_ + (n + 1) % 2;
   }
-  __device__ Bits load_peak(std::int32_t n) const { return peaks_[n % 2 * kPartitions + (thread_ & (blocks_ - 1))]; }
-  __device__ Bits peak(Bits of_warp) const { return peak_.of_all(of_warp); }
-  __device__ Bits of_block(std::int32_t n, Bits mine) { return peak_.of_block(n, mine); }
+  __device__ unsigned load_peak(std::int32_t n) const {
+    return peaks_[n % 2 * kPartitions + (thread_ & (blocks_ - 1))];
+  }
+  __device__ unsigned peak(unsigned of_warp) const { return peak_.of_all(of_warp); }
 
  private:
   __device__ void deliver(P* next, std::uint32_t to, P value) const {
@@ -141,8 +140,8 @@ class BlockCluster {
     send(next + here * cells_ + (to & 0xffff), partition >> own_bits_, value, barrier_);
   }
 
-  Peak<Bits> peak_;
-  Bits* peaks_;                              // [2, kPartitions] of the blocks, in a step
+  Peak<unsigned> peak_;
+  unsigned* peaks_;                          // [2, kPartitions] of the blocks, in a step
   TransactionBarrier *barriers_, *barrier_;  // [2], and the one of this step
   const std::uint32_t* rest_;
   std::int32_t thread_, cells_, blocks_, rank_, own_bits_;  // a block has 2^own_bits_ partitions
@@ -156,7 +155,7 @@ std::int64_t partition_bytes(const DeviceConstraint::Impl& c, std::int32_t block
   return 2 * room * (kPartitions / blocks) * static_cast<int>(sizeof(P));
 }
 inline std::int32_t warps_together(const DeviceConstraint::Impl& c, std::int32_t blocks) {
-  const std::int32_t kind = power_of(blocks) - 1;
+  const std::int32_t kind = log2_of(blocks) - 1;
   return std::max(c.forward.partitions.schedule[kind].warps, c.backward.partitions.schedule[kind].warps);
 }
 

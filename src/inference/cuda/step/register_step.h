@@ -22,13 +22,13 @@ struct Places {
 };
 
 // Outs, each a cell and a label. Weights are loaded first, all at once, to hide their latency.
-template <std::int32_t kCount, class P, class Emit>
-__device__ void emit_all(const Places<P>* out, const P* sum, const Emit& emit) {
+template <std::int32_t kCount, class P, class Epilogue>
+__device__ void store_all(const Places<P>* out, const P* sum, const Epilogue& epilogue) {
   P weight[kCount];
 #pragma unroll
-  for (std::int32_t k = 0; k < kCount; ++k) weight[k] = emit.weight(out[k].y());
+  for (std::int32_t k = 0; k < kCount; ++k) weight[k] = epilogue.weight(out[k].y());
 #pragma unroll
-  for (std::int32_t k = 0; k < kCount; ++k) emit.store(out[k].x(), weight[k], sum[k]);
+  for (std::int32_t k = 0; k < kCount; ++k) epilogue.store(out[k].x(), weight[k], sum[k]);
 }
 
 // The sparse outs of a thread, in registers; every blockDim.x-th is its own.
@@ -61,18 +61,18 @@ class SparseOuts {
     }
   }
 
-  template <class Emit>
-  __device__ void operator()(const P* now, const Emit& emit) const {
+  template <class Epilogue>
+  __device__ void operator()(const P* now, const Epilogue& epilogue) const {
     if (rounds_ > 2) {
-      step<kSparsePerThread>(now, emit);
+      step<kSparsePerThread>(now, epilogue);
     } else if (rounds_ > 0) {
-      step<2>(now, emit);
+      step<2>(now, epilogue);
     }
   }
 
  private:
-  template <std::int32_t kCount, class Emit>
-  __device__ void step(const P* now, const Emit& emit) const {
+  template <std::int32_t kCount, class Epilogue>
+  __device__ void step(const P* now, const Epilogue& epilogue) const {
     P x[kCount], y[kCount];
 #pragma unroll
     for (std::int32_t k = 0; k < kCount; ++k) {
@@ -82,7 +82,7 @@ class SparseOuts {
 #pragma unroll
     for (std::int32_t k = 0; k < kCount; ++k)
       x[k] = S::plus_times(S::plus_times(S::zero(), x[k], gain_[k][0]), y[k], gain_[k][1]);
-    emit_all<kCount>(out_, x, emit);
+    store_all<kCount>(out_, x, epilogue);
   }
 
   std::int32_t rounds_;
@@ -162,15 +162,15 @@ class RegisterSteps {
     return sums;
   }
 
-  template <class Emit>
-  __device__ void finish(Sums& sums, const P* now, const Emit& emit) const {
-    finish_tiles(sums, now, emit);
-    sparse(now, emit);
+  template <class Epilogue>
+  __device__ void finish(Sums& sums, const P* now, const Epilogue& epilogue) const {
+    finish_tiles(sums, now, epilogue);
+    sparse(now, epilogue);
   }
 
   // Its two parts, in any order. The states behind the first wait until here.
-  template <class Emit>
-  __device__ void finish_tiles(Sums& sums, const P* now, const Emit& emit) const {
+  template <class Epilogue>
+  __device__ void finish_tiles(Sums& sums, const P* now, const Epilogue& epilogue) const {
     if (lanes_ == 0) return;
 #pragma unroll
     for (std::int32_t r = 0; r < kRepeats; ++r) {
@@ -179,16 +179,16 @@ class RegisterSteps {
         constexpr std::int32_t count = decltype(own)::value;
         P weight[count];  // loaded first, to hide their latency
 #pragma unroll
-        for (std::int32_t k = 0; k < count; ++k) weight[k] = emit.weight(out_[r][k].y());
+        for (std::int32_t k = 0; k < count; ++k) weight[k] = epilogue.weight(out_[r][k].y());
         reduce_scatter<S>(count == 1 ? lanes_ : kTile / count, part_, sums.sum);
 #pragma unroll
-        for (std::int32_t k = 0; k < count; ++k) emit.store(out_[r][k].x(), weight[k], sums.sum[k]);
+        for (std::int32_t k = 0; k < count; ++k) epilogue.store(out_[r][k].x(), weight[k], sums.sum[k]);
       });
     }
   }
-  template <class Emit>
-  __device__ void sparse(const P* now, const Emit& emit) const {
-    sparse_(now, emit);
+  template <class Epilogue>
+  __device__ void sparse(const P* now, const Epilogue& epilogue) const {
+    sparse_(now, epilogue);
   }
 
  private:
@@ -258,18 +258,18 @@ class TensorSteps {
   __device__ Empty load(const P*) const { return {}; }
   __device__ Empty multiply(Empty) const { return {}; }
 
-  template <class Emit>
-  __device__ void finish(Empty, const P* now, const Emit& emit) const {
+  template <class Epilogue>
+  __device__ void finish(Empty, const P* now, const Epilogue& epilogue) const {
     if (tiles_ > 0) {  // the same for a whole warp
       if (columns_ == 1) {
-        tile_step<1>(now, 0, emit);
-        if (tiles_ > 1) tile_step<1>(now, 1, emit);
+        tile_step<1>(now, 0, epilogue);
+        if (tiles_ > 1) tile_step<1>(now, 1, epilogue);
       } else {
-        tile_step<2>(now, 0, emit);
-        if (tiles_ > 1) tile_step<2>(now, 1, emit);
+        tile_step<2>(now, 0, epilogue);
+        if (tiles_ > 1) tile_step<2>(now, 1, epilogue);
       }
     }
-    sparse_(now, emit);
+    sparse_(now, epilogue);
   }
 
  private:
@@ -311,8 +311,8 @@ class TensorSteps {
   }
 
   // Two accumulators where there is one column of tiles only, so that products do not depend on each other.
-  template <std::int32_t kColumns, class Emit>
-  __device__ void tile_step(const P* now, std::int32_t t, const Emit& emit) const {
+  template <std::int32_t kColumns, class Epilogue>
+  __device__ void tile_step(const P* now, std::int32_t t, const Epilogue& epilogue) const {
     const P* row = now + row_[t];
     double sum[2][2] = {};
 #pragma unroll
@@ -339,10 +339,10 @@ class TensorSteps {
     if constexpr (kColumns == 1) {
       out[0] = static_cast<P>(sum[0][0] + sum[1][0]);
       out[1] = static_cast<P>(sum[0][1] + sum[1][1]);
-      emit_all<2>(out_[t], out, emit);
+      store_all<2>(out_[t], out, epilogue);
     } else {
       for (int k = 0; k < 4; ++k) out[k] = static_cast<P>(sum[k / 2][k % 2]);
-      emit_all<4>(out_[t], out, emit);
+      store_all<4>(out_[t], out, epilogue);
     }
   }
 

@@ -164,12 +164,11 @@ struct ScaledSum : SumProduct<double> {
   }
 };
 // Maxima of sums, which need no scale.
-struct Maximum : MaxPlus<double> {
+struct Maximum : MaxPlus {
   static constexpr bool kScaled = false;
   static __device__ double one() { return 0; }
   static __device__ double times(double x, double y) { return x + y; }
   static __device__ double transition(double score, double) { return score; }
-  static __device__ double plus_times(double best, double x, double y) { return x + y > best ? x + y : best; }
   template <std::int32_t kColumns>
   static __device__ bool scale(double (&)[kColumns], std::int32_t&) {
     return false;

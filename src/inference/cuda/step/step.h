@@ -1,4 +1,4 @@
-// One step of a layout, written once: the semiring says what sums and products are, and `emit` what is done with an
+// One step of a layout, written once: the semiring says what sums and products are, and `epilogue` what is done with an
 // out. Here are the steps by a general schedule, for every automaton; register_step.h has those of small ones, and
 // cluster_step.h the blocks that do them.
 #pragma once
@@ -14,11 +14,11 @@
 
 namespace regccrf::cuda {
 
-// Where a block keeps what a step reads beside the cells: in global memory, or in registers; or in global memory as one
-// of a cluster.
+// Where tables and weights of a step are: read from global memory in every step, or in registers; or as in memory, with
+// the cells shared out over a cluster of blocks.
 enum class Storage { memory, registers, cluster };
 
-// The larger word of a number ≥ 0: ordered as the numbers are, and holds the exponent.
+// The high 32 bits of a number ≥ 0: ordered as the numbers are, and with the exponent.
 __device__ inline unsigned high_word(float x) { return __float_as_uint(x); }
 __device__ inline unsigned high_word(double x) { return static_cast<unsigned>(__double2hiint(x)); }
 
@@ -32,26 +32,26 @@ __device__ inline double scale_of(unsigned high, std::int32_t& e, double, std::i
   return __hiloint2double((1023 - e) << 20, 0);
 }
 
-// From a block's cells to those of the step behind: rows are read four cells at a time.
+// From the cells of a step to those of the next, in numbers: they are read four at a time.
 __host__ __device__ inline std::int64_t padded_cells(std::int32_t all_cells) {
   return round_up(std::int64_t{all_cells}, 4);
 }
 
-// The power of two that a number of blocks or partitions is.
-__host__ __device__ constexpr std::int32_t power_of(std::int32_t count) {
+// Of a number of blocks or partitions, which is a power of two.
+__host__ __device__ constexpr std::int32_t log2_of(std::int32_t count) {
   return count >= 16 ? 4 : count >= 8 ? 3 : count >= 4 ? 2 : count >= 2 ? 1 : 0;
 }
 
 // The blocks that do the steps of a walk together: one, or a cluster.
-template <class P, class Bits>
+template <class P>
 class SingleBlock;
-template <class P, class Bits>
+template <class P>
 class BlockCluster;
 
 // A step as a block sees it that does it alone.
 struct StepView : DeviceStep {
-  template <class P, class Bits>
-  using Team = SingleBlock<P, Bits>;
+  template <class P>
+  using Team = SingleBlock<P>;
   const DeviceSchedule& schedule;
 
   __device__ explicit StepView(const DeviceStep& layout) : DeviceStep(layout), schedule(layout.general) {}
@@ -86,8 +86,8 @@ struct StepView : DeviceStep {
 
 // The same for a block of a cluster: its partitions, whose cells lie one partition's behind the other's.
 struct ClusterView : StepSizes {
-  template <class P, class Bits>
-  using Team = BlockCluster<P, Bits>;
+  template <class P>
+  using Team = BlockCluster<P>;
   const DevicePartitions& partitions;
   const DenseGroup* group;
   const NarrowSource *source, *sparse_source;
@@ -103,11 +103,11 @@ struct ClusterView : StepSizes {
         source(layout.partitions.source),
         sparse_source(layout.partitions.sparse_source),
         fan_in_source(layout.partitions.fan_in_source),
-        schedule(layout.partitions.schedule[power_of(blocks) - 1]),
+        schedule(layout.partitions.schedule[log2_of(blocks) - 1]),
         blocks(blocks),
         rank(static_cast<std::int32_t>(blockIdx.x) & (blocks - 1)),
         own(kPartitions / blocks),
-        own_bits(power_of(own)) {
+        own_bits(log2_of(own)) {
     fan_ins = partitions.fan_ins;
     schedule.warp_begin += rank * schedule.warps;
   }
@@ -153,13 +153,12 @@ struct SumProduct {
   static __device__ P plus_times(P sum, P x, P gain) { return sum + x * gain; }
 };
 
-// Maxima of sums.
-template <class P>
+// Maxima of sums. Compared by hand: max() of doubles takes twice as long, for what are no numbers.
 struct MaxPlus {
-  using Value = P;
-  static __device__ P zero() { return -P{INFINITY}; }
-  static __device__ P plus(P x, P y) { return max(x, y); }
-  static __device__ P plus_times(P best, P x, P gain) { return max(best, x + gain); }
+  using Value = double;
+  static __device__ double zero() { return -INFINITY; }
+  static __device__ double plus(double x, double y) { return x > y ? x : y; }
+  static __device__ double plus_times(double best, double x, double gain) { return plus(x + gain, best); }
 };
 
 // Minima of sums of costs, which are whole numbers; kUnreachable is more than any.
@@ -277,9 +276,9 @@ __device__ void own_outs(std::int32_t lanes, const Act& act) {
 }
 
 // Some tiles of a group, each by `lanes` threads that take its slots in turn.
-template <class S, bool kTwo, class View, class Gain, class Emit>
+template <class S, bool kTwo, class View, class Gain, class Epilogue>
 __device__ void dense_unit(const View& view, const DenseGroup& group, const Unit& unit, const Gain* __restrict__ matrix,
-                           const typename S::Value* now, const Emit& emit) {
+                           const typename S::Value* now, const Epilogue& epilogue) {
   using P = typename S::Value;
   const std::int32_t lanes = unit.lanes;
   const TileOf at(group.states, group.tiles, unit.first, lanes);
@@ -307,14 +306,14 @@ __device__ void dense_unit(const View& view, const DenseGroup& group, const Unit
     for (std::int32_t k = 0; k < decltype(own)::value; ++k) {
       if (!at.real || at.part >= kTile || first + k >= group.width) continue;
       const auto place = view.place(group, at.state, first + k);
-      if (place.label != view.K) emit.send(place, emit.weight(bytes_of<P>(place.label)), sum[k]);
+      if (place.label != view.K) epilogue.send(place, epilogue.weight(bytes_of<P>(place.label)), sum[k]);
     }
   });
 }
 
-template <class S, class View, class Gain, class Emit>
+template <class S, class View, class Gain, class Epilogue>
 __device__ void sparse_unit(const View& view, std::int32_t first, const Gain* __restrict__ sparse_matrix,
-                            const typename S::Value* now, const Emit& emit) {
+                            const typename S::Value* now, const Epilogue& epilogue) {
   using P = typename S::Value;
   const std::int32_t i = first + static_cast<std::int32_t>(threadIdx.x % 32);
   if (i >= view.sparse) return;
@@ -327,19 +326,19 @@ __device__ void sparse_unit(const View& view, std::int32_t first, const Gain* __
   }
   const std::int32_t out = view.first_sparse + i;
   const auto place = view.sparse_place(out);
-  if (place.label != view.K) emit.send(place, emit.weight(bytes_of<P>(place.label)), sum);  // else padding
+  if (place.label != view.K) epilogue.send(place, epilogue.weight(bytes_of<P>(place.label)), sum);  // else padding
 }
 
 // A step has three parts, so that other work can hide their latency:
 //   load      reads the cells
 //   multiply  computes products
-//   finish    the rest, with emit
+//   finish    the rest, with epilogue
 // Steps by a general schedule do everything in the last.
 struct Empty {};
 
-// Steps by a general schedule, which reads its tables in every step. emit.send(view.place(out), emit.weight(label),
-// sum) takes each out's sum over its slots; the label is an offset into an array of P, in bytes. Gain: the type in
-// which matrices are stored.
+// Steps by a general schedule, which reads its tables in every step. epilogue.send(view.place(out),
+// epilogue.weight(label), sum) takes each out's sum over its slots; the label is an offset into an array of P, in
+// bytes. Gain: the type in which matrices are stored.
 template <class S, class View, class Gain = typename S::Value>
 struct GeneralSteps {
   using P = typename S::Value;
@@ -350,8 +349,8 @@ struct GeneralSteps {
   __device__ Empty load(const P*) const { return {}; }
   __device__ Empty multiply(Empty) const { return {}; }
 
-  template <class Emit>
-  __device__ void finish(Empty, const P* now, const Emit& emit) const {
+  template <class Epilogue>
+  __device__ void finish(Empty, const P* now, const Epilogue& epilogue) const {
     const std::int32_t warp = threadIdx.x / 32;
     const DeviceSchedule& schedule = view.schedule;
     if (warp >= schedule.warps) return;
@@ -359,11 +358,11 @@ struct GeneralSteps {
       const Unit unit = schedule.unit[u];
       const P* from = now + view.first_cell(unit);
       if (unit.group < 0) {
-        sparse_unit<S>(view, unit.first, sparse_matrix, from, emit);
+        sparse_unit<S>(view, unit.first, sparse_matrix, from, epilogue);
       } else if (view.two) {
-        dense_unit<S, true>(view, view.group[unit.group], unit, matrix, from, emit);
+        dense_unit<S, true>(view, view.group[unit.group], unit, matrix, from, epilogue);
       } else {
-        dense_unit<S, false>(view, view.group[unit.group], unit, matrix, from, emit);
+        dense_unit<S, false>(view, view.group[unit.group], unit, matrix, from, epilogue);
       }
     }
   }

@@ -24,13 +24,12 @@ struct WalkNeeds {
   std::int32_t register_warps = 0;  // of steps in registers; 0: there are none
   std::int32_t least_warps = 1;
 };
-template <class P, class Bits>
+template <class P>
 WalkShape walk_shape(const DeviceConstraint::Impl& c, const WalkNeeds& needs) {
   const auto p = static_cast<std::int64_t>(sizeof(P));
   const auto cells_of = [&](const DeviceStep& s) { return 2 * padded_cells(s.all_cells) * p; };
   const std::int64_t rows = aligned((needs.rows + needs.zeros) * (std::int64_t{c.topology.K} + 1) * p),
-                     alone = rows + SingleBlock<P, Bits>::kBytes,
-                     together = rows + aligned(BlockCluster<P, Bits>::kBytes),
+                     alone = rows + SingleBlock<P>::kBytes, together = rows + aligned(BlockCluster<P>::kBytes),
                      cells = std::max(cells_of(c.forward), cells_of(c.backward));
   check_rows(c, alone);
   const bool cells_fit = alone + cells <= c.shared_bytes;
@@ -53,7 +52,7 @@ WalkShape walk_shape(const DeviceConstraint::Impl& c, const WalkNeeds& needs) {
 }
 
 // A block's shared memory, as walk_shape() counts it.
-template <class P, class Bits, Storage kStorage>
+template <class P, Storage kStorage>
 struct WalkShared {
   char* team_memory;  // for the team's barriers and peaks
   P* rows;
@@ -65,8 +64,7 @@ struct WalkShared {
         rest(reinterpret_cast<char*>(rows) + aligned(row_count * (std::int64_t{K} + 1) * std::int64_t{sizeof(P)})) {}
 
  private:
-  static constexpr int kTeamBytes =
-      kStorage == Storage::cluster ? BlockCluster<P, Bits>::kBytes : SingleBlock<P, Bits>::kBytes;
+  static constexpr int kTeamBytes = kStorage == Storage::cluster ? BlockCluster<P>::kBytes : SingleBlock<P>::kBytes;
 };
 
 // From one walk's cells in memory to the next one's.

@@ -109,7 +109,7 @@ class WidePass {
 
   // Alpha of position t, on the way back from the last one. The whole block takes part.
   __device__ const Value* alpha(std::int32_t t) {
-    if (t + 1 < T_ && (t + 1) % segment_ == 0) recall(t);
+    if (t + 1 < T_ && (t + 1) % segment_ == 0) recompute_segment(t);
     return saved_row(t);
   }
   __device__ Value end(std::int32_t label) const { return Path::of(end_[label], gain_at(scores_.gains.end, label)); }
@@ -162,7 +162,7 @@ class WidePass {
   __device__ Value* saved_row(std::int32_t t) const { return saved_ + std::int64_t{t % segment_} * d_.nodes; }
   __device__ Value* first_row(std::int32_t t) const { return firsts_ + std::int64_t{t / segment_} * d_.nodes; }
 
-  __device__ void arrive(const Value* v) {
+  __device__ void sum_into_arrivals(const Value* v) {
     for (std::int32_t m = threadIdx.x; m < d_.arrivals; m += kBlockThreads) {
       arrivals_[m] = Path::sum([&](const auto& take) {
         for (std::int32_t i = d_.into_begin[m]; i < d_.into_begin[m + 1]; ++i) take(v[d_.into_node[i]]);
@@ -187,7 +187,7 @@ class WidePass {
   __device__ void steps(std::int32_t from, std::int32_t to, bool keep) {
     for (std::int32_t t = from; t < to; ++t) {
       load_row(t);
-      if (t > 0) arrive(saved_row(t - 1));
+      if (t > 0) sum_into_arrivals(saved_row(t - 1));
       __syncthreads();
       for (std::int32_t n = threadIdx.x; n < d_.nodes; n += kBlockThreads) {
         const Value x = Path::times(t > 0 ? from_arrivals(n) : at_start(n), emission(t, d_.node_label[n]));
@@ -197,8 +197,8 @@ class WidePass {
       __syncthreads();
     }
   }
-  // Makes the segment of position t present, whose end has just been left.
-  __device__ void recall(std::int32_t t) {
+  // Computes alpha again from the first position of the segment of t, which is kept, up to t.
+  __device__ void recompute_segment(std::int32_t t) {
     const std::int32_t first = t / segment_ * segment_;
     for (std::int32_t n = threadIdx.x; n < d_.nodes; n += kBlockThreads) saved_row(first)[n] = first_row(first)[n];
     __syncthreads();
@@ -229,7 +229,7 @@ class WidePass {
   }
   // Bigrams of a position with this alpha and of the one behind it, which has `after_`.
   __device__ void add_bigrams(const Value* v, const Value& whole) {
-    arrive(v);
+    sum_into_arrivals(v);
     __syncthreads();
     sum_bigrams(
         d_.bigrams,
