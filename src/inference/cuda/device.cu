@@ -1,6 +1,8 @@
 // A constraint goes to the device: everything packed into one piece of memory, copied once.
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <type_traits>
 #include <vector>
 
 #include "inference/batch.h"
@@ -15,18 +17,14 @@ constexpr std::int32_t kMostWarps = 32;
 // Host bytes, and the pointers that are to point at their copies on the device.
 class Packer {
  public:
-  // The pointer gets the address of the array's copy by copy_to().
-  template <class T>
-  void place(const T*& pointer, const T* data, std::int32_t count) {
-    const std::size_t at = round_up(bytes_.size(), std::size_t{16}),
-                      bytes = static_cast<std::size_t>(count) * sizeof(T);
-    bytes_.resize(at + bytes);
-    if (count > 0) std::memcpy(bytes_.data() + at, data, bytes);
+  // place(pointer, array, pointer, array, …): each pointer gets the address of its array's copy by copy_to().
+  template <class T, class... More>
+  void place(const T*& pointer, std::span<const std::type_identity_t<T>> array, More&&... more) {
+    const std::size_t at = round_up(bytes_.size(), std::size_t{16});
+    bytes_.resize(at + array.size_bytes());
+    if (!array.empty()) std::memcpy(bytes_.data() + at, array.data(), array.size_bytes());
     pointers_.emplace_back(reinterpret_cast<const void**>(&pointer), at);
-  }
-  template <class T>
-  void place(const T*& pointer, const std::vector<T>& data) {
-    place(pointer, data.data(), static_cast<std::int32_t>(data.size()));
+    if constexpr (sizeof...(more) > 0) place(more...);
   }
   std::size_t size() const { return bytes_.size(); }
   void copy_to(void* memory) const {
@@ -42,8 +40,7 @@ class Packer {
 void pack_schedule(Packer& p, const Schedule& schedule, DeviceSchedule& d) {
   d.warps = schedule.warps;
   d.units = static_cast<std::int32_t>(schedule.units.size());
-  p.place(d.unit, schedule.units);
-  p.place(d.warp_begin, schedule.begin);
+  p.place(d.unit, schedule.units, d.warp_begin, schedule.begin);
 }
 
 std::vector<NarrowSource> narrowed(const std::vector<Source>& sources) {
@@ -56,18 +53,11 @@ void pack_partitions(Packer& p, const Partitions& partitions, DevicePartitions& 
   d.cells = partitions.cells;
   if (partitions.cells == 0) return;
   d.fan_ins = static_cast<std::int32_t>(partitions.fan_in_begin.size()) - 1;
-  p.place(d.copies, partitions.copies);
-  p.place(d.group, partitions.groups);
-  p.place(d.source, narrowed(partitions.source));
-  p.place(d.sparse_source, narrowed(partitions.sparse_source));
-  p.place(d.outs, partitions.outs);
-  p.place(d.rest, partitions.rest);
-  p.place(d.number, partitions.number);
-  p.place(d.fan_in_first, partitions.fan_in_first);
-  p.place(d.fan_in_begin, partitions.fan_in_begin);
-  p.place(d.fan_in_source,
-          std::vector<std::uint16_t>(partitions.fan_in_source.begin(), partitions.fan_in_source.end()));
-  p.place(d.fan_in_cell, partitions.fan_in_cell);
+  p.place(d.copies, partitions.copies, d.group, partitions.groups, d.source, narrowed(partitions.source),
+          d.sparse_source, narrowed(partitions.sparse_source), d.outs, partitions.outs, d.rest, partitions.rest,
+          d.number, partitions.number, d.fan_in_first, partitions.fan_in_first, d.fan_in_begin, partitions.fan_in_begin,
+          d.fan_in_source, std::vector<std::uint16_t>(partitions.fan_in_source.begin(), partitions.fan_in_source.end()),
+          d.fan_in_cell, partitions.fan_in_cell);
   for (int k = 0; k < 4; ++k) pack_schedule(p, partitions.schedule[k], d.schedule[k]);
 }
 
@@ -119,19 +109,10 @@ void pack_step(Packer& p, const StepLayout& layout, DeviceStep& d) {
   p.place(d.group, layout.groups);
   pack_schedule(p, layout.general, d.general);
   pack_schedule(p, layout.in_registers, d.in_registers);
-  p.place(d.tensor, layout.tensor);
-  p.place(d.label, layout.label);
-  p.place(d.stored, layout.stored);
-  p.place(d.slots_of, layout.slots_of);
-  p.place(d.source, layout.source);
-  p.place(d.sparse_source, layout.sparse_source);
-  p.place(d.fan_in_begin, layout.fan_in_begin);
-  p.place(d.fan_in_source, layout.fan_in_source);
-  p.place(d.entry, layout.entry);
-  p.place(d.sparse_entry, layout.sparse_entry);
-  p.place(d.begins, layout.begins);
-  p.place(d.gain_entry, layout.gain_entry);
-  p.place(d.row_of, layout.row_of);
+  p.place(d.tensor, layout.tensor, d.label, layout.label, d.stored, layout.stored, d.slots_of, layout.slots_of,
+          d.source, layout.source, d.sparse_source, layout.sparse_source, d.fan_in_begin, layout.fan_in_begin,
+          d.fan_in_source, layout.fan_in_source, d.entry, layout.entry, d.sparse_entry, layout.sparse_entry, d.begins,
+          layout.begins, d.gain_entry, layout.gain_entry, d.row_of, layout.row_of);
   std::vector<std::uint16_t> idle;
   for (std::int32_t cell = 0; layout.kind >= 0 && cell <= layout.cells; ++cell) {
     if (cell == layout.cells || layout.slots_of[cell].slots == 0) idle.push_back(static_cast<std::uint16_t>(cell));
@@ -144,9 +125,7 @@ void pack_step(Packer& p, const StepLayout& layout, DeviceStep& d) {
 void pack_rounds(Packer& p, const PairRounds& rounds, DeviceRounds& d) {
   d.rounds = rounds.rounds();
   d.height = rounds.height;
-  p.place(d.pair, rounds.pair);
-  p.place(d.key, rounds.key);
-  p.place(d.begin, rounds.begin);
+  p.place(d.pair, rounds.pair, d.key, rounds.key, d.begin, rounds.begin);
 }
 
 void pack_combine(Packer& p, const StepLayouts& layouts, const CombineLayout& combine, DeviceCombine& d) {
@@ -161,15 +140,10 @@ void pack_combine(Packer& p, const StepLayouts& layouts, const CombineLayout& co
   d.copied = combine.copied;
   d.dense = combine.dense;
   d.all_out = combine.all_out;
-  p.place(d.place, combine.place);
-  p.place(d.out, combine.out);
+  p.place(d.place, combine.place, d.out, combine.out);
   if (!combine.quad.empty()) p.place(d.quad, combine.quad);  // else null
-  p.place(d.group, combine.groups);
-  p.place(d.tile, combine.warp_tiles);
-  p.place(d.pair_begin, combine.pair.begin);
-  p.place(d.pair_entry, combine.pair.order);
-  p.place(d.end_begin, combine.end.begin);
-  p.place(d.end_cell, combine.end.order);
+  p.place(d.group, combine.groups, d.tile, combine.warp_tiles, d.pair_begin, combine.pair.begin, d.pair_entry,
+          combine.pair.order, d.end_begin, combine.end.begin, d.end_cell, combine.end.order);
   pack_rounds(p, combine.nodes, d.nodes);
   pack_rounds(p, combine.arrivals, d.arrivals);
   pack_rounds(p, combine.sparse, d.sparse);
@@ -187,9 +161,7 @@ void pack_arcs(Packer& p, const Topology& t, DeviceTopology& d) {
     from.push_back(t.node_state[t.into_node[i]]);
     to.push_back(t.arrival_state[arrival[i]]);
   }
-  p.place(d.arc_begin, arcs.begin);
-  p.place(d.arc_from, from);
-  p.place(d.arc_to, to);
+  p.place(d.arc_begin, arcs.begin, d.arc_from, from, d.arc_to, to);
 }
 
 // Where beta of a first position has what the start state leads to: at backward cells, and at the combine's outs.
@@ -210,34 +182,29 @@ void pack_starts(Packer& p, const Topology& t, const StepLayouts& layouts, Start
   }
 }
 
+template <class T>
+std::span<const T> counted(const T* data, std::int32_t count) {
+  return {data, static_cast<std::size_t>(count)};
+}
+
 void pack_topology(Packer& p, const Topology& t, const StepLayouts& layouts, DeviceTopology& d) {
   d = {t.K, t.Q, t.A, t.nodes, t.arrivals, t.start, t.accepting[t.start] != 0};
-  p.place(d.node_begin, t.node_begin, t.Q + 1);
-  p.place(d.node_label, t.node_label, t.nodes);
-  p.place(d.node_state, t.node_state, t.nodes);
-  p.place(d.arrival_begin, t.arrival_begin, t.Q + 1);
-  p.place(d.arrival_label, t.arrival_label, t.arrivals);
-  p.place(d.arrival_state, t.arrival_state, t.arrivals);
-  p.place(d.into_begin, t.into_begin, t.arrivals + 1);
-  p.place(d.into_node, t.into_node, t.A);
-  p.place(d.from_begin, t.from_begin, t.nodes + 1);
-  p.place(d.from_arrival, t.from_arrival, t.A);
-  p.place(d.accepting, t.accepting, t.Q);
-  p.place(d.node_accepts, t.node_accepts, t.nodes);
+  p.place(d.node_begin, counted(t.node_begin, t.Q + 1), d.node_label, counted(t.node_label, t.nodes), d.node_state,
+          counted(t.node_state, t.nodes), d.arrival_begin, counted(t.arrival_begin, t.Q + 1), d.arrival_label,
+          counted(t.arrival_label, t.arrivals), d.arrival_state, counted(t.arrival_state, t.arrivals), d.into_begin,
+          counted(t.into_begin, t.arrivals + 1), d.into_node, counted(t.into_node, t.A), d.from_begin,
+          counted(t.from_begin, t.nodes + 1), d.from_arrival, counted(t.from_arrival, t.A), d.accepting,
+          counted(t.accepting, t.Q), d.node_accepts, counted(t.node_accepts, t.nodes));
   pack_arcs(p, t, d);
   const ByKey nodes = sort_by_key(t.K, {t.node_label, t.node_label + t.nodes});
-  p.place(d.label_begin, nodes.begin);
-  p.place(d.label_node, nodes.order);
+  p.place(d.label_begin, nodes.begin, d.label_node, nodes.order);
   std::vector<std::int32_t> node_cell, arrival_cell, into_cell, from_cell;
   for (std::int32_t n = 0; n < t.nodes; ++n) node_cell.push_back(layouts.forward.cell(n));
   for (std::int32_t m = 0; m < t.arrivals; ++m) arrival_cell.push_back(layouts.backward.cell(m));
   for (std::int32_t i = 0; i < t.A; ++i) into_cell.push_back(node_cell[t.into_node[i]]);
   for (std::int32_t i = 0; i < t.A; ++i) from_cell.push_back(arrival_cell[t.from_arrival[i]]);
-  p.place(d.node_cell, node_cell);
-  p.place(d.node_out, layouts.forward.out);
-  p.place(d.arrival_cell, arrival_cell);
-  p.place(d.into_cell, into_cell);
-  p.place(d.from_cell, from_cell);
+  p.place(d.node_cell, node_cell, d.node_out, layouts.forward.out, d.arrival_cell, arrival_cell, d.into_cell, into_cell,
+          d.from_cell, from_cell);
   pack_starts(p, t, layouts, d.starts);
   pack_rounds(p, bigram_rounds(t), d.bigrams);
 }

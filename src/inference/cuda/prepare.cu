@@ -101,14 +101,9 @@ __device__ void row_of_emissions(const PrepareArgs<P>& a, std::int64_t b, std::i
   }
 }
 
-// The largest of the transitions, of start and of end, and the smallest transition, -inf left out.
+// The largest of the transitions, of start and of end, and minus the smallest transition, -inf left out.
 struct Extents {
-  double largest[3] = {-INFINITY, -INFINITY, -INFINITY}, smallest = INFINITY;
-
-  __device__ void take(const Extents& x) {
-    for (int part = 0; part < 3; ++part) largest[part] = fmax(largest[part], x.largest[part]);
-    smallest = fmin(smallest, x.smallest);
-  }
+  double most[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
 };
 
 // This thread's share of them, and whether one of its scores is NaN or +inf. Eight loads are in flight at a time.
@@ -131,8 +126,8 @@ __device__ Extents own_extents(const Score* const (&scores)[3], std::int64_t K, 
         least = x[i] < least && x[i] > -INFINITY ? x[i] : least;
       }
     }
-    own.largest[part] = bounded_score(static_cast<double>(most));
-    if (part == 0) own.smallest = bounded_score(static_cast<double>(least));
+    own.most[part] = bounded_score(static_cast<double>(most));
+    if (part == 0) own.most[3] = -bounded_score(static_cast<double>(least));
   }
   return own;
 }
@@ -140,15 +135,11 @@ __device__ Extents own_extents(const Score* const (&scores)[3], std::int64_t K, 
 // Those of the block, to all threads.
 __device__ Extents block_extents(Extents own) {
   __shared__ Extents of_warp[kRows];
-  for (int bit = 16; bit > 0; bit /= 2) {
-    Extents other;
-    for (int part = 0; part < 3; ++part) other.largest[part] = __shfl_xor_sync(kAllLanes, own.largest[part], bit);
-    other.smallest = __shfl_xor_sync(kAllLanes, own.smallest, bit);
-    own.take(other);
-  }
+  for (double& x : own.most) x = warp_max(x);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = own;
   __syncthreads();
-  for (const Extents& x : of_warp) own.take(x);
+  for (const Extents& other : of_warp)
+    for (int k = 0; k < 4; ++k) own.most[k] = fmax(own.most[k], other.most[k]);
   return own;
 }
 
@@ -196,10 +187,10 @@ __device__ void prepare_transitions(const PrepareArgs<P>& a) {
   const Extents extents = block_extents(own_extents(scores, a.K, bad));
   bad = __syncthreads_or(bad);
   double shift[3];
-  for (int part = 0; part < 3; ++part) shift[part] = isfinite(extents.largest[part]) ? extents.largest[part] : 0;
+  for (int part = 0; part < 3; ++part) shift[part] = isfinite(extents.most[part]) ? extents.most[part] : 0;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     for (int part = 0; part < 3; ++part) a.out.shifts[part] = shift[part];
-    *a.out.floor = floor_for(static_cast<P>(exp(fmin(extents.smallest, shift[0]) - shift[0])));
+    *a.out.floor = floor_for(static_cast<P>(exp(fmin(-extents.most[3], shift[0]) - shift[0])));
     *a.out.bad = bad;
   }
 #pragma unroll 1

@@ -34,12 +34,19 @@ __device__ inline double optional_score_at(const ConstArray& scores, std::int64_
   return scores ? score_at(scores, i) : 0;
 }
 
-// Of f32 or f64.
-__device__ inline void write_real(const Array& numbers, std::int64_t i, double x) {
-  if (numbers.type == Type::f64) {
-    static_cast<double*>(numbers.data)[i] = x;
-  } else {
-    static_cast<float*>(numbers.data)[i] = static_cast<float>(x);
+__device__ inline void write_number(const Array& numbers, std::int64_t i, double x) {
+  switch (numbers.type) {
+    case Type::f16:
+      static_cast<__half*>(numbers.data)[i] = __double2half(x);
+      break;
+    case Type::bf16:
+      static_cast<__nv_bfloat16*>(numbers.data)[i] = __double2bfloat16(x);
+      break;
+    case Type::f32:
+      static_cast<float*>(numbers.data)[i] = static_cast<float>(x);
+      break;
+    default:
+      static_cast<double*>(numbers.data)[i] = x;
   }
 }
 
@@ -48,9 +55,9 @@ __device__ inline void write_real(const Array& numbers, std::int64_t i, double x
 __device__ inline void zero_counts(std::int32_t K, std::int64_t b, std::int32_t T, const std::int64_t* row,
                                    const Array& emissions, const Array& transitions) {
   for (std::int64_t i = threadIdx.x; emissions && i < std::int64_t{T} * K; i += blockDim.x)
-    write_real(emissions, row[i / K] * K + i % K, 0);
+    write_number(emissions, row[i / K] * K + i % K, 0);
   for (std::int64_t i = threadIdx.x; transitions && i < std::int64_t{K} * K; i += blockDim.x)
-    write_real(transitions, b * K * K + i, 0);
+    write_number(transitions, b * K * K + i, 0);
 }
 
 // Sums over the first `threads` threads, some at once, to all threads. `kThreads`: of the block, at most.
@@ -115,20 +122,15 @@ struct PathTerms {
 // This thread's share of a path's score, of what positions begin … end - 1 add. `label(t)`: of position t.
 template <bool kScores = true, class LabelAt>
 __device__ Sum path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
-                          const LabelAt& label, std::int32_t begin, std::int32_t end) {
+                          const LabelAt& label, std::int32_t begin = 0, std::int32_t end = INT32_MAX) {
   const PathTerms<kScores> terms{batch, K, row};
   Sum sum;
 #pragma unroll 1
-  for (std::int32_t t = begin + static_cast<std::int32_t>(threadIdx.x); t < end; t += blockDim.x)
+  for (std::int32_t t = begin + static_cast<std::int32_t>(threadIdx.x); t < min(end, T); t += blockDim.x)
     add_position(
         terms, T, t, [&](std::int64_t at) { return static_cast<std::int64_t>(label(static_cast<std::int32_t>(at))); },
         sum);
   return sum;
-}
-template <bool kScores = true, class LabelAt>
-__device__ Sum path_score(const Batch& batch, std::int32_t K, std::int32_t T, const std::int64_t* row,
-                          const LabelAt& label) {
-  return path_score<kScores>(batch, K, T, row, label, 0, T);
 }
 
 }  // namespace regccrf::cuda

@@ -11,14 +11,13 @@ struct Candidate {
   double value;
   std::int32_t number;
 
-  __device__ void take(const Candidate& other);
+  __device__ bool before(const Candidate& y) const {
+    return value > y.value || (value == y.value && number < y.number);
+  }
+  __device__ void take(const Candidate& other) {
+    if (other.before(*this)) *this = other;
+  }
 };
-__device__ inline bool before(const Candidate& x, const Candidate& y) {
-  return x.value > y.value || (x.value == y.value && x.number < y.number);
-}
-__device__ inline void Candidate::take(const Candidate& other) {
-  if (before(other, *this)) *this = other;
-}
 
 // Of a warp's threads, to all of them; of a block's, at most kMostThreads.
 __device__ inline Candidate warp_best(Candidate mine) {

@@ -119,7 +119,7 @@ class KBestSearch {
     __syncthreads();
     for (std::int32_t i = threadIdx.x; i < count; i += kThreads) {
       std::int32_t rank = 0;
-      for (std::int32_t j = 0; j < count; ++j) rank += before({found_[j].score, j}, {found_[i].score, i});
+      for (std::int32_t j = 0; j < count; ++j) rank += Candidate{found_[j].score, j}.before({found_[i].score, i});
       found_[i].rank = rank;
     }
     __syncthreads();
@@ -180,7 +180,7 @@ class KBestSearch {
     Candidate best = none();
     const auto offer = [&](std::int32_t n) {
       const Candidate choice = choice_of(t, after, n);
-      if (choice.value > -INFINITY && before(last, choice)) best.take(choice);
+      if (choice.value > -INFINITY && last.before(choice)) best.take(choice);
     };
     if (t == T_) {
       for (std::int32_t n = first; n < d_.nodes; n += step) {

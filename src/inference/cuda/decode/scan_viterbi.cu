@@ -204,9 +204,7 @@ __global__ void __launch_bounds__(kTotalThreads, 1) total_kernel(const __grid_co
   const bool found = T > 0 && a.work.node[b * (a.pieces.count + 1)] >= 0;
   Sum sum;
   for (std::int32_t n = threadIdx.x; found && n < of; n += kTotalThreads) {
-    const Sum partial = a.work.partial[b * a.pieces.count + n];
-    sum.add(partial.sum);
-    sum.rest += partial.rest;
+    sum.add(a.work.partial[b * a.pieces.count + n]);
   }
   const double score = block_exact<kTotalThreads>(sum, of).value();
   Status status = block_status(a.batch, a.work.scores, b, T, a.topology.K);

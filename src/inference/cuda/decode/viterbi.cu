@@ -66,7 +66,7 @@ struct Epilogue {
 template <bool kBack, class Score, class View, class Steps>
 __device__ void walk(const ViterbiArgs<Score>& a, const View& view, const Steps& steps, double* now, double* next,
                      double* room, char* team_memory) {
-  using Team = typename View::template Team<double>;
+  using Team = TeamOf<double, View>;
   Team team(team_memory, thread_number(), view);
   const std::int64_t b = team.sequence();
   const std::int32_t T = a.scores.length[b], K = view.K, last = Halves(T).steps[kBack];
@@ -155,6 +155,10 @@ __device__ void follow(const ViterbiArgs<Score>& a, std::int64_t b, int back, st
   }
 }
 
+// The cells, forward and backward, that the best path has at the middle; -1: there is no path.
+struct MiddleCells {
+  std::int32_t cell[2];
+};
 template <class Score>
 __device__ MiddleCells find_middle(const ViterbiArgs<Score>& a, std::int64_t b, std::int32_t T) {
   const DeviceTopology& top = a.topology;

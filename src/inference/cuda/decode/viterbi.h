@@ -11,16 +11,10 @@ namespace regccrf::cuda {
 // How far the score of a path that is taken may lie below the best, relative to it: half of what float32 promises.
 constexpr double kTolerance = 0.5e-5;
 
-// The position at which the two halves of a sequence of T positions, not 0, meet; the steps from its begin, and from
-// its end.
+// The steps from the begin of a sequence of T positions, not 0, and from its end, to where its two halves meet.
 struct Halves {
-  std::int32_t middle, steps[2];
-  __host__ __device__ explicit Halves(std::int32_t T) : middle((T - 1) / 2), steps{middle, T - 1 - middle} {}
-};
-
-// The cells, forward and backward, that the best path has at the middle; -1: there is no path.
-struct MiddleCells {
-  std::int32_t cell[2];
+  std::int32_t steps[2];
+  __host__ __device__ explicit Halves(std::int32_t T) : steps{(T - 1) / 2, T / 2} {}
 };
 
 // One sequence's answer, by a block.

@@ -388,7 +388,7 @@ class CombineChunk {
 #pragma unroll 1
     for (std::int32_t k = lane_of(); k < K; k += 32) {
       const double p = static_cast<double>(labels[k]) * over;
-      write_real(a_.emissions, row * K + k, k == gold ? p - 1 : p);
+      write_number(a_.emissions, row * K + k, k == gold ? p - 1 : p);
     }
   }
 

@@ -59,9 +59,9 @@ class Worker {
     wide_.backward(
         whole, static_cast<bool>(a_.transitions),
         [&](std::int32_t t, std::int32_t label, double x) {
-          if (a_.emissions) write_real(a_.emissions, s.row[t] * K + label, x);
+          if (a_.emissions) write_number(a_.emissions, s.row[t] * K + label, x);
         },
-        [&](std::int32_t pair, double x) { write_real(a_.transitions, b * K * K + pair, x); });
+        [&](std::int32_t pair, double x) { write_number(a_.transitions, b * K * K + pair, x); });
     return whole;
   }
 

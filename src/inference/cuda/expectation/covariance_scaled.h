@@ -328,7 +328,7 @@ class ScaledPass {
     sum_labels(
         d_, [&](std::int32_t n) { return x_.both[n]; },
         [&](std::int32_t label, Dual sum) {
-          write_real(a_.emissions, s_.row[t] * d_.K + label, share(sum, mean) / around.weight);
+          write_number(a_.emissions, s_.row[t] * d_.K + label, share(sum, mean) / around.weight);
         });
   }
 
@@ -357,7 +357,7 @@ class ScaledPass {
     }
     if (!a_.transitions) return;
     each_bigram(d_.bigrams, d_.K, s_.bigrams,
-                [&](std::int32_t pair, double sum) { write_real(a_.transitions, b * d_.K * d_.K + pair, sum); });
+                [&](std::int32_t pair, double sum) { write_number(a_.transitions, b * d_.K * d_.K + pair, sum); });
   }
 
   // Whether the way back has found the same Z, and the same mean in units of `size`.

@@ -158,7 +158,7 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::
     for (std::int32_t p = 1; p < kParts; ++p) sum += sums[p][own];
   }
   if (a.wanted.gold) sum -= seen[own];
-  if (pair < pairs) write_real(a.wanted.transitions, b * pairs + pair, sum);
+  if (pair < pairs) write_number(a.wanted.transitions, b * pairs + pair, sum);
 }
 
 // A block for each sequence, then those of the bigrams: the first take longest.

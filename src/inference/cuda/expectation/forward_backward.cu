@@ -238,7 +238,7 @@ __device__ void connect(const ForwardBackwardArgs<P>& a, const Piece& piece, std
 template <bool kBack, class P, class View, class Steps>
 class DirectionPass {
  public:
-  using Team = typename View::template Team<P>;
+  using Team = TeamOf<P, View>;
 
   // `cells`: of two steps; `room`: for emissions; `team_memory`: for the team's barriers and peaks.
   __device__ DirectionPass(const ForwardBackwardArgs<P>& a, const View& view, const Steps& steps, P* cells, P* room,
@@ -397,7 +397,7 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
   if constexpr (kStorage == Storage::registers) {
     constexpr RegisterTile kind = kRegisterTiles[kKind];
     using Steps =
-        std::conditional_t<sizeof(P) == 4, RegisterSteps<SumProduct<P>, kind.slots, kind.repeats>, TensorSteps<P>>;
+        std::conditional_t<sizeof(P) == 4, RegisterSteps<SumProduct<P>, kind.slots, kind.repeats>, TensorSteps>;
     run_direction(a, StepView(layout), Steps(layout, matrix, sparse), reinterpret_cast<P*>(shared.rest), shared.rows,
                   shared.team_memory);
   } else {

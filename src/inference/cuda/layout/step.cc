@@ -310,8 +310,6 @@ class Builder {
     }
     const auto units = static_cast<std::int32_t>(layout_.in_registers.units.size());
     layout_.in_registers.warps = std::max({1, units, sparse_warps()});
-    for (std::int32_t w = 0; w <= layout_.in_registers.warps; ++w)
-      layout_.in_registers.begin.push_back(std::min(w, units));
   }
 
   // What a sparse out reads and writes in a step: its weight, its cell and those of its two sources.
@@ -503,7 +501,6 @@ class Builder {
     Schedule& schedule = layout_.general;
     schedule.warps =
         static_cast<std::int32_t>(std::clamp<std::int64_t>(static_cast<std::int64_t>(units.size()), 1, most_warps));
-    schedule.begin = {0};
     balance(units, schedule.warps, schedule);
   }
 
@@ -611,7 +608,6 @@ class Builder {
     const Cut cut = cut_groups();
     partitions.source.resize(layout_.source.size());
     partitions.sparse_source.resize(layout_.sparse_source.size());
-    partitions.fan_in_first = {0};
     std::vector<std::vector<std::uint32_t>> to(static_cast<std::size_t>(layout_.outs));
     for (std::int32_t partition = 0; partition < kPartitions; ++partition) number_copies(cut, partition, to);
     if (partitions.cells > 65536) {  // more than 16 bits count
@@ -649,7 +645,6 @@ class Builder {
       std::size_t most = 1;
       for (const auto& units : of_block) most = std::max(most, units.size());
       schedule.warps = static_cast<std::int32_t>(std::min(most, static_cast<std::size_t>(kClusterWarps)));
-      schedule.begin = {0};
       for (const auto& units : of_block) balance(units, schedule.warps, schedule);
     }
   }

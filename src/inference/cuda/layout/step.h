@@ -91,7 +91,7 @@ struct TensorUnit {
 // Which warp does which units.
 struct Schedule {
   std::int32_t warps = 0;
-  std::vector<std::int32_t> begin;  // [warps + 1] into units
+  std::vector<std::int32_t> begin{0};  // [warps + 1] into units; not if in registers, where a warp has one
   std::vector<Unit> units;
 };
 
@@ -135,7 +135,7 @@ struct Partitions {        // NOLINT(bugprone-reserved-identifier): a name of Cl
   std::vector<PartitionedOut> outs;
   std::vector<std::int32_t> number;  // [outs] the layout's number
   std::vector<std::uint32_t> rest;
-  std::vector<std::int32_t> fan_in_first;     // [kPartitions + 1] the fan-ins of each partition
+  std::vector<std::int32_t> fan_in_first{0};  // [kPartitions + 1] the fan-ins of each partition
   std::vector<std::int32_t> fan_in_begin{0};  // [fan-ins + 1]
   std::vector<std::int32_t> fan_in_source;
   std::vector<std::uint32_t> fan_in_cell;  // [fan-ins] a shared cell

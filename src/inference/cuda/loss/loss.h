@@ -6,22 +6,6 @@
 
 namespace regccrf::cuda {
 
-__device__ inline void write_number(const Array& numbers, std::int64_t i, double x) {
-  switch (numbers.type) {
-    case Type::f16:
-      static_cast<__half*>(numbers.data)[i] = __double2half(x);
-      break;
-    case Type::bf16:
-      static_cast<__nv_bfloat16*>(numbers.data)[i] = __double2bfloat16(x);
-      break;
-    case Type::f32:
-      static_cast<float*>(numbers.data)[i] = static_cast<float>(x);
-      break;
-    default:
-      static_cast<double*>(numbers.data)[i] = x;
-  }
-}
-
 __device__ inline bool fine(const Status& status) { return status.outcome == static_cast<std::int32_t>(Outcome::fine); }
 
 __device__ inline bool is_error(Errors errors, const Status& status) {
@@ -52,10 +36,6 @@ __device__ inline double value_of(const Loss& loss, std::int64_t i) {
   return loss.outside == Outside::skip ? 0 : loss.sign * INFINITY;
 }
 
-__device__ inline bool is_skipped(const Loss& loss, std::int64_t i) {
-  return loss.outside == Outside::skip && !fine(loss.saved.status[i]);
-}
-
 // By the whole block.
 template <int kThreads>
 __device__ void reduce_values(std::int64_t size, const Loss& loss) {
@@ -67,8 +47,10 @@ __device__ void reduce_values(std::int64_t size, const Loss& loss) {
   }
   Sum mine, parts;
   for (std::int64_t i = threadIdx.x; i < size; i += kThreads) {
+    const Status& status = loss.saved.status[i];
+    const bool skipped = loss.outside == Outside::skip && !fine(status);
     mine.add(value_of(loss, i));
-    parts.add(static_cast<double>(divisor_part(loss.reduction, is_skipped(loss, i), loss.saved.status[i].length)));
+    parts.add(static_cast<double>(divisor_part(loss.reduction, skipped, status.length)));
   }
   const double sum = block_sum<kThreads>(mine), by = divisor_of(block_sum<kThreads>(parts));
   if (threadIdx.x != 0) return;

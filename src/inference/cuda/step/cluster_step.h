@@ -49,7 +49,6 @@ class SingleBlock {
   __device__ std::int64_t sequence() const { return blockIdx.x; }
   __device__ std::int32_t first() const { return static_cast<std::int32_t>(threadIdx.x); }
   __device__ std::int32_t stride() const { return static_cast<std::int32_t>(blockDim.x); }
-  static __device__ std::int32_t rank() { return 0; }  // of the block
   __device__ bool leads() const { return thread_ == 0; }
   __device__ void begin() {}
   template <class Place>
@@ -104,7 +103,6 @@ class BlockCluster {
   __device__ std::int64_t sequence() const { return static_cast<std::int32_t>(blockIdx.x) / blocks_; }
   __device__ std::int32_t first() const { return rank_ * static_cast<std::int32_t>(blockDim.x) + thread_; }
   __device__ std::int32_t stride() const { return blocks_ * static_cast<std::int32_t>(blockDim.x); }
-  __device__ std::int32_t rank() const { return rank_; }
   __device__ bool leads() const { return rank_ == 0 && thread_ == 0; }
   // Cells are cleared.
   __device__ void begin() { sync_cluster(); }
@@ -147,6 +145,9 @@ class BlockCluster {
   std::int32_t thread_, cells_, blocks_, rank_, own_bits_;  // a block has 2^own_bits_ partitions
   std::uint32_t bytes_ = 0;                                 // that come to the block in a step
 };
+
+template <class P, class View>
+using TeamOf = std::conditional_t<std::is_same_v<View, ClusterView>, BlockCluster<P>, SingleBlock<P>>;
 
 // Shared memory for the cells of a block of a cluster, and its warps.
 template <class P>

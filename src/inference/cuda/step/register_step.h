@@ -51,7 +51,6 @@ class SparseOuts {
           Places<P>::of(source.x, layout.sparse_slots > 1 ? layout.sparse_source[layout.sparse + i].x : source.y);
     }
   }
-  __device__ SparseOuts(const DeviceStep& layout, const P* matrix) : SparseOuts(layout) { load_gains(layout, matrix); }
   __device__ void load_gains(const DeviceStep& layout, const P* matrix) {
 #pragma unroll
     for (std::int32_t k = 0; k < kSparsePerThread; ++k) {
@@ -105,8 +104,8 @@ class RegisterSteps {
   // The same in two parts, for matrices that come later.
   __device__ explicit RegisterSteps(const DeviceStep& layout) : sparse_(layout) {
     load_outs(layout);
-    lanes_ = common_to_warp(lanes_);
-    plane_ = static_cast<std::uint32_t>(common_to_warp(static_cast<std::int32_t>(plane_)));
+    lanes_ = reduce_max(lanes_);  // the same for all lanes, but now the compiler knows it: branches are uniform
+    plane_ = reduce_max(plane_);
   }
   __device__ void load_gains(const DeviceStep& layout, const P* matrix, const P* sparse_matrix) {
     sparse_.load_gains(layout, sparse_matrix);
@@ -244,22 +243,22 @@ class RegisterSteps {
   SparseOuts<S> sparse_;
 };
 
-// Sums of products with the tensor cores, in double whatever the cells are; the matrices are in registers.
-template <class P>
+// Sums of products in double with the tensor cores; the matrices are in registers.
 class TensorSteps {
  public:
   static constexpr bool kInRegisters = true;
 
-  __device__ TensorSteps(const DeviceStep& layout, const P* matrix, const P* sparse_matrix)
-      : sparse_(layout, sparse_matrix) {
+  __device__ TensorSteps(const DeviceStep& layout, const double* matrix, const double* sparse_matrix)
+      : sparse_(layout) {
+    sparse_.load_gains(layout, sparse_matrix);
     load_columns(layout, matrix);
   }
 
-  __device__ Empty load(const P*) const { return {}; }
+  __device__ Empty load(const double*) const { return {}; }
   __device__ Empty multiply(Empty) const { return {}; }
 
   template <class Epilogue>
-  __device__ void finish(Empty, const P* now, const Epilogue& epilogue) const {
+  __device__ void finish(Empty, const double* now, const Epilogue& epilogue) const {
     if (tiles_ > 0) {  // the same for a whole warp
       if (columns_ == 1) {
         tile_step<1>(now, 0, epilogue);
@@ -275,7 +274,7 @@ class TensorSteps {
  private:
   static constexpr std::int32_t kSteps = kTensorSlots / 4,
                                 kTogether = 8;  // of four slots; those that are loaded at once
-  __device__ void load_columns(const DeviceStep& layout, const P* matrix) {
+  __device__ void load_columns(const DeviceStep& layout, const double* matrix) {
     const std::int32_t warp = threadIdx.x / 32, row = threadIdx.x % 32 / 4, column = threadIdx.x % 4;
     if (warp >= layout.tensor_units) return;
     const TensorUnit unit = layout.tensor[warp];
@@ -291,7 +290,7 @@ class TensorSteps {
       for (std::int32_t s = 0; s < kSteps; ++s) {
         const std::int32_t i = 4 * s + column;
         const bool real = c < unit.columns && i < group.slots && o < group.width;
-        gain_[c][s] = real ? static_cast<double>(matrix[group.first_entry + i * group.width + o]) : 0.0;
+        gain_[c][s] = real ? matrix[group.first_entry + i * group.width + o] : 0.0;
       }
     }
 #pragma unroll
@@ -304,53 +303,48 @@ class TensorSteps {
         const std::int32_t o = unit.out + 8 * (k / 2) + 2 * column + k % 2,
                            out = group.first_out + state * group.width + o;
         const bool real = there && k / 2 < unit.columns && o < group.width;
-        out_[t][k] =
-            real ? Places<P>::of(layout.stored[out], layout.label[out]) : Places<P>::of(layout.scratch, layout.K);
+        out_[t][k] = real ? Places<double>::of(layout.stored[out], layout.label[out])
+                          : Places<double>::of(layout.scratch, layout.K);
       }
     }
   }
 
   // Two accumulators where there is one column of tiles only, so that products do not depend on each other.
   template <std::int32_t kColumns, class Epilogue>
-  __device__ void tile_step(const P* now, std::int32_t t, const Epilogue& epilogue) const {
-    const P* row = now + row_[t];
+  __device__ void tile_step(const double* now, std::int32_t t, const Epilogue& epilogue) const {
+    const double* row = now + row_[t];
     double sum[2][2] = {};
 #pragma unroll
     for (std::int32_t first = 0; first < kSteps; first += kTogether) {
       if (first >= steps_) break;
-      P x[kTogether];
+      double x[kTogether];
 #pragma unroll
-      for (std::int32_t s = 0; s < kTogether; ++s) x[s] = first + s < steps_ ? row[4 * (first + s)] : P{0};
+      for (std::int32_t s = 0; s < kTogether; ++s) x[s] = first + s < steps_ ? row[4 * (first + s)] : 0.0;
       if (plane_ > 0) {
 #pragma unroll
-        for (std::int32_t s = 0; s < kTogether; ++s) x[s] += first + s < steps_ ? row[plane_ + 4 * (first + s)] : P{0};
+        for (std::int32_t s = 0; s < kTogether; ++s) x[s] += first + s < steps_ ? row[plane_ + 4 * (first + s)] : 0.0;
       }
 #pragma unroll
       for (std::int32_t s = 0; s < kTogether; ++s) {
         if constexpr (kColumns == 1) {
-          multiply_tile(sum[s % 2], static_cast<double>(x[s]), gain_[0][first + s]);
+          multiply_tile(sum[s % 2], x[s], gain_[0][first + s]);
         } else {
-          multiply_tile(sum[0], static_cast<double>(x[s]), gain_[0][first + s]);
-          multiply_tile(sum[1], static_cast<double>(x[s]), gain_[1][first + s]);
+          multiply_tile(sum[0], x[s], gain_[0][first + s]);
+          multiply_tile(sum[1], x[s], gain_[1][first + s]);
         }
       }
     }
-    P out[4];
     if constexpr (kColumns == 1) {
-      out[0] = static_cast<P>(sum[0][0] + sum[1][0]);
-      out[1] = static_cast<P>(sum[0][1] + sum[1][1]);
-      store_all<2>(out_[t], out, epilogue);
-    } else {
-      for (int k = 0; k < 4; ++k) out[k] = static_cast<P>(sum[k / 2][k % 2]);
-      store_all<4>(out_[t], out, epilogue);
+      for (int k = 0; k < 2; ++k) sum[0][k] += sum[1][k];
     }
+    store_all<2 * kColumns>(out_[t], sum[0], epilogue);
   }
 
   std::int32_t tiles_ = 0, columns_ = 0, steps_ = 0, plane_ = 0;
-  std::int32_t row_[2];     // where its lane's slots' cells begin
-  double gain_[2][kSteps];  // as multiply_tile takes them
-  Places<P> out_[2][4];     // cell and label of its outs
-  SparseOuts<SumProduct<P>> sparse_;
+  std::int32_t row_[2];       // where its lane's slots' cells begin
+  double gain_[2][kSteps];    // as multiply_tile takes them
+  Places<double> out_[2][4];  // cell and label of its outs
+  SparseOuts<SumProduct<double>> sparse_;
 };
 
 }  // namespace regccrf::cuda

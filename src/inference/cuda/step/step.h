@@ -42,16 +42,8 @@ __host__ __device__ constexpr std::int32_t log2_of(std::int32_t count) {
   return count >= 16 ? 4 : count >= 8 ? 3 : count >= 4 ? 2 : count >= 2 ? 1 : 0;
 }
 
-// The blocks that do the steps of a walk together: one, or a cluster.
-template <class P>
-class SingleBlock;
-template <class P>
-class BlockCluster;
-
 // A step as a block sees it that does it alone.
 struct StepView : DeviceStep {
-  template <class P>
-  using Team = SingleBlock<P>;
   const DeviceSchedule& schedule;
 
   __device__ explicit StepView(const DeviceStep& layout) : DeviceStep(layout), schedule(layout.general) {}
@@ -86,8 +78,6 @@ struct StepView : DeviceStep {
 
 // The same for a block of a cluster: its partitions, whose cells lie one partition's behind the other's.
 struct ClusterView : StepSizes {
-  template <class P>
-  using Team = BlockCluster<P>;
   const DevicePartitions& partitions;
   const DenseGroup* group;
   const NarrowSource *source, *sparse_source;
@@ -183,37 +173,37 @@ __device__ void put(P* array, std::uint32_t place, P value) {
   *reinterpret_cast<P*>(reinterpret_cast<char*>(array) + place) = value;
 }
 
-__device__ inline void load4(const float* from, float to[4]) {
-  const float4 x = *reinterpret_cast<const float4*>(from);
-  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+// Four numbers to or from memory in vectors of 16 bytes. stream_store is for what another kernel reads once: it does
+// not displace from the cache what every call needs.
+template <class P>
+struct alignas(16) Vector {
+  static constexpr int kCount = 16 / sizeof(P);
+  P x[kCount];
+};
+template <class P, class To>
+__device__ void load4(const P* from, To* to) {
+  using V = Vector<P>;
+#pragma unroll
+  for (int i = 0; i < 4; i += V::kCount) {
+    const V v = *reinterpret_cast<const V*>(from + i);
+#pragma unroll
+    for (int k = 0; k < V::kCount; ++k) to[i + k] = static_cast<To>(v.x[k]);
+  }
 }
-__device__ inline void load4(const std::uint32_t* from, std::uint32_t to[4]) {
-  const uint4 x = *reinterpret_cast<const uint4*>(from);
-  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
-}
-__device__ inline void load4(const float* from, double to[4]) {
-  const float4 x = *reinterpret_cast<const float4*>(from);
-  to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
-}
-__device__ inline void load4(const double* from, double to[4]) {
-  const double2 x = reinterpret_cast<const double2*>(from)[0], y = reinterpret_cast<const double2*>(from)[1];
-  to[0] = x.x, to[1] = x.y, to[2] = y.x, to[3] = y.y;
-}
-
-// A streaming store, of what another kernel reads once: it does not displace from the cache what every call needs.
 template <class T>
 __device__ void stream_store(T* to, T x) {
   __stcs(to, x);
 }
-__device__ inline void stream_store4(float* to, const float (&x)[4]) {
-  stream_store(reinterpret_cast<float4*>(to), float4{x[0], x[1], x[2], x[3]});
-}
-__device__ inline void stream_store4(std::uint32_t* to, const std::uint32_t (&x)[4]) {
-  stream_store(reinterpret_cast<uint4*>(to), uint4{x[0], x[1], x[2], x[3]});
-}
-__device__ inline void stream_store4(double* to, const double (&x)[4]) {
-  stream_store(reinterpret_cast<double2*>(to), double2{x[0], x[1]});
-  stream_store(reinterpret_cast<double2*>(to) + 1, double2{x[2], x[3]});
+template <class P>
+__device__ void stream_store4(P* to, const P (&x)[4]) {
+  using V = Vector<P>;
+#pragma unroll
+  for (int i = 0; i < 4; i += V::kCount) {
+    V v;
+#pragma unroll
+    for (int k = 0; k < V::kCount; ++k) v.x[k] = x[i + k];
+    stream_store(reinterpret_cast<int4*>(to + i), *reinterpret_cast<const int4*>(&v));
+  }
 }
 
 // The thread's number, kept in a register: the compiler would read the special register again at every use, which is
@@ -221,9 +211,6 @@ __device__ inline void stream_store4(double* to, const double (&x)[4]) {
 __device__ inline std::int32_t thread_number() {
   return __shfl_xor_sync(kAllLanes, static_cast<std::int32_t>(threadIdx.x), 0);
 }
-
-// A number that is the same for all threads of a warp, so that the compiler knows it: branches on it are uniform.
-__device__ inline std::int32_t common_to_warp(std::int32_t x) { return reduce_max(x); }
 
 // Which tile a thread works on, and which part of its slots. The threads of a tile are neighbours; neighbouring tiles
 // are those of neighbouring states.

@@ -30,11 +30,11 @@ __device__ void count(const WideArgs& a, WidePass<Weights>& pass, std::int64_t b
         z, static_cast<bool>(transitions),
         [&](std::int32_t t, std::int32_t label, double p) {
           if (gold && gold[row[t]] == label) p -= 1;
-          if (emissions) write_real(emissions, row[t] * K + label, p);
+          if (emissions) write_number(emissions, row[t] * K + label, p);
         },
         [&](std::int32_t pair, double p) {
           for (std::int32_t t = 1; gold && t < T; ++t) p -= gold[row[t - 1]] * K + gold[row[t]] == pair;
-          write_real(transitions, b * K * K + pair, p);
+          write_number(transitions, b * K * K + pair, p);
         });
   }
   double value = log(z);
