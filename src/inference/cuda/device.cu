@@ -101,9 +101,12 @@ void count_clusters(DeviceConstraint::Impl& c, int major) {
 
 void pack_step(Packer& p, const StepLayout& layout, DeviceStep& d) {
   static_cast<StepSizes&>(d) = layout;
-  d.all_cells = layout.all_cells();
   d.groups = static_cast<std::int32_t>(layout.groups.size());
-  d.entries = static_cast<std::int32_t>(layout.entry.size());
+  std::vector<std::int32_t> entry(layout.entry);
+  entry.resize(entry.size() + kTile, -1);  // a tile may read past the last row
+  d.first_sparse_entry = static_cast<std::int32_t>(entry.size());
+  entry.insert(entry.end(), layout.sparse_entry.begin(), layout.sparse_entry.end());
+  d.entries = static_cast<std::int32_t>(entry.size());
   d.gains = static_cast<std::int32_t>(layout.gain_entry.size());
   d.tensor_units = static_cast<std::int32_t>(layout.tensor.size());
   p.place(d.group, layout.groups);
@@ -111,8 +114,8 @@ void pack_step(Packer& p, const StepLayout& layout, DeviceStep& d) {
   pack_schedule(p, layout.in_registers, d.in_registers);
   p.place(d.tensor, layout.tensor, d.label, layout.label, d.stored, layout.stored, d.slots_of, layout.slots_of,
           d.source, layout.source, d.sparse_source, layout.sparse_source, d.fan_in_begin, layout.fan_in_begin,
-          d.fan_in_source, layout.fan_in_source, d.entry, layout.entry, d.sparse_entry, layout.sparse_entry, d.begins,
-          layout.begins, d.gain_entry, layout.gain_entry, d.row_of, layout.row_of);
+          d.fan_in_source, layout.fan_in_source, d.entry, entry, d.begins, layout.begins, d.gain_entry,
+          layout.gain_entry, d.row_of, layout.row_of);
   std::vector<std::uint16_t> idle;
   for (std::int32_t cell = 0; layout.kind >= 0 && cell <= layout.cells; ++cell) {
     if (cell == layout.cells || layout.slots_of[cell].slots == 0) idle.push_back(static_cast<std::uint16_t>(cell));

@@ -128,7 +128,8 @@ struct DevicePartitions {
 
 // A StepLayout as kernels take it.
 struct DeviceStep : StepSizes {
-  std::int32_t all_cells, groups, entries, gains, tensor_units;
+  std::int32_t groups, gains, tensor_units;
+  std::int32_t entries, first_sparse_entry;  // of `entry`, and where those of sparse outs begin
   DeviceSchedule general, in_registers;
   const DenseGroup* group;
   const TensorUnit* tensor;
@@ -136,13 +137,12 @@ struct DeviceStep : StepSizes {
   const CellSlots* slots_of;             // [cells]
   const Source *source, *sparse_source;  // of the groups' slots; [sparse_slots, sparse]
   const std::int32_t *fan_in_begin, *fan_in_source;
-  const std::int32_t* entry;         // [entries]
-  const std::int32_t* sparse_entry;  // [sparse_slots, sparse]
-  const std::int32_t* gain_entry;    // [gains] if in registers
-  const std::uint8_t* begins;        // [outs]
-  const RowOf* row_of;               // [cells] if in registers, and a multiple of 16 bytes
-  std::int32_t idle;                 // if in registers: cells where no out is stored, and the zero
-  const std::uint16_t* idle_cell;    // [idle]
+  const std::int32_t* entry;       // [entries] of the groups, some more that a tile may read, [sparse_slots, sparse]
+  const std::int32_t* gain_entry;  // [gains] if in registers
+  const std::uint8_t* begins;      // [outs]
+  const RowOf* row_of;             // [cells] if in registers, and a multiple of 16 bytes
+  std::int32_t idle;               // if in registers: cells where no out is stored, and the zero
+  const std::uint16_t* idle_cell;  // [idle]
   DevicePartitions partitions;
 };
 

@@ -1,8 +1,5 @@
 // Scores in the form that passes read (see prepare.h). One warp a row of emissions. Before those come blocks for all
 // other numbers, since they take longest: one for every 256, at most one for each multiprocessor.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "inference/cuda/bounds.h"
 #include "inference/cuda/prepare.h"
 #include "inference/numerics/limits.h"
@@ -12,15 +9,6 @@ namespace regccrf::cuda {
 namespace {
 
 constexpr int kThreads = 256, kRows = kThreads / 32;
-
-template <class T>
-__device__ double as_double(T x) {
-  return bounded_score(static_cast<double>(static_cast<float>(x)));
-}
-template <>
-__device__ double as_double(double x) {
-  return bounded_score(x);
-}
 
 __device__ double warp_max(double x) {
   for (int bit = 16; bit > 0; bit /= 2) x = fmax(x, __shfl_xor_sync(kAllLanes, x, bit));
@@ -40,12 +28,6 @@ struct PrepareArgs {
   std::uint32_t transition_blocks;  // that do those
   std::int64_t row_blocks;          // of a sequence
 };
-
-// Numbers of a layout's matrix, and what a tile may read behind it; of its sparse outs'.
-__host__ __device__ std::int64_t matrix_size(const DeviceStep& layout) { return std::int64_t{layout.entries} + 8; }
-__host__ __device__ std::int64_t sparse_size(const DeviceStep& layout) {
-  return std::int64_t{layout.sparse} * layout.sparse_slots;
-}
 
 // exp(x) of a score, as P, but no less than `least`; or 0 if that is less than `vanishes`.
 template <class P>
@@ -73,15 +55,16 @@ __device__ std::int32_t present_before(const PrepareArgs<P>& a, std::int64_t b, 
   return count;
 }
 
+// `h`: the row's scores.
 template <class P, class In>
-__device__ void row_of_emissions(const PrepareArgs<P>& a, std::int64_t b, std::int64_t rank, std::int64_t row) {
+__device__ void row_of_emissions(const PrepareArgs<P>& a, const In* h, std::int64_t b, std::int64_t rank,
+                                 std::int64_t row) {
   const int lane = threadIdx.x % 32;
-  const In* h = static_cast<const In*>(a.batch.emissions.data) + row * a.K;
   P* out = a.out.emissions + (b * a.batch.length + rank) * (a.K + 1);
   double largest = -INFINITY;
   bool bad = false;
   for (std::int32_t k = lane; k < a.K; k += 32) {
-    const double x = as_double(h[k]);
+    const double x = bounded_score(as_double(h[k]));
     bad = bad || isnan(x) || x == INFINITY;
     largest = fmax(largest, x);
   }
@@ -96,24 +79,19 @@ __device__ void row_of_emissions(const PrepareArgs<P>& a, std::int64_t b, std::i
           a.gold[row] >= 0 && a.gold[row] < a.K ? static_cast<std::int32_t>(a.gold[row]) : -1;
   }
   for (std::int32_t k = lane; k <= a.K; k += 32) {
-    const double x = k < a.K ? as_double(h[k]) : -INFINITY;
+    const double x = k < a.K ? bounded_score(as_double(h[k])) : -INFINITY;
     out[k] = a.log ? static_cast<P>(x) : weight_of(x - shift, Bounds<P>::least);
   }
 }
 
-// The largest of the transitions, of start and of end, and minus the smallest transition, -inf left out.
-struct Extents {
-  double most[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
-};
-
-// This thread's share of them, and whether one of its scores is NaN or +inf. Eight loads are in flight at a time.
+// The largest of the transitions, of start and of end, and minus the smallest transition, -inf left out: of what this
+// thread looks at, and whether one of its scores is NaN or +inf. Eight loads are in flight at a time.
 template <class Score>
-__device__ Extents own_extents(const Score* const (&scores)[3], std::int64_t K, bool& bad) {
+__device__ void own_extents(const Score* const (&scores)[3], std::int64_t K, double (&most)[4], bool& bad) {
   constexpr int together = 8;
-  Extents own;
   for (int part = 0; part < 3; ++part) {
     const std::int64_t count = !scores[part] ? 0 : part == 0 ? K * K : K;
-    Score most = -INFINITY, least = INFINITY;
+    Score largest = -INFINITY, smallest = INFINITY;
     for (std::int64_t first = threadIdx.x; first < count; first += together * kThreads) {
       Score x[together];
 #pragma unroll
@@ -122,60 +100,45 @@ __device__ Extents own_extents(const Score* const (&scores)[3], std::int64_t K, 
 #pragma unroll
       for (int i = 0; i < together; ++i) {
         bad |= !(x[i] < INFINITY);
-        most = x[i] > most ? x[i] : most;
-        least = x[i] < least && x[i] > -INFINITY ? x[i] : least;
+        largest = x[i] > largest ? x[i] : largest;
+        smallest = x[i] < smallest && x[i] > -INFINITY ? x[i] : smallest;
       }
     }
-    own.most[part] = bounded_score(static_cast<double>(most));
-    if (part == 0) own.most[3] = -bounded_score(static_cast<double>(least));
+    most[part] = bounded_score(static_cast<double>(largest));
+    if (part == 0) most[3] = -bounded_score(static_cast<double>(smallest));
   }
-  return own;
 }
 
 // Those of the block, to all threads.
-__device__ Extents block_extents(Extents own) {
-  __shared__ Extents of_warp[kRows];
-  for (double& x : own.most) x = warp_max(x);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = own;
+__device__ void block_extents(double (&most)[4]) {
+  __shared__ double of_warp[kRows][4];
+  for (int k = 0; k < 4; ++k) {
+    most[k] = warp_max(most[k]);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32][k] = most[k];
+  }
   __syncthreads();
-  for (const Extents& other : of_warp)
-    for (int k = 0; k < 4; ++k) own.most[k] = fmax(own.most[k], other.most[k]);
-  return own;
+  for (int warp = 0; warp < kRows; ++warp)
+    for (int k = 0; k < 4; ++k) most[k] = fmax(most[k], of_warp[warp][k]);
 }
 
 // Everything but the emissions, one number after the other: the layouts' entries of g, then start and end.
-template <class P>
-std::int64_t numbers_of(const PrepareArgs<P>& a) {
-  std::int64_t count = 2 * a.K;
-  for (int s = 0; s < a.layouts; ++s) count += matrix_size(a.layout[s]) + sparse_size(a.layout[s]);
-  return count;
-}
-
 // Number n of them. `shift`: the largest of transitions, start, end.
-template <class P, class Score>
-__device__ void prepare_number(const PrepareArgs<P>& a, const Score* const (&scores)[3], const double (&shift)[3],
-                               std::int64_t n) {
-  int s = 0;
-  for (; s < a.layouts; ++s) {
-    const std::int64_t size = matrix_size(a.layout[s]) + sparse_size(a.layout[s]);
-    if (n < size) break;
-    n -= size;
+template <class P>
+__device__ void prepare_number(const PrepareArgs<P>& a, const double (&shift)[3], std::int64_t n) {
+  for (int s = 0; s < a.layouts; ++s) {
+    if (n < a.layout[s].entries) {
+      const std::int32_t entry = a.layout[s].entry[n];
+      const double x = entry >= 0 ? score_at(a.batch.transitions, entry) : -INFINITY;
+      const P least = s == 0 ? Bounds<P>::least_gain : P{0}, vanishes = s == 0 ? P{0} : Bounds<P>::normal;
+      a.out.matrix[s][n] = a.log ? static_cast<P>(x) : weight_of(x - shift[0], least, vanishes);
+      return;
+    }
+    n -= a.layout[s].entries;
   }
-  if (s == a.layouts) {
-    const int end = n >= a.K;
-    n -= end * a.K;
-    const double x = scores[1 + end] ? as_double(scores[1 + end][n]) : 0;
-    (end ? a.out.end : a.out.start)[n] = a.log ? static_cast<P>(x) : weight_of(x - shift[1 + end], Bounds<P>::normal);
-    return;
-  }
-  const DeviceStep& layout = a.layout[s];
-  const std::int64_t sparse = n - matrix_size(layout);
-  // A tile may read past the last row of the matrix.
-  const std::int32_t entry = sparse >= 0 ? layout.sparse_entry[sparse] : n < layout.entries ? layout.entry[n] : -1;
-  const double x = entry >= 0 ? as_double(scores[0][entry]) : -INFINITY;
-  const P least = s == 0 ? Bounds<P>::least_gain : P{0}, vanishes = s == 0 ? P{0} : Bounds<P>::normal;
-  (sparse >= 0 ? a.out.sparse[s] + sparse : a.out.matrix[s] + n)[0] =
-      a.log ? static_cast<P>(x) : weight_of(x - shift[0], least, vanishes);
+  const int end = n >= a.K;
+  n -= end * a.K;
+  const double x = optional_score_at(end ? a.batch.end : a.batch.start, n);
+  (end ? a.out.end : a.out.start)[n] = a.log ? static_cast<P>(x) : weight_of(x - shift[1 + end], Bounds<P>::normal);
 }
 
 template <class P, class Score>
@@ -184,23 +147,24 @@ __device__ void prepare_transitions(const PrepareArgs<P>& a) {
                                   static_cast<const Score*>(a.batch.start.data),
                                   static_cast<const Score*>(a.batch.end.data)};
   bool bad = false;
-  const Extents extents = block_extents(own_extents(scores, a.K, bad));
+  double most[4], shift[3];
+  own_extents(scores, a.K, most, bad);
+  block_extents(most);
   bad = __syncthreads_or(bad);
-  double shift[3];
-  for (int part = 0; part < 3; ++part) shift[part] = isfinite(extents.most[part]) ? extents.most[part] : 0;
+  for (int part = 0; part < 3; ++part) shift[part] = isfinite(most[part]) ? most[part] : 0;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     for (int part = 0; part < 3; ++part) a.out.shifts[part] = shift[part];
-    *a.out.floor = floor_for(static_cast<P>(exp(fmin(-extents.most[3], shift[0]) - shift[0])));
+    *a.out.floor = floor_for(static_cast<P>(exp(fmin(-most[3], shift[0]) - shift[0])));
     *a.out.bad = bad;
   }
 #pragma unroll 1
   for (std::int64_t n = blockIdx.x * std::int64_t{kThreads} + threadIdx.x; n < a.numbers;
        n += std::int64_t{a.transition_blocks} * kThreads)
-    prepare_number(a, scores, shift, n);
+    prepare_number(a, shift, n);
 }
 
 // Some rows of a sequence; the last block of a sequence finds its length.
-template <class P, class In>
+template <class P>
 __device__ void prepare_rows(const PrepareArgs<P>& a, std::int64_t block) {
   const std::int64_t b = block / a.row_blocks, first = block % a.row_blocks * kRows, t = first + threadIdx.x / 32;
   std::int32_t rank = static_cast<std::int32_t>(t);
@@ -210,7 +174,10 @@ __device__ void prepare_rows(const PrepareArgs<P>& a, std::int64_t block) {
     for (std::int64_t i = first; i < t && i < a.batch.length; ++i) rank += is_present(a.batch, b, i);
     present = present && is_present(a.batch, b, t);
   }
-  if (present) row_of_emissions<P, In>(a, b, rank, row_at(a.batch, b, t));
+  if (present) {
+    const std::int64_t row = row_at(a.batch, b, t);
+    with_numbers(a.batch.emissions, [&](const auto* h) { row_of_emissions(a, h + row * a.K, b, rank, row); });
+  }
   if (block % a.row_blocks + 1 < a.row_blocks) return;
   const std::int32_t length =
       a.batch.mask ? present_before(a, b, a.batch.length) : static_cast<std::int32_t>(a.batch.length);
@@ -219,22 +186,15 @@ __device__ void prepare_rows(const PrepareArgs<P>& a, std::int64_t block) {
   a.out.blocks_done[b] = 0;
 }
 
-template <class P, class In>
+template <class P>
 __global__ void __launch_bounds__(kThreads) prepare_kernel(const __grid_constant__ PrepareArgs<P> a) {
   launch_dependents();
-  if (blockIdx.x >= a.transition_blocks) return prepare_rows<P, In>(a, blockIdx.x - a.transition_blocks);
+  if (blockIdx.x >= a.transition_blocks) return prepare_rows(a, blockIdx.x - a.transition_blocks);
   if (a.batch.type() == Type::f64) {
     prepare_transitions<P, double>(a);
   } else {
     prepare_transitions<P, float>(a);
   }
-}
-
-template <class P, class In>
-void launch(const PrepareArgs<P>& args, cudaStream_t stream) {
-  launch_kernel(prepare_kernel<P, In>,
-                {.x = args.transition_blocks + args.batch.size * args.row_blocks, .threads = kThreads}, stream, args,
-                "preparing scores");
 }
 
 }  // namespace
@@ -252,8 +212,8 @@ Prepared<P> allocate_prepared(Arena& arena, const DeviceConstraint::Impl& constr
   out.shift = arena.allocate<double>(BT);
   for (int s = 0; s < (both ? 2 : 1); ++s) {
     const DeviceStep& layout = s ? constraint.backward : constraint.forward;
-    out.matrix[s] = arena.allocate<P>(matrix_size(layout));
-    out.sparse[s] = arena.allocate<P>(sparse_size(layout));
+    out.matrix[s] = arena.allocate<P>(layout.entries);
+    out.sparse[s] = out.matrix[s] ? out.matrix[s] + layout.first_sparse_entry : nullptr;
   }
   out.start = arena.allocate<P>(K);
   out.end = arena.allocate<P>(K);
@@ -272,20 +232,13 @@ void prepare(const DeviceConstraint::Impl& constraint, const Batch& batch, const
                       scale == Scale::log,
                       prepared,
                       gold};
-  args.numbers = numbers_of(args);
+  args.numbers = 2 * std::int64_t{args.K};
+  for (int s = 0; s < args.layouts; ++s) args.numbers += args.layout[s].entries;
   args.transition_blocks =
       static_cast<std::uint32_t>(std::min<std::int64_t>(ceil_div(args.numbers, kThreads), constraint.processors));
   args.row_blocks = std::max<std::int64_t>(ceil_div(batch.length, kRows), 1);
-  switch (batch.emissions.type) {
-    case Type::f16:
-      return launch<P, __half>(args, stream);
-    case Type::bf16:
-      return launch<P, __nv_bfloat16>(args, stream);
-    case Type::f32:
-      return launch<P, float>(args, stream);
-    case Type::f64:
-      return launch<P, double>(args, stream);
-  }
+  launch_kernel(prepare_kernel<P>, {.x = args.transition_blocks + batch.size * args.row_blocks, .threads = kThreads},
+                stream, args, "preparing scores");
 }
 
 template Prepared<float> allocate_prepared(Arena&, const DeviceConstraint::Impl&, const Batch&, bool);

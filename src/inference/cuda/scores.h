@@ -14,17 +14,27 @@
 
 namespace regccrf::cuda {
 
-__device__ inline double read_number(const ConstArray& numbers, std::int64_t i) {
+// act(pointer to the numbers), in their type.
+template <class Act>
+__device__ auto with_numbers(const ConstArray& numbers, const Act& act) {
   switch (numbers.type) {
     case Type::f16:
-      return __half2float(static_cast<const __half*>(numbers.data)[i]);
+      return act(static_cast<const __half*>(numbers.data));
     case Type::bf16:
-      return __bfloat162float(static_cast<const __nv_bfloat16*>(numbers.data)[i]);
+      return act(static_cast<const __nv_bfloat16*>(numbers.data));
     case Type::f32:
-      return static_cast<const float*>(numbers.data)[i];
+      return act(static_cast<const float*>(numbers.data));
     default:
-      return static_cast<const double*>(numbers.data)[i];
+      return act(static_cast<const double*>(numbers.data));
   }
+}
+template <class T>
+__device__ double as_double(T x) {
+  if constexpr (sizeof(T) == 8) return x;
+  return static_cast<double>(static_cast<float>(x));
+}
+__device__ inline double read_number(const ConstArray& numbers, std::int64_t i) {
+  return with_numbers(numbers, [&](const auto* x) { return as_double(x[i]); });
 }
 __device__ inline double score_at(const ConstArray& scores, std::int64_t i) {
   return bounded_score(read_number(scores, i));

@@ -18,28 +18,16 @@ namespace {
 constexpr std::int32_t kParts = 8;  // threads for each node of a step
 constexpr std::int32_t kTotalThreads = 1024;
 
-struct ScanViterbiMemory {
-  Prepared<double> scores;
+struct ScanViterbiArgs : PieceArgs {
   double* products;       // [B, pieces, width, width]
   std::int32_t* node;     // [B, pieces + 1] where a piece begins and the last one ends; -1: there is no path
   Sum* partial;           // [B, pieces] of the score
   std::uint8_t* crossed;  // [B, pieces, width] the best node at the begin of a piece for each at its end
-  std::uint8_t* before;   // [B, T, width] the best node of the step before for each
-};
-
-struct ScanViterbiArgs {
-  DeviceTopology topology;
-  Batch batch;
-  Pieces pieces;
-  ScanViterbiMemory work;
+  std::uint8_t* before;   // [B, T, width] the best node of the step before for each; both null where on chip
   Best best;
 };
 
 __device__ double none() { return -INFINITY; }
-
-__device__ const double* emissions_of(const ScanViterbiArgs& a, std::int64_t b) {
-  return a.work.scores.emissions + b * a.batch.length * (a.topology.K + 1);
-}
 
 // --- a step from one vector to the next
 
@@ -80,7 +68,7 @@ __device__ std::int32_t last_node(const ScanViterbiArgs& a, const double* alpha)
   const DeviceTopology& top = a.topology;
   Candidate best{none(), kWidth};
   for (std::int32_t i = threadIdx.x % 32; i < top.nodes; i += 32)
-    if (top.node_accepts[i]) best.take({alpha[i] + a.work.scores.end[top.node_label[i]], i});
+    if (top.node_accepts[i]) best.take({alpha[i] + a.scores.end[top.node_label[i]], i});
   best = warp_best(best);
   return best.value > none() ? best.number : -1;
 }
@@ -94,7 +82,7 @@ __device__ void cross(const ScanViterbiArgs& a, std::int64_t b, std::int32_t T, 
   const std::int32_t part = alpha.part(), mine = alpha.mine(), of = Piece(T, a.pieces.steps, 0).of;
   double gains[2][kTiles];  // two pieces ahead
   const auto load = [&](double(&gain)[kTiles], std::int32_t piece) {
-    const double* from = a.work.products + ((b * a.pieces.count + piece) * width + part) * width + mine;
+    const double* from = a.products + ((b * a.pieces.count + piece) * width + part) * width + mine;
 #pragma unroll
     for (std::int32_t k = 0; k < kTiles; ++k) gain[k] = piece < of ? from[k * kParts * width] : 0;
   };
@@ -103,7 +91,7 @@ __device__ void cross(const ScanViterbiArgs& a, std::int64_t b, std::int32_t T, 
   if (part == 0) {
     const bool begins = mine < top.nodes && top.node_state[mine] == top.start;
     const std::int32_t label = begins ? top.node_label[mine] : 0;
-    alpha.now[mine] = begins ? a.work.scores.start[label] + emissions_of(a, b)[label] : none();
+    alpha.now[mine] = begins ? a.scores.start[label] + a.emissions(b)[label] : none();
   }
   __syncthreads();
   const auto step = [&](std::int32_t n, double(&gain)[kTiles]) {
@@ -122,7 +110,7 @@ __device__ void cross(const ScanViterbiArgs& a, std::int64_t b, std::int32_t T, 
   if (threadIdx.x >= 32) return;
   std::int32_t node = last_node<width>(a, alpha.now);
   if (threadIdx.x > 0) return;
-  std::int32_t* to = a.work.node + b * (a.pieces.count + 1);
+  std::int32_t* to = a.node + b * (a.pieces.count + 1);
   for (std::int32_t n = of; n >= 0; --n) {
     to[n] = node;
     if (n > 0 && node >= 0) node = crossed[(n - 1) * width + node];
@@ -132,13 +120,13 @@ __device__ void cross(const ScanViterbiArgs& a, std::int64_t b, std::int32_t T, 
 template <std::int32_t kTiles>
 __global__ void __launch_bounds__(64 * kTiles, 1) cross_kernel(const __grid_constant__ ScanViterbiArgs a) {
   const std::int64_t b = blockIdx.x;
-  const std::int32_t T = a.work.scores.length[b];
+  const std::int32_t T = a.scores.length[b];
   if (T > 0) {
     std::uint8_t* on_chip = reinterpret_cast<std::uint8_t*>(shared_memory());
-    cross<kTiles>(a, b, T, a.work.crossed ? a.work.crossed + b * a.pieces.count * 8 * kTiles : on_chip);
+    cross<kTiles>(a, b, T, a.crossed ? a.crossed + b * a.pieces.count * 8 * kTiles : on_chip);
   }
   __syncthreads();
-  const std::int32_t* node = a.work.node + b * (a.pieces.count + 1);
+  const std::int32_t* node = a.node + b * (a.pieces.count + 1);
   const bool found = T > 0 && node[0] >= 0;
   std::int32_t* path = a.best.labels + b * a.batch.length;
   for (std::int64_t t = (found ? T : 0) + threadIdx.x; t < a.batch.length; t += blockDim.x) path[t] = -1;
@@ -153,19 +141,19 @@ __global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_con
   __shared__ __align__(16) char weights_room[PieceWeights<kTiles>::kBytes];
   const DeviceTopology& top = a.topology;
   const std::int64_t b = blockIdx.y;
-  const std::int32_t T = a.work.scores.length[b], thread = threadIdx.x, part = delta.part(), mine = delta.mine();
+  const std::int32_t T = a.scores.length[b], thread = threadIdx.x, part = delta.part(), mine = delta.mine();
   const Piece piece(T, a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
   if (!piece.exists()) return;
-  const std::int32_t* node = a.work.node + b * (a.pieces.count + 1) + piece.number;
+  const std::int32_t* node = a.node + b * (a.pieces.count + 1) + piece.number;
   if (node[0] < 0) return;
   const std::int32_t steps = piece.last - piece.first;
-  std::uint8_t* before = a.work.before ? a.work.before + (b * a.batch.length + piece.first) * width
-                                       : reinterpret_cast<std::uint8_t*>(shared_memory());
+  std::uint8_t* before = a.before ? a.before + (b * a.batch.length + piece.first) * width
+                                  : reinterpret_cast<std::uint8_t*>(shared_memory());
   double gains[kTiles];
 #pragma unroll
   for (std::int32_t k = 0; k < kTiles; ++k) gains[k] = step_score(top, a.batch, part + kParts * k, mine);
   if (part == 0) delta.now[mine] = mine == node[0] ? 0 : none();
-  PieceWeights<kTiles> weights(top, emissions_of(a, b), piece, weights_room);
+  PieceWeights<kTiles> weights(top, a.emissions(b), piece, weights_room);
   __syncthreads();
   for (std::int32_t n = 0; n < steps; ++n) {
     const double* weight = weights.of(n);
@@ -188,26 +176,26 @@ __global__ void __launch_bounds__(64 * kTiles, 1) follow_kernel(const __grid_con
   __syncthreads();
 
   // The piece before writes the label at this one's first position, but it is known already.
-  const std::int64_t* row = a.work.scores.row + b * a.batch.length;
+  const std::int64_t* row = a.scores.row + b * a.batch.length;
   const std::int32_t begin = top.node_label[node[0]];
   const auto label = [&](std::int32_t t) { return t == piece.first ? begin : path[t]; };
   const Sum partial = path_score(a.batch, top.K, T, row, label, piece.number > 0 ? piece.first + 1 : 0, piece.last + 1);
   const Sum sum = block_exact<64 * kTiles>(partial);
-  if (thread == 0) a.work.partial[b * a.pieces.count + piece.number] = sum;
+  if (thread == 0) a.partial[b * a.pieces.count + piece.number] = sum;
 }
 
 // --- total
 
 __global__ void __launch_bounds__(kTotalThreads, 1) total_kernel(const __grid_constant__ ScanViterbiArgs a) {
   const std::int64_t b = blockIdx.x;
-  const std::int32_t T = a.work.scores.length[b], of = Piece(T, a.pieces.steps, 0).of;
-  const bool found = T > 0 && a.work.node[b * (a.pieces.count + 1)] >= 0;
+  const std::int32_t T = a.scores.length[b], of = Piece(T, a.pieces.steps, 0).of;
+  const bool found = T > 0 && a.node[b * (a.pieces.count + 1)] >= 0;
   Sum sum;
   for (std::int32_t n = threadIdx.x; found && n < of; n += kTotalThreads) {
-    sum.add(a.work.partial[b * a.pieces.count + n]);
+    sum.add(a.partial[b * a.pieces.count + n]);
   }
   const double score = block_exact<kTotalThreads>(sum, of).value();
-  Status status = block_status(a.batch, a.work.scores, b, T, a.topology.K);
+  Status status = block_status(a.batch, a.scores, b, T, a.topology.K);
   if (threadIdx.x != 0) return;
   const bool empty = T == 0 && a.topology.empty;
   a.best.score[b] = found ? score : empty ? 0 : -INFINITY;
@@ -217,34 +205,19 @@ __global__ void __launch_bounds__(kTotalThreads, 1) total_kernel(const __grid_co
 
 // --- the call
 
-// Bytes of backpointers on chip.
-struct BackpointerShape {
-  std::int64_t width, crossed, before;
-  bool crossed_on_chip, before_on_chip;
-};
-BackpointerShape shape_of(const DeviceConstraint::Impl& c, const Pieces& pieces) {
-  BackpointerShape s{};
-  s.width = 8 * tiles_of(c.topology.nodes);
-  s.crossed = s.width * pieces.count;
-  s.before = s.width * pieces.steps;
-  const std::int64_t fixed = (16 * kStaged + 8 + 9 * kParts) * s.width + 1024;  // what the kernels have beside
-  s.crossed_on_chip = s.crossed + fixed <= c.shared_bytes;
-  s.before_on_chip = s.before + fixed <= c.shared_bytes;
-  return s;
-}
-
-ScanViterbiMemory allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                  const Pieces& pieces) {
-  const BackpointerShape s = shape_of(c, pieces);
-  const auto B = batch.size, all = B * pieces.count, width = std::int64_t{s.width};
-  ScanViterbiMemory work{};
-  work.scores = allocate_prepared<double>(arena, c, batch, false);
-  work.products = arena.allocate<double>(all * width * width);
-  work.node = arena.allocate<std::int32_t>(all + B);
-  work.partial = arena.allocate<Sum>(all);
-  if (!s.crossed_on_chip) work.crossed = arena.allocate<std::uint8_t>(all * width);
-  if (!s.before_on_chip) work.before = arena.allocate<std::uint8_t>(B * batch.length * width);
-  return work;
+ScanViterbiArgs args_of(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
+                        const Best& best) {
+  const auto B = batch.size, all = B * pieces.count, width = std::int64_t{8 * tiles_of(c.topology.nodes)};
+  const std::int64_t others = (16 * kStaged + 8 + 9 * kParts) * width + 1024;  // bytes that the kernels declare
+  ScanViterbiArgs args{{c.topology, batch, pieces, allocate_prepared<double>(arena, c, batch, false)}};
+  args.best = best;
+  args.products = arena.allocate<double>(all * width * width);
+  args.node = arena.allocate<std::int32_t>(all + B);
+  args.partial = arena.allocate<Sum>(all);
+  if (width * pieces.count + others > c.shared_bytes) args.crossed = arena.allocate<std::uint8_t>(all * width);
+  if (width * pieces.steps + others > c.shared_bytes)
+    args.before = arena.allocate<std::uint8_t>(B * batch.length * width);
+  return args;
 }
 
 }  // namespace
@@ -261,7 +234,7 @@ ScanCosts viterbi_costs(std::int32_t nodes) {
 
 std::size_t viterbi_bytes(const DeviceConstraint& constraint, const Batch& batch, const Pieces& pieces) {
   Arena arena(Memory{});
-  allocate_memory(arena, constraint.impl(), batch, pieces);
+  args_of(arena, constraint.impl(), batch, pieces, {});
   return arena.used();
 }
 
@@ -271,19 +244,21 @@ void viterbi(const DeviceConstraint& constraint, const Batch& batch, const Best&
   if (batch.size == 0) return;
   const DeviceConstraint::Impl& c = constraint.impl();
   Arena arena(memory);
-  const ScanViterbiArgs args{c.topology, batch, pieces, allocate_memory(arena, c, batch, pieces), best};
+  const ScanViterbiArgs args = args_of(arena, c, batch, pieces, best);
   const auto s = static_cast<cudaStream_t>(stream);
-  prepare<double>(c, batch, args.work.scores, Scale::log, nullptr, s);
-  const BackpointerShape shape = shape_of(c, pieces);
-  multiply_steps<Maximum>({c.topology, batch, pieces, args.work.scores, args.work.products}, s);
+  prepare<double>(c, batch, args.scores, Scale::log, nullptr, s);
+  multiply_steps<Maximum>({args, args.products}, s);
   with_tiles(tiles_of(c.topology.nodes), [&](auto constant) {
     constexpr std::int32_t tiles = decltype(constant)::value;
-    const std::int64_t crossed = shape.crossed_on_chip ? shape.crossed : 0,
-                       before = shape.before_on_chip ? shape.before : 0;
-    launch_kernel(cross_kernel<tiles>, {.x = batch.size, .threads = 64 * tiles, .bytes = crossed}, s, args,
-                  "viterbi, crossing pieces");
-    launch_kernel(follow_kernel<tiles>, {.x = pieces.count, .y = batch.size, .threads = 64 * tiles, .bytes = before}, s,
-                  args, "viterbi, following pieces");
+    launch_kernel(cross_kernel<tiles>,
+                  {.x = batch.size, .threads = 64 * tiles, .bytes = args.crossed ? 0 : 8 * tiles * pieces.count}, s,
+                  args, "viterbi, crossing pieces");
+    launch_kernel(follow_kernel<tiles>,
+                  {.x = pieces.count,
+                   .y = batch.size,
+                   .threads = 64 * tiles,
+                   .bytes = args.before ? 0 : 8 * tiles * pieces.steps},
+                  s, args, "viterbi, following pieces");
   });
   launch_kernel(total_kernel, {.x = batch.size, .threads = kTotalThreads}, s, args, "viterbi, adding up");
 }

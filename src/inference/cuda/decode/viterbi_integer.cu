@@ -69,7 +69,8 @@ constexpr std::uint32_t kNoMiddle = 0xffffffff;  // number: there is no path
 
 // What the answer takes from the other half: its share of the path's score, and what was subtracted from its costs.
 struct OtherHalf {
-  double sum, rest, removed;
+  Sum score;
+  double removed;
 };
 
 // Some warps at least, for the work before the first step; more where every block has a multiprocessor to itself.
@@ -90,7 +91,7 @@ SharedLayout layout_of(const DeviceConstraint::Impl& c, const Batch& batch, int 
   };
   at.steps = batch.length > 0 ? Halves(static_cast<std::int32_t>(batch.length)).steps[back] + 1 : 0;
   at.row_count = rows_in_shared<std::uint32_t>(c, at.steps);
-  at.stride = static_cast<std::int32_t>(padded_cells(layout.all_cells));
+  at.stride = static_cast<std::int32_t>(padded_cells(layout.all_cells()));
   at.barriers = take(2, sizeof(TransactionBarrier));
   at.reduce = take(32, sizeof(Middle));
   at.largest = take(1, sizeof(double));
@@ -169,21 +170,16 @@ struct AsCost {
 
 // --- towards the middle
 
-// The block's least number. `room`: 32 numbers. Has barriers.
-__device__ std::uint32_t block_least(std::uint32_t mine, std::uint32_t* room) {
-  const std::uint32_t least = reduce_min(mine);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = least;
-  __syncthreads();
-  return reduce_min(room[threadIdx.x % 32 < blockDim.x / 32 ? threadIdx.x % 32 : 0]);
-}
-
-// Subtracts the lowest cost from all cells; how much that was. Ends with a barrier.
+// Subtracts the lowest cost from all cells; how much that was. `room`: 32 numbers. Has barriers, and ends with one.
 __device__ std::uint32_t subtract_least(std::uint32_t* cells, std::int32_t count, std::uint32_t* room) {
   std::uint32_t least = kUnreachable;
 #pragma unroll 1
   for (std::int32_t c = threadIdx.x; c < count; c += blockDim.x) least = min(least, cells[c]);
-  least = block_least(least, room);
+  least = reduce_min(least);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = least;
+  __syncthreads();
+  least = reduce_min(room[threadIdx.x % 32 < blockDim.x / 32 ? threadIdx.x % 32 : 0]);
   if (least == kUnreachable) return 0;
 #pragma unroll 1
   for (std::int32_t c = threadIdx.x; c < count; c += blockDim.x)
@@ -265,7 +261,7 @@ class HalfWalk {
         on_chip<std::uint32_t>(to)[i] = cost_of(entry[i] >= 0 ? g[entry[i]] : -INFINITY, m.transitions, m.scale);
     };
     entries(at_.matrix, layout_.gain_entry, layout_.gains);
-    entries(at_.sparse, layout_.sparse_entry, layout_.sparse * layout_.sparse_slots);
+    entries(at_.sparse, layout_.entry + layout_.first_sparse_entry, layout_.sparse * layout_.sparse_slots);
     const float* edge = kBack ? a_.scores.end : a_.scores.start;
     const float largest = as_largest(a_.scores.shifts[1 + kBack]);
     for (std::int32_t k = thread_; k < layout_.K; k += blockDim.x)
@@ -583,8 +579,8 @@ class HalfAnswer {
   // By one thread of the backward block; by the whole forward block.
   __device__ void send_share(const Sum& mine) const {
     OtherHalf* there = on_chip<OtherHalf>(a_.at[0].part);
-    send(&there->sum, 0, mine.sum, barriers_ + 1);
-    send(&there->rest, 0, mine.rest, barriers_ + 1);
+    send(&there->score.sum, 0, mine.sum, barriers_ + 1);
+    send(&there->score.rest, 0, mine.rest, barriers_ + 1);
     send(&there->removed, 0, scale_.removed, barriers_ + 1);
   }
   __device__ void accept_or_redo(Sum all, std::uint32_t middle_cost) const {
@@ -592,8 +588,7 @@ class HalfAnswer {
     if (threadIdx.x == 0) expect(barriers_ + 1, sizeof(OtherHalf));
     wait_for(barriers_ + 1, 0);
     if (threadIdx.x != 0) return;
-    all.add(other.sum);
-    all.rest += other.rest;
+    all.add(other.score);
     const double value = all.value(), cost = scale_.removed + other.removed + middle_cost,
                  error = T_ + 1 + cost / (1 << 24),
                  bound = *on_chip<double>(at_.largest) - (cost - error) / static_cast<double>(scale_.scale);

@@ -444,7 +444,7 @@ void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, c
                           const ForwardBackwardMemory<P>& work, cudaStream_t stream) {
   if constexpr (sizeof(P) == 8) {
     if (work.pieces.count > 1)
-      run_scan(c, batch, work.pieces, trellis.scores, work.scan, {trellis.trust, trellis.leaves}, stream);
+      run_scan(c, batch, work.pieces, trellis.scores, work.scan, trellis.trust, trellis.leaves, stream);
   }
   const ForwardBackwardArgs<P> args{{c.forward, c.backward},
                                     c.combine,

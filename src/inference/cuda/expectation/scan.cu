@@ -23,13 +23,9 @@ namespace {
 
 constexpr std::int32_t kParts = 8;  // threads for each number of a boundary
 
-struct ScanArgs {
-  DeviceTopology topology;
-  Batch batch;
-  Pieces pieces;
-  Prepared<double> scores;
+struct ScanArgs : PieceArgs {
   ScanMemory work;
-  ScanOut out;
+  std::int32_t *trust, *leaves;
 };
 
 __device__ std::int32_t exponent_of(double x) { return (__double2hiint(x) >> 20) - 1023; }
@@ -45,31 +41,26 @@ __device__ bool vanishes(double from, double x) { return from > 0 && x < Bounds<
 // --- gold
 
 // Which states a piece of gold leads to from each state, or where it leads nowhere.
-__device__ void map_states(const ScanArgs& a, const Piece& piece, std::int32_t T) {
-  const DeviceTopology& top = a.topology;
-  const std::int32_t* gold = a.scores.gold + std::int64_t{blockIdx.y} * a.batch.length;
-  const std::int64_t at = (std::int64_t{blockIdx.y} * a.pieces.count + piece.number) * top.Q;
-  const std::int32_t end = piece.number + 1 < piece.of ? piece.last : T;
-  for (std::int32_t q = threadIdx.x; q < top.Q; q += blockDim.x) {
-    std::uint64_t set = std::uint64_t{1} << q;
-    std::int32_t dead_at = -1;
-    for (std::int32_t t = piece.first; t < end; ++t) {
-      const std::int32_t label = gold[t];
-      std::uint64_t next = 0;
-      for (std::int32_t i = label >= 0 ? top.arc_begin[label] : 0; i < (label >= 0 ? top.arc_begin[label + 1] : 0); ++i)
-        next |= (set >> top.arc_from[i] & 1) << top.arc_to[i];
-      if (next == 0 && set != 0) dead_at = t;
-      set = next;
-    }
-    a.work.reach[at + q] = set;
-    a.work.dead_at[at + q] = dead_at;
-  }
-}
-
 __global__ void __launch_bounds__(kScanStates) map_states_kernel(const __grid_constant__ ScanArgs a) {
-  const std::int32_t T = a.scores.length[blockIdx.y];
+  const DeviceTopology& top = a.topology;
+  const std::int32_t T = a.scores.length[blockIdx.y], q = threadIdx.x;
   const Piece piece(T, a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
-  if (piece.exists()) map_states(a, piece, T);
+  if (!piece.exists() || q >= top.Q) return;
+  const std::int32_t* gold = a.scores.gold + std::int64_t{blockIdx.y} * a.batch.length;
+  const std::int32_t end = piece.number + 1 < piece.of ? piece.last : T;
+  std::uint64_t set = std::uint64_t{1} << q;
+  std::int32_t dead_at = -1;
+  for (std::int32_t t = piece.first; t < end; ++t) {
+    const std::int32_t label = gold[t];
+    std::uint64_t next = 0;
+    for (std::int32_t i = label >= 0 ? top.arc_begin[label] : 0; i < (label >= 0 ? top.arc_begin[label + 1] : 0); ++i)
+      next |= (set >> top.arc_from[i] & 1) << top.arc_to[i];
+    if (next == 0 && set != 0) dead_at = t;
+    set = next;
+  }
+  const std::int64_t at = (std::int64_t{blockIdx.y} * a.pieces.count + piece.number) * top.Q + q;
+  a.work.reach[at] = set;
+  a.work.dead_at[at] = dead_at;
 }
 
 // --- cross
@@ -122,8 +113,7 @@ class Crossing {
     const std::int32_t label = top.node_label[node];
     if constexpr (kBack) return top.node_accepts[node] ? Downwards::weight(a_.scores.end[label]) : 0;
     if (top.node_state[node] != top.start) return 0;
-    return a_.scores.start[label] *
-           a_.scores.emissions[std::int64_t{blockIdx.x} * a_.batch.length * (top.K + 1) + label];
+    return a_.scores.start[label] * a_.emissions(blockIdx.x)[label];
   }
 
   // The thread's share of the n-th product, and the exponent of entry `mine_` of the vector behind it, which backwards
@@ -227,7 +217,7 @@ __device__ void follow_pieces(const ScanArgs& a, std::int32_t T) {
   bool accepted = false;
   for (std::int32_t q = lane; q < Q; q += 32) accepted = accepted || ((set >> q & 1) && a.topology.accepting[q]);
   accepted = __any_sync(kAllLanes, accepted);
-  if (lane == 0) a.out.leaves[b] = leaves >= 0 || accepted ? leaves : T;
+  if (lane == 0) a.leaves[b] = leaves >= 0 || accepted ? leaves : T;
 }
 
 template <std::int32_t kTiles>
@@ -239,7 +229,7 @@ __global__ void __launch_bounds__(8 * kTiles * kParts, 1) cross_kernel(const __g
   } else if (blockIdx.y == 1) {
     Crossing<kTiles, true>(a, T, shared)();
   } else {
-    if (threadIdx.x == 0) a.out.trust[blockIdx.x] = Trust::trusted;
+    if (threadIdx.x == 0) a.trust[blockIdx.x] = Trust::trusted;
     if (threadIdx.x == 0) a.work.boundaries.grown[blockIdx.x] = 0;
     Crossing<kTiles, false>(a, T, shared)();
   }
@@ -258,7 +248,7 @@ __global__ void __launch_bounds__(32, 1) normalize_kernel(const __grid_constant_
   const bool back = blockIdx.z == 1;
   const std::int32_t lane = threadIdx.x;
   double* vector = (back ? a.work.boundaries.beta : a.work.boundaries.alpha) + at * width;
-  const double* row = a.scores.emissions + (b * a.batch.length + piece.first) * (a.topology.K + 1);
+  const double* row = a.emissions(b) + std::int64_t{piece.first} * (a.topology.K + 1);
   double value[numbers];
   std::int32_t total_exponent = 0;
   const auto each = [&](const auto& act) {
@@ -351,13 +341,11 @@ ScanMemory allocate_scan(Arena& arena, const DeviceConstraint::Impl& c, const Ba
 }
 
 void run_scan(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces, const Prepared<double>& scores,
-              const ScanMemory& work, const ScanOut& out, cudaStream_t stream) {
-  const ScanArgs args{c.topology, batch, pieces, scores, work, out};
+              const ScanMemory& work, std::int32_t* trust, std::int32_t* leaves, cudaStream_t stream) {
+  const ScanArgs args{{c.topology, batch, pieces, scores}, work, trust, leaves};
   const std::int64_t B = batch.size, count = pieces.count;
   const bool gold = work.reach != nullptr;
-  multiply_steps<ScaledSum>(
-      {c.topology, batch, pieces, scores, work.products[0], work.products[1], work.exponents, work.boundaries.lost},
-      stream);
+  multiply_steps<ScaledSum>({args, work.products[0], work.products[1], work.exponents, work.boundaries.lost}, stream);
   if (gold)
     launch_kernel(map_states_kernel, {.x = count, .y = B, .threads = kScanStates}, stream, args, "following gold");
   with_tiles(tiles_of(c.topology.nodes), [&](auto constant) {

@@ -304,9 +304,8 @@ class Builder {
       if (layout_.stored[out] < 0) layout_.stored[out] = cells++;
     }
     layout_.cells = round_up(cells, 4);
-    layout_.scratch = layout_.zero() + 1;
     for (std::int32_t& cell : layout_.stored) {
-      if (cell < 0) cell = layout_.scratch;
+      if (cell < 0) cell = layout_.scratch();
     }
     const auto units = static_cast<std::int32_t>(layout_.in_registers.units.size());
     layout_.in_registers.warps = std::max({1, units, sparse_warps()});
@@ -327,7 +326,7 @@ class Builder {
   void spread_sparse_over_banks() {
     constexpr std::size_t lanes = 32, banks = 32;
     const auto sparse = static_cast<std::size_t>(layout_.sparse), none = sparse;
-    const auto highest = static_cast<std::size_t>(std::max(layout_.scratch, layout_.K)) + 1;
+    const auto highest = static_cast<std::size_t>(std::max(layout_.scratch(), layout_.K)) + 1;
     std::vector<std::size_t> order, used_by(kAddresses * highest, none);  // used_by: the last warp with this address
     std::vector<bool> numbered(sparse);
     for (std::size_t warp = 0; order.size() < sparse; ++warp) {
@@ -506,13 +505,13 @@ class Builder {
 
   // --- partitions
 
-  // Which partition has a state of a group, and which 32 sparse outs: neighbours, as much work for each.
-  struct Cut {
-    std::vector<std::int32_t> of_group, of_sparse;  // [pieces] [sparse units]
-  };
-  Cut cut_groups() {
+  // Which partition has 32 neighbouring sparse outs, and which each piece of a group: as much work for each.
+  std::int32_t partition_of_sparse(std::int32_t i) const {
+    return static_cast<std::int32_t>(std::int64_t{i / 32} * kPartitions / ceil_div(layout_.sparse, 32));
+  }
+  std::vector<std::int32_t> cut_groups() {
     Partitions& partitions = layout_.partitions;
-    Cut cut;
+    std::vector<std::int32_t> partition_of;
     std::int64_t all = 0, done = 0;
     const auto cost = [](const DenseGroup& group) { return std::int64_t{group.tiles} * (4 + group.slots); };
     for (const DenseGroup& group : layout_.groups) all += group.states * cost(group);
@@ -520,7 +519,7 @@ class Builder {
       for (std::int32_t state = 0; state < group.states; ++state) {
         const auto partition = static_cast<std::int32_t>(done * kPartitions / all);
         done += cost(group);
-        if (state > 0 && cut.of_group.back() == partition) {
+        if (state > 0 && partition_of.back() == partition) {
           ++partitions.groups.back().states;
           continue;
         }
@@ -529,22 +528,19 @@ class Builder {
         piece.first_out += state * group.width;
         piece.first_source += state * group.slots;
         partitions.groups.push_back(piece);
-        cut.of_group.push_back(partition);
+        partition_of.push_back(partition);
       }
     }
-    const std::int32_t units = ceil_div(layout_.sparse, 32);
-    for (std::int32_t u = 0; u < units; ++u)
-      cut.of_sparse.push_back(static_cast<std::int32_t>(std::int64_t{u} * kPartitions / units));
-    return cut;
+    return partition_of;
   }
 
   // act(slot's source in the layout, in the partitions) for the slots of one partition.
   template <class Act>
-  void each_source(const Cut& cut, std::int32_t partition, const Act& act) {
+  void each_source(const std::vector<std::int32_t>& partition_of, std::int32_t partition, const Act& act) {
     Partitions& partitions = layout_.partitions;
     for (std::size_t g = 0; g < partitions.groups.size(); ++g) {
       const DenseGroup& piece = partitions.groups[g];
-      if (cut.of_group[g] != partition) continue;
+      if (partition_of[g] != partition) continue;
       for (std::int32_t state = 0; state < piece.states; ++state) {
         for (std::int32_t i = 0; i < piece.slots; ++i)
           act(layout_.source[piece.first_source + state * piece.slots + i],
@@ -552,7 +548,7 @@ class Builder {
       }
     }
     for (std::int32_t i = 0; i < layout_.sparse; ++i) {
-      if (cut.of_sparse[i / 32] != partition) continue;
+      if (partition_of_sparse(i) != partition) continue;
       for (std::int32_t s = 0; s < layout_.sparse_slots; ++s) {
         const auto at = static_cast<std::size_t>(s) * layout_.sparse + i;
         act(layout_.sparse_source[at], partitions.sparse_source[at]);
@@ -561,7 +557,8 @@ class Builder {
   }
 
   // Numbers the cells that the slots of a partition read; `to`: where each out is sent.
-  void number_copies(const Cut& cut, std::int32_t partition, std::vector<std::vector<std::uint32_t>>& to) {
+  void number_copies(const std::vector<std::int32_t>& partition_of, std::int32_t partition,
+                     std::vector<std::vector<std::uint32_t>>& to) {
     Partitions& partitions = layout_.partitions;
     std::vector<std::int32_t> cells, fan_ins;
     const auto want = [&](std::int32_t cell) {
@@ -572,7 +569,7 @@ class Builder {
       std::sort(numbers.begin(), numbers.end());
       numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
     };
-    each_source(cut, partition, [&](const Source& from, const Source&) {
+    each_source(partition_of, partition, [&](const Source& from, const Source&) {
       want(from.x);
       want(from.y);
     });
@@ -591,7 +588,9 @@ class Builder {
       return 1 + count + index_of(fan_ins, cell - layout_.zero() - 1);
     };
     for (const std::int32_t cell : cells) to[cell].push_back(partition_cell(partition, number(cell)));
-    each_source(cut, partition, [&](const Source& from, Source& here) { here = {number(from.x), number(from.y)}; });
+    each_source(partition_of, partition, [&](const Source& from, Source& here) {
+      here = {number(from.x), number(from.y)};
+    });
     for (const std::int32_t fan_in : fan_ins) {
       fan_in_sources(fan_in, [&](std::int32_t cell) { partitions.fan_in_source.push_back(number(cell)); });
       partitions.fan_in_begin.push_back(static_cast<std::int32_t>(partitions.fan_in_source.size()));
@@ -605,11 +604,11 @@ class Builder {
   // A cell is its out here, since nothing is in registers.
   void make_partitions() {
     Partitions& partitions = layout_.partitions;
-    const Cut cut = cut_groups();
+    const std::vector<std::int32_t> partition_of = cut_groups();
     partitions.source.resize(layout_.source.size());
     partitions.sparse_source.resize(layout_.sparse_source.size());
     std::vector<std::vector<std::uint32_t>> to(static_cast<std::size_t>(layout_.outs));
-    for (std::int32_t partition = 0; partition < kPartitions; ++partition) number_copies(cut, partition, to);
+    for (std::int32_t partition = 0; partition < kPartitions; ++partition) number_copies(partition_of, partition, to);
     if (partitions.cells > 65536) {  // more than 16 bits count
       partitions = {};
       return;
@@ -638,7 +637,7 @@ class Builder {
       // Few lanes a tile, so that the threads of a warp read the same entries of a matrix.
       for (Costed& next : units_of(partitions.groups, 6 * blocks)) {
         Unit& unit = next.unit;
-        unit.partition = unit.group < 0 ? cut.of_sparse[unit.first / 32] : cut.of_group[unit.group];
+        unit.partition = unit.group < 0 ? partition_of_sparse(unit.first) : partition_of[unit.group];
         of_block[unit.partition * blocks / kPartitions].push_back(next);
       }
       Schedule& schedule = partitions.schedule[k];

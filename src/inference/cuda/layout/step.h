@@ -148,17 +148,17 @@ struct StepSizes {
   std::int32_t outs = 0, cells = 0, fan_ins = 0;
   std::int32_t sparse = 0, first_sparse = 0, sparse_slots = 0;  // sparse outs, the first of them, slots of each
   std::int32_t kind = -1;                                       // of kRegisterTiles; -1: not in registers
-  std::int32_t scratch = -1;  // if in registers: a cell that nobody reads, behind the others; padding is stored there
-  std::int32_t tensor_warps = 0;  // 0: not with tensor cores
-  std::int64_t cost = 0;          // of all units of the general schedule, about one for an instruction of a warp
-  bool two = false;               // some slot has two sources
+  std::int32_t tensor_warps = 0;                                // 0: not with tensor cores
+  std::int64_t cost = 0;  // of all units of the general schedule, about one for an instruction of a warp
+  bool two = false;       // some slot has two sources
+
+  constexpr std::int32_t zero() const { return cells; }         // the cell that stays at the semiring's zero
+  constexpr std::int32_t scratch() const { return cells + 1; }  // if in registers: nobody reads what is stored here
+  // Fan-ins and the scratch cell come after the zero.
+  constexpr std::int32_t all_cells() const { return cells + 1 + fan_ins + (kind >= 0); }
 };
 
 struct StepLayout : StepSizes {
-  std::int32_t zero() const { return cells; }  // the cell that stays at the semiring's zero
-  // Fan-ins and the scratch cell lie behind the zero.
-  std::int32_t all_cells() const { return cells + 1 + fan_ins + (kind >= 0); }
-
   std::vector<std::int32_t> label;   // [outs] K for padding
   std::vector<std::uint8_t> begins;  // [outs] where the direction's first step puts weight
   std::vector<std::int32_t> stored;  // [outs] → cell

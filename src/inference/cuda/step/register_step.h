@@ -42,7 +42,7 @@ class SparseOuts {
 #pragma unroll
     for (std::int32_t k = 0; k < kSparsePerThread; ++k) {
       const std::int32_t i = static_cast<std::int32_t>(threadIdx.x + k * blockDim.x), out = layout.first_sparse + i;
-      out_[k] = Places<P>::of(layout.scratch, layout.K);
+      out_[k] = Places<P>::of(layout.scratch(), layout.K);
       from_[k] = Places<P>::of(layout.cells, layout.cells);
       if (i >= layout.sparse) continue;
       out_[k] = Places<P>::of(layout.stored[out], layout.label[out]);
@@ -213,7 +213,7 @@ class RegisterSteps {
         const std::int32_t out = group.first_out + state * group.width + first + k;
         const bool own = real && k * lanes_ < kTile && first + k < group.width && at.part < kTile;
         out_[r][k] =
-            own ? Places<P>::of(layout.stored[out], layout.label[out]) : Places<P>::of(layout.scratch, layout.K);
+            own ? Places<P>::of(layout.stored[out], layout.label[out]) : Places<P>::of(layout.scratch(), layout.K);
       }
     }
   }
@@ -304,7 +304,7 @@ class TensorSteps {
                            out = group.first_out + state * group.width + o;
         const bool real = there && k / 2 < unit.columns && o < group.width;
         out_[t][k] = real ? Places<double>::of(layout.stored[out], layout.label[out])
-                          : Places<double>::of(layout.scratch, layout.K);
+                          : Places<double>::of(layout.scratch(), layout.K);
       }
     }
   }

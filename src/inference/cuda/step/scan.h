@@ -41,12 +41,20 @@ struct ScanMemory {
 ScanMemory allocate_scan(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces,
                          bool gold);
 
-struct ScanOut {
-  std::int32_t* trust;   // [B] cleared
-  std::int32_t* leaves;  // [B] where gold leaves the language; -1: nowhere
-};
+// `trust`: [B] cleared. `leaves`: [B] where gold leaves the language; -1: nowhere.
 void run_scan(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces& pieces, const Prepared<double>& scores,
-              const ScanMemory& work, const ScanOut& out, cudaStream_t stream);
+              const ScanMemory& work, std::int32_t* trust, std::int32_t* leaves, cudaStream_t stream);
+
+// What the kernels of a scan read.
+struct PieceArgs {
+  DeviceTopology topology;
+  Batch batch;
+  Pieces pieces;
+  Prepared<double> scores;
+  __device__ const double* emissions(std::int64_t b) const {  // of position 0
+    return scores.emissions + b * batch.length * (topology.K + 1);
+  }
+};
 
 // A sequence's piece: the positions between which its steps lead. `of`: how many pieces it has; 0 without positions.
 struct Piece {
@@ -175,11 +183,7 @@ struct Maximum : MaxPlus {
   }
 };
 
-struct ProductArgs {
-  DeviceTopology topology;
-  Batch batch;
-  Pieces pieces;
-  Prepared<double> scores;
+struct ProductArgs : PieceArgs {
   double* products;         // [B, pieces, width, width]
   double* transposed;       // the same, or null
   std::int32_t* exponents;  // [B, pieces, width] of rows, where scaled
@@ -216,8 +220,7 @@ class PieceProduct {
       shared_.transition[i][j] = S::transition(step_score(a_.topology, a_.batch, i, j), a_.scores.shifts[0]);
       shared_.row[i][j] = i == j ? S::one() : S::zero();
     }
-    const double* emissions = a_.scores.emissions + blockIdx.y * a_.batch.length * (a_.topology.K + 1);
-    PieceWeights<kTiles> weights(a_.topology, emissions, piece_, shared_.weights);
+    PieceWeights<kTiles> weights(a_.topology, a_.emissions(blockIdx.y), piece_, shared_.weights);
     __syncthreads();
     for (std::int32_t n = 0; n < piece_.last - piece_.first; ++n) step(weights.of(n));
     write();

@@ -27,7 +27,7 @@ struct WalkNeeds {
 template <class P>
 WalkShape walk_shape(const DeviceConstraint::Impl& c, const WalkNeeds& needs) {
   const auto p = static_cast<std::int64_t>(sizeof(P));
-  const auto cells_of = [&](const DeviceStep& s) { return 2 * padded_cells(s.all_cells) * p; };
+  const auto cells_of = [&](const DeviceStep& s) { return 2 * padded_cells(s.all_cells()) * p; };
   const std::int64_t rows = aligned((needs.rows + needs.zeros) * (std::int64_t{c.topology.K} + 1) * p),
                      alone = rows + SingleBlock<P>::kBytes, together = rows + aligned(BlockCluster<P>::kBytes),
                      cells = std::max(cells_of(c.forward), cells_of(c.backward));
@@ -69,7 +69,7 @@ struct WalkShared {
 
 // From one walk's cells in memory to the next one's.
 inline __host__ __device__ std::int64_t cells_in_memory(const DeviceStep& forward, const DeviceStep& backward) {
-  return 2 * padded_cells(forward.all_cells > backward.all_cells ? forward.all_cells : backward.all_cells);
+  return 2 * padded_cells(forward.all_cells() > backward.all_cells() ? forward.all_cells() : backward.all_cells());
 }
 
 }  // namespace regccrf::cuda
