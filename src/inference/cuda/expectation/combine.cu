@@ -65,20 +65,11 @@ ChunkLayout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk) {
 }
 
 template <class P>
-struct CombineArgs {
-  DeviceCombine combine;
-  DeviceTopology topology;
-  Trellis<P> trellis;
-  CombineMemory<P> work;
+struct CombineArgs : ExpectationArgs<P> {
   ChunkLayout layout;
-  std::int64_t T;
-  std::uint32_t batch;   // sequences
-  std::uint32_t chunks;  // of all sequences
   GoldBlocks gold_blocks;
-  DeviceRounds labels;   // by nodes, or by arrivals if not at_outs
-  bool copied, at_outs;  // m and y are alpha and beta as they lie in memory; the second only with the first
-  bool gold;
-  Array emissions;  // [rows, K] or absent
+  DeviceRounds labels;  // by nodes, or by arrivals if not at_outs
+  bool copied;          // m is alpha as it lies in memory; y is beta if at_outs, and only then
 };
 
 // Sixteen bytes at a time.
@@ -153,11 +144,12 @@ class CombineChunk {
  public:
   // `memory`: for its arrays, where they are not on chip.
   __device__ CombineChunk(const CombineArgs<P>& a, char* shared, char* memory, std::uint32_t index) : a_(a) {
-    const std::uint32_t rank = index / a.batch, middle = static_cast<std::uint32_t>(a.work.chunks) / 2;
-    b_ = index % a.batch;
+    const auto size = static_cast<std::uint32_t>(a.batch.size), rank = index / size,
+               middle = static_cast<std::uint32_t>(a.work.chunks) / 2;
+    b_ = index % size;
     number_ = static_cast<std::int32_t>(rank % 2 == 0 ? middle + rank / 2 : middle - (rank + 1) / 2);
     const std::int32_t first = number_ * kChunk;
-    at_ = b_ * a.T + first;
+    at_ = b_ * a.batch.length + first;
     const std::int32_t T = a.trellis.scores.length[b_];
     count_ = min(kChunk, T - first);
     bigrams_ = min(kChunk, T - 1 - first);
@@ -186,7 +178,7 @@ class CombineChunk {
   __device__ void copy_trellis() const {
     const std::int64_t m = a_.combine.places, y = a_.combine.outs;
     if (a_.copied) copy<kOnChip>(m_, a_.trellis.alpha + at_ * m, count_ * m);
-    if (a_.at_outs && bigrams_ > 0) copy<kOnChip>(y_, a_.trellis.beta + at_ * y, (bigrams_ + 1) * y);
+    if (a_.pass.at_outs && bigrams_ > 0) copy<kOnChip>(y_, a_.trellis.beta + at_ * y, (bigrams_ + 1) * y);
     __pipeline_commit();
   }
 
@@ -216,7 +208,7 @@ class CombineChunk {
     if (thread < 0) return;
     if (thread < count_) {
       head_->row[thread] = a_.trellis.scores.row[at_ + thread];
-      head_->gold[thread] = a_.gold ? a_.trellis.scores.gold[at_ + thread] : -1;
+      head_->gold[thread] = a_.wanted.gold ? a_.trellis.scores.gold[at_ + thread] : -1;
     }
 #pragma unroll 1
     for (std::int32_t i = thread; i <= K; i += threads) begin_[i] = a_.labels.begin[i];
@@ -235,7 +227,7 @@ class CombineChunk {
     if (warp_of() == 0) set_scales(head_->scales, a_.trellis, at_, b_, bigrams_);
     if (threadIdx.x == 0) head_->task = 0;
     if (!a_.copied) gather_alpha();
-    if (!a_.at_outs) gather_beta();
+    if (!a_.pass.at_outs) gather_beta();
     __pipeline_wait_prior(0);
     __syncthreads();
   }
@@ -298,7 +290,7 @@ class CombineChunk {
           for (int j = 0; j < kChunk; ++j) sum[j] += m_[j * a_.combine.places + x] * (beta_at(j, y) * inverse[j]);
         });
       };
-      if (a_.at_outs) {
+      if (a_.pass.at_outs) {
         add([&](int j, std::int32_t y) { return y_[j * a_.combine.outs + y]; });
       } else {
         const P* beta = a_.trellis.beta + at_ * X;
@@ -382,13 +374,13 @@ class CombineChunk {
       if (!(z > 0 && z >= head_->scales.least[j] && isfinite(z) && isfinite(inverse)))
         a_.trellis.trust[b_] = Trust::untrusted;
     }
-    if (!a_.emissions) return;
+    if (!a_.wanted.emissions) return;
     const std::int64_t row = head_->row[j];
     const std::int32_t gold = head_->gold[j];
 #pragma unroll 1
     for (std::int32_t k = lane_of(); k < K; k += 32) {
       const double p = static_cast<double>(labels[k]) * over;
-      write_real(a_.emissions, row * K + k, k == gold ? p - 1 : p);
+      write_real(a_.wanted.emissions, row * K + k, k == gold ? p - 1 : p);
     }
   }
 
@@ -415,9 +407,10 @@ __global__ void __launch_bounds__(kMostThreads<P>, 1) combine_kernel(const __gri
   if constexpr (kOnChip) {
     CombineChunk<P, kChunk, true>(a, shared, nullptr, block).run();
   } else {
+    const auto chunks = static_cast<std::uint32_t>(a.batch.size) * static_cast<std::uint32_t>(a.work.chunks);
     char* room = reinterpret_cast<char*>(a.work.room) + block * a.layout.bytes;
 #pragma unroll 1
-    for (std::uint32_t index = block; index < a.chunks; index += gridDim.x - a.gold_blocks.count) {
+    for (std::uint32_t index = block; index < chunks; index += gridDim.x - a.gold_blocks.count) {
       CombineChunk<P, kChunk, false>(a, shared, room, index).run();
       __syncthreads();
     }
@@ -484,30 +477,16 @@ CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c,
 }
 
 template <class P>
-void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
-                 const ForwardBackwardMemory<P>& pass, const CombineMemory<P>& work, const Expectation& wanted,
-                 cudaStream_t stream) {
-  const CombineShape s = shape_of<P>(c, batch);
-  const bool follows = wanted.gold && pass.pieces.count == 1;
-  const GoldBlocks gold = follows ? gold_blocks(c, batch, work.stamps, s.threads / 32) : GoldBlocks{};
+void run_combine(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& call, cudaStream_t stream) {
+  const CombineShape s = shape_of<P>(c, call.batch);
+  const bool follows = call.wanted.gold && call.pass.pieces.count == 1;
+  const GoldBlocks gold = follows ? gold_blocks(c, call.batch, call.work.stamps, s.threads / 32) : GoldBlocks{};
   const std::int64_t blocks = gold.count + s.blocks;
   if (blocks == 0) return;
   const int on_chip = kHeadBytes + static_cast<int>(s.on_chip ? s.layout.bytes : 0);
   const int bytes = std::max(on_chip, gold.bytes);
-  const CombineArgs<P> args{c.combine,
-                            c.topology,
-                            trellis,
-                            work,
-                            s.layout,
-                            batch.length,
-                            static_cast<std::uint32_t>(batch.size),
-                            static_cast<std::uint32_t>(batch.size * s.chunks),
-                            gold,
-                            pass.at_outs ? c.combine.nodes : c.combine.arrivals,
-                            c.combine.copied && pass.whole,
-                            pass.at_outs,
-                            wanted.gold != nullptr,
-                            wanted.emissions};
+  const CombineArgs<P> args{call, s.layout, gold, call.pass.at_outs ? c.combine.nodes : c.combine.arrivals,
+                            c.combine.copied && call.pass.whole};
   launch_kernel(kernel_of<P>(s), {.x = blocks, .threads = s.threads, .bytes = bytes, .programmatic = c.programmatic},
                 stream, args, "combining forward and backward");
 }
@@ -515,11 +494,7 @@ void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trel
 template CombineMemory<float> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&, const Expectation&);
 template CombineMemory<double> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&,
                                                 const Expectation&);
-template void run_combine(const DeviceConstraint::Impl&, const Batch&, const Trellis<float>&,
-                          const ForwardBackwardMemory<float>&, const CombineMemory<float>&, const Expectation&,
-                          cudaStream_t);
-template void run_combine(const DeviceConstraint::Impl&, const Batch&, const Trellis<double>&,
-                          const ForwardBackwardMemory<double>&, const CombineMemory<double>&, const Expectation&,
-                          cudaStream_t);
+template void run_combine(const DeviceConstraint::Impl&, const ExpectationArgs<float>&, cudaStream_t);
+template void run_combine(const DeviceConstraint::Impl&, const ExpectationArgs<double>&, cudaStream_t);
 
 }  // namespace regccrf::cuda

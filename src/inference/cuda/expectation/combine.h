@@ -41,8 +41,8 @@ inline GoldBlocks gold_blocks(const DeviceConstraint::Impl& c, const Batch& batc
 template <class Args>
 __device__ bool follows_gold(const Args& a, char* shared) {
   if (blockIdx.x >= a.gold_blocks.count) return false;
-  follow_gold(a.topology, a.trellis.scores.gold, a.T, a.trellis.scores.length,
-              std::int64_t{blockIdx.x} * a.gold_blocks.together, a.batch, a.gold_blocks.together, shared,
+  follow_gold(a.topology, a.trellis.scores.gold, a.batch.length, a.trellis.scores.length,
+              std::int64_t{blockIdx.x} * a.gold_blocks.together, a.batch.size, a.gold_blocks.together, shared,
               a.gold_blocks.stamps, a.trellis.leaves);
   wait_for_prior_kernel();
   return true;

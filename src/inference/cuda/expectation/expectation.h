@@ -34,9 +34,6 @@ struct ForwardBackwardMemory {
 template <class P>
 ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
                                                    const Pieces& pieces, bool gold);
-template <class P>
-void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
-                          const ForwardBackwardMemory<P>& work, cudaStream_t stream);
 
 // combine.cu: blocks of some positions each: marginals, and sums for the bigrams. Its first blocks follow gold, which
 // needs nothing of the pass.
@@ -51,9 +48,21 @@ struct CombineMemory {
 template <class P>
 CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
                                   const Expectation& wanted);
+
+// A call, as its kernels take it.
 template <class P>
-void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
-                 const ForwardBackwardMemory<P>& pass, const CombineMemory<P>& work, const Expectation& wanted,
-                 cudaStream_t stream);
+struct ExpectationArgs {
+  DeviceCombine combine;
+  DeviceTopology topology;
+  Batch batch;
+  Expectation wanted;
+  Trellis<P> trellis;
+  ForwardBackwardMemory<P> pass;
+  CombineMemory<P> work;
+};
+template <class P>
+void run_forward_backward(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& args, cudaStream_t stream);
+template <class P>
+void run_combine(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& args, cudaStream_t stream);
 
 }  // namespace regccrf::cuda
