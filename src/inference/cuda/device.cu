@@ -155,7 +155,6 @@ void pack_combine(Packer& p, const StepLayouts& layouts, const CombineLayout& co
   d.dense_outs = combine.dense_outs;
   d.forward_cells = layouts.forward.cells;
   d.backward_cells = layouts.backward.cells;
-  d.groups = static_cast<std::int32_t>(combine.groups.size());
   d.warp_tiles = static_cast<std::int32_t>(combine.warp_tiles.size());
   d.places = combine.places;
   d.copied = combine.copied;
@@ -164,7 +163,6 @@ void pack_combine(Packer& p, const StepLayouts& layouts, const CombineLayout& co
   p.place(d.place, combine.place);
   p.place(d.out, combine.out);
   if (!combine.quad.empty()) p.place(d.quad, combine.quad);  // else null
-  p.place(d.group, combine.groups);
   p.place(d.tile, combine.warp_tiles);
   p.place(d.pair_begin, combine.pair.begin);
   p.place(d.pair_entry, combine.pair.order);
