@@ -40,11 +40,6 @@ struct Head {
 };
 static_assert(sizeof(Head) <= kHeadBytes);
 
-// Where a block's arrays begin, in bytes.
-struct ChunkLayout {
-  std::int64_t m, y, inverse, partials, labels, begin, bytes;
-};
-
 template <class P>
 ChunkLayout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk) {
   const DeviceCombine& combine = c.combine;
@@ -66,7 +61,6 @@ ChunkLayout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk) {
 
 template <class P>
 struct CombineArgs : ExpectationArgs<P> {
-  ChunkLayout layout;
   GoldBlocks gold_blocks;
   DeviceRounds labels;  // by nodes, or by arrivals if not at_outs
   bool copied;          // m is alpha as it lies in memory; y is beta if at_outs, and only then
@@ -145,7 +139,7 @@ class CombineChunk {
   // `memory`: for its arrays, where they are not on chip.
   __device__ CombineChunk(const CombineArgs<P>& a, char* shared, char* memory, std::uint32_t index) : a_(a) {
     const auto size = static_cast<std::uint32_t>(a.batch.size), rank = index / size,
-               middle = static_cast<std::uint32_t>(a.work.chunks) / 2;
+               middle = static_cast<std::uint32_t>(a.work.shape.chunks) / 2;
     b_ = index % size;
     number_ = static_cast<std::int32_t>(rank % 2 == 0 ? middle + rank / 2 : middle - (rank + 1) / 2);
     const std::int32_t first = number_ * kChunk;
@@ -155,17 +149,18 @@ class CombineChunk {
     bigrams_ = min(kChunk, T - 1 - first);
     head_ = reinterpret_cast<Head*>(shared);
     char* room = kOnChip ? shared + kHeadBytes : memory;
-    m_ = reinterpret_cast<P*>(room + a.layout.m);
-    y_ = reinterpret_cast<P*>(room + a.layout.y);
-    inverse_ = reinterpret_cast<P*>(room + a.layout.inverse);
-    partials_ = reinterpret_cast<P*>(room + a.layout.partials);
-    labels_ = reinterpret_cast<P*>(room + a.layout.labels);
-    begin_ = reinterpret_cast<std::int32_t*>(room + a.layout.begin);
+    const ChunkLayout& layout = a.work.shape.layout;
+    m_ = reinterpret_cast<P*>(room + layout.m);
+    y_ = reinterpret_cast<P*>(room + layout.y);
+    inverse_ = reinterpret_cast<P*>(room + layout.inverse);
+    partials_ = reinterpret_cast<P*>(room + layout.partials);
+    labels_ = reinterpret_cast<P*>(room + layout.labels);
+    begin_ = reinterpret_cast<std::int32_t*>(room + layout.begin);
   }
   __device__ void run() const {
     if (count_ <= 0) return wait_for_prior_kernel();
     load();
-    P* sums = a_.work.sums + (b_ * a_.work.chunks + number_) * a_.work.entries;
+    P* sums = a_.work.sums + (b_ * a_.work.shape.chunks + number_) * a_.work.entries;
     do_tasks(a_.work.entries > 0 ? sums : nullptr);
     __syncthreads();
     for (std::int32_t j = warp_of(); j < count_; j += static_cast<std::int32_t>(blockDim.x / 32)) total_position(j);
@@ -370,7 +365,7 @@ class CombineChunk {
     if (lane_of() == 0) {
       a_.trellis.z[at] = z;
       const double inverse = j == 0 ? over * head_->scales.over_first : 1;  // of the chunk's unit
-      if (j == 0) a_.work.inverse[b_ * a_.work.chunks + number_] = inverse;
+      if (j == 0) a_.work.inverse[b_ * a_.work.shape.chunks + number_] = inverse;
       if (!(z > 0 && z >= head_->scales.least[j] && isfinite(z) && isfinite(inverse)))
         a_.trellis.trust[b_] = Trust::untrusted;
     }
@@ -407,8 +402,8 @@ __global__ void __launch_bounds__(kMostThreads<P>, 1) combine_kernel(const __gri
   if constexpr (kOnChip) {
     CombineChunk<P, kChunk, true>(a, shared, nullptr, block).run();
   } else {
-    const auto chunks = static_cast<std::uint32_t>(a.batch.size) * static_cast<std::uint32_t>(a.work.chunks);
-    char* room = reinterpret_cast<char*>(a.work.room) + block * a.layout.bytes;
+    const auto chunks = static_cast<std::uint32_t>(a.batch.size) * static_cast<std::uint32_t>(a.work.shape.chunks);
+    char* room = reinterpret_cast<char*>(a.work.room) + block * a.work.shape.layout.bytes;
 #pragma unroll 1
     for (std::uint32_t index = block; index < chunks; index += gridDim.x - a.gold_blocks.count) {
       CombineChunk<P, kChunk, false>(a, shared, room, index).run();
@@ -418,14 +413,6 @@ __global__ void __launch_bounds__(kMostThreads<P>, 1) combine_kernel(const __gri
 }
 
 // --- the call
-
-// How the combine of a batch is cut into blocks.
-struct CombineShape {
-  std::int32_t chunk, chunks, threads;
-  std::int64_t blocks;  // without those that follow gold
-  bool on_chip;
-  ChunkLayout layout;
-};
 
 // Chunks of one position where larger ones would leave processors idle, or do not fit; from memory, blocks that take
 // turns.
@@ -462,11 +449,9 @@ auto* kernel_of(const CombineShape& s) {
 template <class P>
 CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
                                   const Expectation& wanted) {
-  const CombineShape s = shape_of<P>(c, batch);
-  CombineMemory<P> work{};
-  work.chunk = s.chunk;
-  work.chunks = s.chunks;
-  const std::int64_t chunks = batch.size * work.chunks;
+  CombineMemory<P> work{shape_of<P>(c, batch)};
+  const CombineShape& s = work.shape;
+  const std::int64_t chunks = batch.size * s.chunks;
   work.entries = wanted.transitions ? round_up(c.combine.dense + c.combine.sparse.rounds, 4) : 0;
   work.sums = arena.allocate<P>(chunks * std::int64_t{work.entries});
   work.inverse = arena.allocate<double>(chunks);
@@ -478,15 +463,15 @@ CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c,
 
 template <class P>
 void run_combine(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& call, cudaStream_t stream) {
-  const CombineShape s = shape_of<P>(c, call.batch);
+  const CombineShape& s = call.work.shape;
   const bool follows = call.wanted.gold && call.pass.pieces.count == 1;
   const GoldBlocks gold = follows ? gold_blocks(c, call.batch, call.work.stamps, s.threads / 32) : GoldBlocks{};
   const std::int64_t blocks = gold.count + s.blocks;
   if (blocks == 0) return;
   const int on_chip = kHeadBytes + static_cast<int>(s.on_chip ? s.layout.bytes : 0);
   const int bytes = std::max(on_chip, gold.bytes);
-  const CombineArgs<P> args{call, s.layout, gold, call.pass.at_outs ? c.combine.nodes : c.combine.arrivals,
-                            c.combine.copied && call.pass.whole};
+  const CombineArgs<P> args{call, gold, call.pass.at_outs ? c.combine.nodes : c.combine.arrivals,
+                            c.combine.copied && call.pass.shape.storage == Storage::registers};
   launch_kernel(kernel_of<P>(s), {.x = blocks, .threads = s.threads, .bytes = bytes, .programmatic = c.programmatic},
                 stream, args, "combining forward and backward");
 }

@@ -132,10 +132,10 @@ __device__ void finish_transitions(const ExpectationArgs<P>& a, std::int64_t b, 
   }
   wait_for_prior_kernel();  // until here, nothing of the combine
   if (begin < end) {
-    const std::int32_t chunks = ceil_div(T - 1, a.work.chunk);  // where bigrams begin
-    const double* inverse = a.work.inverse + b * a.work.chunks;
+    const std::int32_t chunks = ceil_div(T - 1, a.work.shape.chunk);  // where bigrams begin
+    const double* inverse = a.work.inverse + b * a.work.shape.chunks;
     for (std::int32_t e = begin; e < end; ++e) {
-      const P* from = a.work.sums + b * a.work.chunks * a.work.entries + a.combine.pair_entry[e];
+      const P* from = a.work.sums + b * a.work.shape.chunks * a.work.entries + a.combine.pair_entry[e];
 #pragma unroll 16
       for (std::int32_t c = part; c < chunks; c += kParts)
         sum += static_cast<double>(from[std::int64_t{c} * a.work.entries]) * inverse[c];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "inference/cuda/step/scan.h"
+#include "inference/cuda/step/walk.h"
 
 namespace regccrf::cuda {
 
@@ -26,9 +27,9 @@ struct Trellis {
 template <class P>
 struct ForwardBackwardMemory {
   Pieces pieces;
+  WalkShape shape;
   ScanMemory scan;  // in double, with more than one piece
   P* cells;         // where a block has no room for its cells
-  bool whole;       // cells of alpha where nothing is stored are 0
   bool at_outs;     // beta is left at the combine's outs
 };
 template <class P>
@@ -37,13 +38,23 @@ ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceCon
 
 // combine.cu: blocks of some positions each: marginals, and sums for the bigrams. Its first blocks follow gold, which
 // needs nothing of the pass.
+struct ChunkLayout {
+  std::int64_t m, y, inverse, partials, labels, begin, bytes;  // where a block's arrays begin, in bytes
+};
+struct CombineShape {
+  std::int32_t chunk, chunks, threads;  // positions of a block, blocks of a sequence
+  std::int64_t blocks;                  // without those that follow gold
+  bool on_chip;
+  ChunkLayout layout;
+};
 template <class P>
 struct CombineMemory {
-  std::int32_t chunk, chunks, entries;  // positions of a block, blocks of a sequence, sums of a block (by fours)
-  P* sums;                              // [B, chunks, entries] times the z of the chunk's first position
-  double* inverse;                      // [B, chunks] 1 over that
-  P* room;                              // where a block has no room
-  std::int32_t* stamps;                 // likewise for gold's states (gold.h)
+  CombineShape shape;
+  std::int32_t entries;  // sums of a block (by fours)
+  P* sums;               // [B, chunks, entries] times the z of the chunk's first position
+  double* inverse;       // [B, chunks] 1 over that
+  P* room;               // where a block has no room
+  std::int32_t* stamps;  // likewise for gold's states (gold.h)
 };
 template <class P>
 CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,

@@ -28,7 +28,6 @@ WalkShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pi
 template <class P>
 struct ForwardBackwardArgs : ExpectationArgs<P> {
   DeviceStep layout[2];
-  WalkShape shape;
 };
 
 // What becomes of an out in a step. `trellis`: null if whole steps are copied.
@@ -249,7 +248,7 @@ class DirectionPass {
         at_outs_(kBack && Steps::kInRegisters && a.pass.at_outs),
         trellis_stride_(at_outs_ ? a.combine.outs : view.cells),
         floor_(*a.trellis.scores.floor),
-        rows_(room, a.shape.rows, a.trellis.scores.emissions + (b_ * a.batch.length + piece_.first) * (view.K + 1),
+        rows_(room, a.pass.shape.rows, a.trellis.scores.emissions + (b_ * a.batch.length + piece_.first) * (view.K + 1),
               view.K, T_, {}),
         outs_(a.combine, team_.thread()),
         now_(cells),
@@ -381,12 +380,12 @@ template <class P, Storage kStorage, std::int32_t kKind>
 __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
     forward_backward_kernel(const __grid_constant__ ForwardBackwardArgs<P> a) {
   launch_dependents();
-  const std::int32_t blocks = kStorage == Storage::cluster ? a.shape.blocks : 1;
+  const std::int32_t blocks = kStorage == Storage::cluster ? a.pass.shape.blocks : 1;
   const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;
   const int back = blockIdx.y;
   const DeviceStep& layout = a.layout[back];
   if (threadIdx.x == 0 && back == 0 && a.pass.pieces.count == 1) a.trellis.trust[b] = Trust::trusted;
-  const WalkShared<P, kStorage> shared(a.shape.rows, layout.K);
+  const WalkShared<P, kStorage> shared(a.pass.shape.rows, layout.K);
   const P *matrix = a.trellis.scores.matrix[back], *sparse = a.trellis.scores.sparse[back];
   if constexpr (kStorage == Storage::registers) {
     constexpr RegisterTile kind = kRegisterTiles[kKind];
@@ -395,9 +394,9 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
     run_direction(a, StepView(layout), Steps(layout, matrix, sparse), reinterpret_cast<P*>(shared.rest), shared.rows,
                   shared.team_memory);
   } else {
-    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(shared.rest)
-                                     : a.pass.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) *
-                                                          cells_in_memory(a.layout[0], a.layout[1]);
+    P* cells = a.pass.shape.cells_on_chip ? reinterpret_cast<P*>(shared.rest)
+                                          : a.pass.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) *
+                                                               cells_in_memory(a.layout[0], a.layout[1]);
     with_general_steps<SumProduct<P>, kStorage>(layout, blocks, matrix, sparse,
                                                 [&](const auto& view, const auto& steps) {
                                                   run_direction(a, view, steps, cells, shared.rows, shared.team_memory);
@@ -408,12 +407,12 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
 template <class P, Storage kStorage, std::int32_t kKind = 0>
 void launch(const ForwardBackwardArgs<P>& args, cudaStream_t stream) {
   launch_kernel(forward_backward_kernel<P, kStorage, kKind>,
-                {.x = args.batch.size * args.shape.blocks,
+                {.x = args.batch.size * args.pass.shape.blocks,
                  .y = 2,
                  .z = args.pass.pieces.count,
-                 .threads = args.shape.threads,
-                 .bytes = args.shape.bytes,
-                 .cluster = args.shape.blocks},
+                 .threads = args.pass.shape.threads,
+                 .bytes = args.pass.shape.bytes,
+                 .cluster = args.pass.shape.blocks},
                 stream, args, "forward and backward");
 }
 
@@ -423,12 +422,9 @@ template <class P>
 ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
                                                    const Pieces& pieces, bool gold) {
   const auto blocks = 2 * batch.size * pieces.count;
-  const WalkShape shape = shape_of<P>(c, batch, pieces);
-  ForwardBackwardMemory<P> work{};
-  work.pieces = pieces;
-  work.cells = arena.allocate<P>(shape.cells_on_chip ? 0 : blocks * cells_in_memory(c.forward, c.backward));
-  work.whole = shape.storage == Storage::registers;
-  work.at_outs = work.whole && can_be_at_outs(c.combine, shape.threads);
+  ForwardBackwardMemory<P> work{pieces, shape_of<P>(c, batch, pieces)};
+  work.cells = arena.allocate<P>(work.shape.cells_on_chip ? 0 : blocks * cells_in_memory(c.forward, c.backward));
+  work.at_outs = work.shape.storage == Storage::registers && can_be_at_outs(c.combine, work.shape.threads);
   if constexpr (sizeof(P) == 8) work.scan = allocate_scan(arena, c, batch, pieces, gold);
   return work;
 }
@@ -441,9 +437,10 @@ void run_forward_backward(const DeviceConstraint::Impl& c, const ExpectationArgs
       run_scan(c, call.batch, pieces, call.trellis.scores, call.pass.scan, {call.trellis.trust, call.trellis.leaves},
                stream);
   }
-  const ForwardBackwardArgs<P> args{call, {c.forward, c.backward}, shape_of<P>(c, call.batch, pieces)};
-  if (args.shape.storage == Storage::memory) return launch<P, Storage::memory>(args, stream);
-  if (args.shape.storage == Storage::cluster) return launch<P, Storage::cluster>(args, stream);
+  const ForwardBackwardArgs<P> args{call, {c.forward, c.backward}};
+  const Storage storage = call.pass.shape.storage;
+  if (storage == Storage::memory) return launch<P, Storage::memory>(args, stream);
+  if (storage == Storage::cluster) return launch<P, Storage::cluster>(args, stream);
   if (sizeof(P) == 8 || c.forward.kind == 0) return launch<P, Storage::registers, 0>(args, stream);
   if constexpr (sizeof(P) == 4) {
     if (c.forward.kind == 1) launch<P, Storage::registers, 1>(args, stream);
