@@ -144,8 +144,10 @@ Numbers alpha_at_places(const Topology& t, const StepLayout& forward, const Comb
       EXPECT_EQ(m[at(pair.x)], alpha[at(pair.x)]);
     }
     for (const WarpTile& tile : combine.warp_tiles) {
-      for (std::int32_t i = 0; i < tile.states * tile.slots; ++i)
-        if (i % tile.slots < tile.rows) EXPECT_EQ(m[at(tile.place + i)], alpha[at(tile.place + i)]);
+      for (std::int32_t s = 0; s < tile.states; ++s) {
+        for (std::int32_t place = tile.place + s * tile.slots, i = 0; i < tile.rows; ++i, ++place)
+          EXPECT_EQ(m[at(place)], alpha[at(place)]);
+      }
     }
   }
   return m;
