@@ -397,7 +397,7 @@ template <class P, int kChunk, bool kOnChip>
 __global__ void __launch_bounds__(kMostThreads<P>, 1) combine_kernel(const __grid_constant__ CombineArgs<P> a) {
   launch_dependents();
   char* shared = shared_memory();
-  if (follows_gold(a, shared)) return;
+  if (follows_gold(a, a.gold_blocks, shared)) return;
   const std::uint32_t block = blockIdx.x - a.gold_blocks.count;
   if constexpr (kOnChip) {
     CombineChunk<P, kChunk, true>(a, shared, nullptr, block).run();
@@ -464,12 +464,15 @@ CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c,
 template <class P>
 void run_combine(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& call, cudaStream_t stream) {
   const CombineShape& s = call.work.shape;
-  const bool follows = call.wanted.gold && call.pass.pieces.count == 1;
-  const GoldBlocks gold = follows ? gold_blocks(c, call.batch, call.work.stamps, s.threads / 32) : GoldBlocks{};
+  std::int64_t bytes = kHeadBytes + (s.on_chip ? s.layout.bytes : 0);
+  GoldBlocks gold{};
+  if (call.wanted.gold && call.pass.pieces.count == 1) {
+    gold.together = gold_together(c, s.threads / 32);
+    gold.count = static_cast<std::uint32_t>(ceil_div(call.batch.size, gold.together));
+    bytes = std::max<std::int64_t>(bytes, gold_bytes(c, gold.together));
+  }
   const std::int64_t blocks = gold.count + s.blocks;
   if (blocks == 0) return;
-  const int on_chip = kHeadBytes + static_cast<int>(s.on_chip ? s.layout.bytes : 0);
-  const int bytes = std::max(on_chip, gold.bytes);
   const CombineArgs<P> args{call, gold, call.pass.at_outs ? c.combine.nodes : c.combine.arrivals,
                             c.combine.copied && call.pass.shape.storage == Storage::registers};
   launch_kernel(kernel_of<P>(s), {.x = blocks, .threads = s.threads, .bytes = bytes, .programmatic = c.programmatic},
