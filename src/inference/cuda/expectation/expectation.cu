@@ -164,23 +164,15 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant_
   }
 }
 
-template <class P, int kThreads, int kParts>
-void launch_finish(const ExpectationArgs<P>& args, bool programmatic, cudaStream_t stream) {
-  constexpr std::int64_t together = kThreads / kParts;
-  const std::int64_t K = args.combine.K, blocks = args.wanted.transitions ? 1 + ceil_div(K * K, together) : 1;
-  if (blocks * args.batch.size > INT32_MAX) throw Error("[cuda] too many bigrams in one batch: split it");
-  launch_kernel(finish_kernel<P, kThreads, kParts>,
-                {.x = blocks * args.batch.size, .threads = kThreads, .programmatic = programmatic}, stream, args,
-                "finishing");
-}
-
 template <class P>
 void finish(const ExpectationArgs<P>& args, bool programmatic, cudaStream_t stream) {
-  if (args.batch.length > kShort) {
-    launch_finish<P, 1024, 32>(args, programmatic, stream);
-  } else {
-    launch_finish<P, 256, 1>(args, programmatic, stream);
-  }
+  const bool is_short = args.batch.length <= kShort;
+  const std::int64_t K = args.combine.K, together = is_short ? 256 : 1024 / 32,  // bigrams of a block
+      blocks = args.wanted.transitions ? 1 + ceil_div(K * K, together) : 1;
+  if (blocks * args.batch.size > INT32_MAX) throw Error("[cuda] too many bigrams in one batch: split it");
+  launch_kernel(is_short ? finish_kernel<P, 256, 1> : finish_kernel<P, 1024, 32>,
+                {.x = blocks * args.batch.size, .threads = is_short ? 256 : 1024, .programmatic = programmatic}, stream,
+                args, "finishing");
 }
 
 template <class P>
@@ -212,14 +204,6 @@ std::pair<ExpectationArgs<P>, WideMemory<Wide>> allocate_memory(Arena& arena, co
 }
 
 template <class P>
-std::size_t bytes_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted,
-                     const Pieces& pieces) {
-  Arena arena(Memory{});
-  allocate_memory<P>(arena, c, batch, wanted, pieces);
-  return arena.used();
-}
-
-template <class P>
 void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted, const Pieces& pieces,
             Memory memory, cudaStream_t stream, const Loss* loss) {
   Arena arena(memory);
@@ -247,8 +231,13 @@ Pieces pieces_for(const DeviceConstraint& constraint, const Batch& batch) {
 
 std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted,
                               const Pieces& pieces) {
-  return in_float(batch, pieces) ? bytes_as<float>(constraint.impl(), batch, wanted, pieces)
-                                 : bytes_as<double>(constraint.impl(), batch, wanted, pieces);
+  Arena arena(Memory{});
+  if (in_float(batch, pieces)) {
+    allocate_memory<float>(arena, constraint.impl(), batch, wanted, pieces);
+  } else {
+    allocate_memory<double>(arena, constraint.impl(), batch, wanted, pieces);
+  }
+  return arena.used();
 }
 std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted) {
   return expectation_bytes(constraint, batch, wanted, pieces_for(constraint, batch));
