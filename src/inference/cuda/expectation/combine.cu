@@ -447,9 +447,9 @@ auto* kernel_of(const CombineShape& s) {
 }  // namespace
 
 template <class P>
-CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                  const Expectation& wanted) {
-  CombineMemory<P> work{shape_of<P>(c, batch)};
+Combine<P> Combine<P>::allocate(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                                const Expectation& wanted) {
+  Combine work{shape_of<P>(c, batch)};
   const CombineShape& s = work.shape;
   const std::int64_t chunks = batch.size * s.chunks;
   work.entries = wanted.transitions ? round_up(c.combine.dense + c.combine.sparse.rounds, 4) : 0;
@@ -462,7 +462,7 @@ CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c,
 }
 
 template <class P>
-void run_combine(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& call, cudaStream_t stream) {
+void Combine<P>::run(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& call, cudaStream_t stream) {
   const CombineShape& s = call.work.shape;
   std::int64_t bytes = kHeadBytes + (s.on_chip ? s.layout.bytes : 0);
   GoldBlocks gold{};
@@ -479,10 +479,7 @@ void run_combine(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& call
                 stream, args, "combining forward and backward");
 }
 
-template CombineMemory<float> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&, const Expectation&);
-template CombineMemory<double> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&,
-                                                const Expectation&);
-template void run_combine(const DeviceConstraint::Impl&, const ExpectationArgs<float>&, cudaStream_t);
-template void run_combine(const DeviceConstraint::Impl&, const ExpectationArgs<double>&, cudaStream_t);
+template struct Combine<float>;
+template struct Combine<double>;
 
 }  // namespace regccrf::cuda

@@ -177,7 +177,7 @@ void finish(const ExpectationArgs<P>& args, bool programmatic, cudaStream_t stre
 
 template <class P>
 Trellis<P> allocate_trellis(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                            const ForwardBackwardMemory<P>& pass) {
+                            const ForwardBackward<P>& pass) {
   const std::int64_t B = batch.size, BT = batch.size * batch.length;
   Trellis<P> trellis{};
   trellis.scores = allocate_prepared<P>(arena, c, batch, true);
@@ -197,9 +197,9 @@ std::pair<ExpectationArgs<P>, WideMemory<Wide>> allocate_memory(Arena& arena, co
                                                                 const Batch& batch, const Expectation& wanted,
                                                                 const Pieces& pieces) {
   ExpectationArgs<P> call{c.combine, c.topology, batch, wanted};
-  call.pass = allocate_forward_backward<P>(arena, c, batch, pieces, wanted.gold != nullptr);
+  call.pass = ForwardBackward<P>::allocate(arena, c, batch, pieces, wanted.gold != nullptr);
   call.trellis = allocate_trellis<P>(arena, c, batch, call.pass);
-  call.work = allocate_combine<P>(arena, c, batch, wanted);
+  call.work = Combine<P>::allocate(arena, c, batch, wanted);
   return {call, allocate_wide<Wide>(arena, c, batch, wanted.emissions || wanted.transitions)};
 }
 
@@ -210,8 +210,8 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
   const auto [call, wide] = allocate_memory<P>(arena, c, batch, wanted, pieces);
   const Prepared<P>& scores = call.trellis.scores;
   prepare<P>(c, batch, scores, Scale::probability, wanted.gold, stream);
-  run_forward_backward(c, call, stream);
-  run_combine(c, call, stream);
+  ForwardBackward<P>::run(c, call, stream);
+  Combine<P>::run(c, call, stream);
   finish(call, c.programmatic, stream);
   recompute_wide(c, {c.topology, batch, {}, 1, scores.length, scores.row}, wanted, call.trellis.trust, wide, loss,
                  scores.blocks_done, stream);

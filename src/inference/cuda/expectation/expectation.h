@@ -22,19 +22,23 @@ struct Trellis {
   std::int32_t* leaves;             // [B] where gold leaves the language; -1: nowhere
 };
 
+template <class P>
+struct ExpectationArgs;
+
 // forward_backward.cu: one block a sequence and direction, or a piece of these, walks the steps, and leaves each step's
 // cells in memory.
 template <class P>
-struct ForwardBackwardMemory {
+struct ForwardBackward {
   Pieces pieces;
   WalkShape shape;
   ScanMemory scan;  // in double, with more than one piece
   P* cells;         // where a block has no room for its cells
   bool at_outs;     // beta is left at the combine's outs
+
+  static ForwardBackward allocate(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                                  const Pieces& pieces, bool gold);
+  static void run(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& args, cudaStream_t stream);
 };
-template <class P>
-ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                                   const Pieces& pieces, bool gold);
 
 // combine.cu: blocks of some positions each: marginals, and sums for the bigrams. Its first blocks follow gold, which
 // needs nothing of the pass.
@@ -48,17 +52,17 @@ struct CombineShape {
   ChunkLayout layout;
 };
 template <class P>
-struct CombineMemory {
+struct Combine {
   CombineShape shape;
   std::int32_t entries;  // sums of a block (by fours)
   P* sums;               // [B, chunks, entries] times the z of the chunk's first position
   double* inverse;       // [B, chunks] 1 over that
   P* room;               // where a block has no room
   std::int32_t* stamps;  // likewise for gold's states (gold.h)
+
+  static Combine allocate(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted);
+  static void run(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& args, cudaStream_t stream);
 };
-template <class P>
-CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                  const Expectation& wanted);
 
 // A call, as its kernels take it.
 template <class P>
@@ -68,12 +72,8 @@ struct ExpectationArgs {
   Batch batch;
   Expectation wanted;
   Trellis<P> trellis;
-  ForwardBackwardMemory<P> pass;
-  CombineMemory<P> work;
+  ForwardBackward<P> pass;
+  Combine<P> work;
 };
-template <class P>
-void run_forward_backward(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& args, cudaStream_t stream);
-template <class P>
-void run_combine(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& args, cudaStream_t stream);
 
 }  // namespace regccrf::cuda

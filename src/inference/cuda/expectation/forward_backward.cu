@@ -419,10 +419,10 @@ void launch(const ForwardBackwardArgs<P>& args, cudaStream_t stream) {
 }  // namespace
 
 template <class P>
-ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                                   const Pieces& pieces, bool gold) {
+ForwardBackward<P> ForwardBackward<P>::allocate(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                                                const Pieces& pieces, bool gold) {
   const auto blocks = 2 * batch.size * pieces.count;
-  ForwardBackwardMemory<P> work{pieces, shape_of<P>(c, batch, pieces)};
+  ForwardBackward work{pieces, shape_of<P>(c, batch, pieces)};
   work.cells = arena.allocate<P>(work.shape.cells_on_chip ? 0 : blocks * cells_in_memory(c.forward, c.backward));
   work.at_outs = work.shape.storage == Storage::registers && can_be_at_outs(c.combine, work.shape.threads);
   if constexpr (sizeof(P) == 8) work.scan = allocate_scan(arena, c, batch, pieces, gold);
@@ -430,7 +430,7 @@ ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceCon
 }
 
 template <class P>
-void run_forward_backward(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& call, cudaStream_t stream) {
+void ForwardBackward<P>::run(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& call, cudaStream_t stream) {
   const Pieces& pieces = call.pass.pieces;
   if constexpr (sizeof(P) == 8) {
     if (pieces.count > 1)
@@ -448,11 +448,7 @@ void run_forward_backward(const DeviceConstraint::Impl& c, const ExpectationArgs
   }
 }
 
-template ForwardBackwardMemory<float> allocate_forward_backward(Arena&, const DeviceConstraint::Impl&, const Batch&,
-                                                                const Pieces&, bool);
-template ForwardBackwardMemory<double> allocate_forward_backward(Arena&, const DeviceConstraint::Impl&, const Batch&,
-                                                                 const Pieces&, bool);
-template void run_forward_backward(const DeviceConstraint::Impl&, const ExpectationArgs<float>&, cudaStream_t);
-template void run_forward_backward(const DeviceConstraint::Impl&, const ExpectationArgs<double>&, cudaStream_t);
+template struct ForwardBackward<float>;
+template struct ForwardBackward<double>;
 
 }  // namespace regccrf::cuda
