@@ -213,8 +213,8 @@ void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectati
   ForwardBackward<P>::run(c, call, stream);
   Combine<P>::run(c, call, stream);
   finish(call, c.programmatic, stream);
-  recompute_wide(c, {c.topology, batch, {}, 1, scores.length, scores.row}, wanted, call.trellis.trust, wide, loss,
-                 scores.blocks_done, stream);
+  const WideScores rows{c.topology, batch, {}, 1, scores.length, scores.row};
+  recompute_wide(c, {rows, wanted, call.trellis.trust, wide, loss ? *loss : Loss{}, scores.blocks_done}, stream);
 }
 
 // Float where its errors stay below the tolerance, else double; a scan is in double.
