@@ -143,9 +143,11 @@ Numbers alpha_at_places(const Topology& t, const StepLayout& forward, const Comb
       if (pair.y >= combine.no_out) continue;
       EXPECT_EQ(m[at(pair.x)], alpha[at(pair.x)]);
     }
-    for (const CombineGroup& group : combine.groups) {
-      for (std::int32_t i = 0; i < group.states * group.slots; ++i)
-        EXPECT_EQ(m[at(group.first_place + i)], alpha[at(group.first_place + i)]);
+    for (const WarpTile& tile : combine.warp_tiles) {
+      for (std::int32_t s = 0; s < tile.states; ++s) {
+        for (std::int32_t place = tile.place + s * tile.slots, i = 0; i < tile.rows; ++i, ++place)
+          EXPECT_EQ(m[at(place)], alpha[at(place)]);
+      }
     }
   }
   return m;
@@ -186,21 +188,6 @@ Numbers bigrams_at(const CombineLayout& combine, const Numbers& m, const Numbers
   for (std::size_t k = 0; k < combine.sparse.pair.size(); ++k)
     sums[at(combine.dense) + k / at(combine.sparse.height)] +=
         m[at(combine.sparse.pair[k].x)] * y[at(combine.sparse.pair[k].y)];
-  return sums;
-}
-
-// The same by way of the groups.
-Numbers sums_of_groups(const CombineLayout& combine, const Numbers& m, const Numbers& y) {
-  Numbers sums(at(combine.dense), 0);
-  for (const CombineGroup& group : combine.groups) {
-    for (std::int32_t s = 0; s < group.states; ++s) {
-      for (std::int32_t i = 0; i < group.rows; ++i) {
-        for (std::int32_t o = 0; o < group.width; ++o)
-          sums[at(group.first_entry + i * group.width + o)] +=
-              m[at(group.first_place + s * group.slots + i)] * y[at(group.first_out + s * group.width + o)];
-      }
-    }
-  }
   return sums;
 }
 
@@ -267,9 +254,8 @@ void expect_like_inference(const Constraint& constraint, const oracle::Scores& s
       if (t + 1 == model.T) others.push_back(last_weights(combine, model, alpha.v[at(t)]));
       if (t + 1 < model.T) {
         const Numbers y = beta_at_outs(constraint.topology(), layouts, combine, beta.v[at(t + 1)]),
-                      groups = sums_of_groups(combine, m, y), here = bigrams_at(combine, m, y);
+                      here = bigrams_at(combine, m, y);
         for (std::size_t e = 0; e < sums.size(); ++e) sums[e] += here[e];
-        for (std::size_t e = 0; e < groups.size(); ++e) EXPECT_DOUBLE_EQ(groups[e], here[e]);
       }
       const double total = std::accumulate(weight.begin(), weight.end(), 0.0);
       for (const Numbers& other : others) {

@@ -137,7 +137,6 @@ void pack_combine(Packer& p, const StepLayouts& layouts, const CombineLayout& co
   d.dense_outs = combine.dense_outs;
   d.forward_cells = layouts.forward.cells;
   d.backward_cells = layouts.backward.cells;
-  d.groups = static_cast<std::int32_t>(combine.groups.size());
   d.warp_tiles = static_cast<std::int32_t>(combine.warp_tiles.size());
   d.places = combine.places;
   d.copied = combine.copied;
@@ -145,8 +144,8 @@ void pack_combine(Packer& p, const StepLayouts& layouts, const CombineLayout& co
   d.all_out = combine.all_out;
   p.place(d.place, combine.place, d.out, combine.out);
   if (!combine.quad.empty()) p.place(d.quad, combine.quad);  // else null
-  p.place(d.group, combine.groups, d.tile, combine.warp_tiles, d.pair_begin, combine.pair.begin, d.pair_entry,
-          combine.pair.order, d.end_begin, combine.end.begin, d.end_cell, combine.end.order);
+  p.place(d.tile, combine.warp_tiles, d.pair_begin, combine.pair.begin, d.pair_entry, combine.pair.order, d.end_begin,
+          combine.end.begin, d.end_cell, combine.end.order);
   pack_rounds(p, combine.nodes, d.nodes);
   pack_rounds(p, combine.arrivals, d.arrivals);
   pack_rounds(p, combine.sparse, d.sparse);

@@ -155,11 +155,10 @@ struct DeviceRounds {
 // A CombineLayout as kernels take it.
 struct DeviceCombine {
   std::int32_t K, outs, dense_outs, forward_cells, backward_cells;
-  std::int32_t all_out, groups, warp_tiles, places, copied, dense;
+  std::int32_t all_out, warp_tiles, places, copied, dense;
   const std::int32_t* place;
   const Source* out;
   const Source* quad;  // null: there are none
-  const CombineGroup* group;
   const WarpTile* tile;
   const std::int32_t *pair_begin, *pair_entry, *end_begin, *end_cell;
   DeviceRounds nodes, arrivals, sparse;

@@ -40,11 +40,6 @@ struct Head {
 };
 static_assert(sizeof(Head) <= kHeadBytes);
 
-// Where a block's arrays begin, in bytes.
-struct ChunkLayout {
-  std::int64_t m, y, inverse, partials, labels, begin, bytes;
-};
-
 template <class P>
 ChunkLayout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk) {
   const DeviceCombine& combine = c.combine;
@@ -65,20 +60,10 @@ ChunkLayout layout_of(const DeviceConstraint::Impl& c, std::int32_t chunk) {
 }
 
 template <class P>
-struct CombineArgs {
-  DeviceCombine combine;
-  DeviceTopology topology;
-  Trellis<P> trellis;
-  CombineMemory<P> work;
-  ChunkLayout layout;
-  std::int64_t T;
-  std::uint32_t batch;   // sequences
-  std::uint32_t chunks;  // of all sequences
+struct CombineArgs : ExpectationArgs<P> {
   GoldBlocks gold_blocks;
-  DeviceRounds labels;   // by nodes, or by arrivals if not at_outs
-  bool copied, at_outs;  // m and y are alpha and beta as they lie in memory; the second only with the first
-  bool gold;
-  Array emissions;  // [rows, K] or absent
+  DeviceRounds labels;  // by nodes, or by arrivals if not at_outs
+  bool copied;          // m is alpha as it lies in memory; y is beta if at_outs, and only then
 };
 
 // Sixteen bytes at a time.
@@ -153,27 +138,29 @@ class CombineChunk {
  public:
   // `memory`: for its arrays, where they are not on chip.
   __device__ CombineChunk(const CombineArgs<P>& a, char* shared, char* memory, std::uint32_t index) : a_(a) {
-    const std::uint32_t rank = index / a.batch, middle = static_cast<std::uint32_t>(a.work.chunks) / 2;
-    b_ = index % a.batch;
+    const auto size = static_cast<std::uint32_t>(a.batch.size), rank = index / size,
+               middle = static_cast<std::uint32_t>(a.work.shape.chunks) / 2;
+    b_ = index % size;
     number_ = static_cast<std::int32_t>(rank % 2 == 0 ? middle + rank / 2 : middle - (rank + 1) / 2);
     const std::int32_t first = number_ * kChunk;
-    at_ = b_ * a.T + first;
+    at_ = b_ * a.batch.length + first;
     const std::int32_t T = a.trellis.scores.length[b_];
     count_ = min(kChunk, T - first);
     bigrams_ = min(kChunk, T - 1 - first);
     head_ = reinterpret_cast<Head*>(shared);
     char* room = kOnChip ? shared + kHeadBytes : memory;
-    m_ = reinterpret_cast<P*>(room + a.layout.m);
-    y_ = reinterpret_cast<P*>(room + a.layout.y);
-    inverse_ = reinterpret_cast<P*>(room + a.layout.inverse);
-    partials_ = reinterpret_cast<P*>(room + a.layout.partials);
-    labels_ = reinterpret_cast<P*>(room + a.layout.labels);
-    begin_ = reinterpret_cast<std::int32_t*>(room + a.layout.begin);
+    const ChunkLayout& layout = a.work.shape.layout;
+    m_ = reinterpret_cast<P*>(room + layout.m);
+    y_ = reinterpret_cast<P*>(room + layout.y);
+    inverse_ = reinterpret_cast<P*>(room + layout.inverse);
+    partials_ = reinterpret_cast<P*>(room + layout.partials);
+    labels_ = reinterpret_cast<P*>(room + layout.labels);
+    begin_ = reinterpret_cast<std::int32_t*>(room + layout.begin);
   }
   __device__ void run() const {
     if (count_ <= 0) return wait_for_prior_kernel();
     load();
-    P* sums = a_.work.sums + (b_ * a_.work.chunks + number_) * a_.work.entries;
+    P* sums = a_.work.sums + (b_ * a_.work.shape.chunks + number_) * a_.work.entries;
     do_tasks(a_.work.entries > 0 ? sums : nullptr);
     __syncthreads();
     for (std::int32_t j = warp_of(); j < count_; j += static_cast<std::int32_t>(blockDim.x / 32)) total_position(j);
@@ -186,7 +173,7 @@ class CombineChunk {
   __device__ void copy_trellis() const {
     const std::int64_t m = a_.combine.places, y = a_.combine.outs;
     if (a_.copied) copy<kOnChip>(m_, a_.trellis.alpha + at_ * m, count_ * m);
-    if (a_.at_outs && bigrams_ > 0) copy<kOnChip>(y_, a_.trellis.beta + at_ * y, (bigrams_ + 1) * y);
+    if (a_.pass.at_outs && bigrams_ > 0) copy<kOnChip>(y_, a_.trellis.beta + at_ * y, (bigrams_ + 1) * y);
     __pipeline_commit();
   }
 
@@ -216,7 +203,7 @@ class CombineChunk {
     if (thread < 0) return;
     if (thread < count_) {
       head_->row[thread] = a_.trellis.scores.row[at_ + thread];
-      head_->gold[thread] = a_.gold ? a_.trellis.scores.gold[at_ + thread] : -1;
+      head_->gold[thread] = a_.wanted.gold ? a_.trellis.scores.gold[at_ + thread] : -1;
     }
 #pragma unroll 1
     for (std::int32_t i = thread; i <= K; i += threads) begin_[i] = a_.labels.begin[i];
@@ -235,7 +222,7 @@ class CombineChunk {
     if (warp_of() == 0) set_scales(head_->scales, a_.trellis, at_, b_, bigrams_);
     if (threadIdx.x == 0) head_->task = 0;
     if (!a_.copied) gather_alpha();
-    if (!a_.at_outs) gather_beta();
+    if (!a_.pass.at_outs) gather_beta();
     __pipeline_wait_prior(0);
     __syncthreads();
   }
@@ -298,7 +285,7 @@ class CombineChunk {
           for (int j = 0; j < kChunk; ++j) sum[j] += m_[j * a_.combine.places + x] * (beta_at(j, y) * inverse[j]);
         });
       };
-      if (a_.at_outs) {
+      if (a_.pass.at_outs) {
         add([&](int j, std::int32_t y) { return y_[j * a_.combine.outs + y]; });
       } else {
         const P* beta = a_.trellis.beta + at_ * X;
@@ -378,17 +365,17 @@ class CombineChunk {
     if (lane_of() == 0) {
       a_.trellis.z[at] = z;
       const double inverse = j == 0 ? over * head_->scales.over_first : 1;  // of the chunk's unit
-      if (j == 0) a_.work.inverse[b_ * a_.work.chunks + number_] = inverse;
+      if (j == 0) a_.work.inverse[b_ * a_.work.shape.chunks + number_] = inverse;
       if (!(z > 0 && z >= head_->scales.least[j] && isfinite(z) && isfinite(inverse)))
         a_.trellis.trust[b_] = Trust::untrusted;
     }
-    if (!a_.emissions) return;
+    if (!a_.wanted.emissions) return;
     const std::int64_t row = head_->row[j];
     const std::int32_t gold = head_->gold[j];
 #pragma unroll 1
     for (std::int32_t k = lane_of(); k < K; k += 32) {
       const double p = static_cast<double>(labels[k]) * over;
-      write_number(a_.emissions, row * K + k, k == gold ? p - 1 : p);
+      write_number(a_.wanted.emissions, row * K + k, k == gold ? p - 1 : p);
     }
   }
 
@@ -410,14 +397,15 @@ template <class P, int kChunk, bool kOnChip>
 __global__ void __launch_bounds__(kMostThreads<P>, 1) combine_kernel(const __grid_constant__ CombineArgs<P> a) {
   launch_dependents();
   char* shared = shared_memory();
-  if (follows_gold(a, shared)) return;
+  if (follows_gold(a, a.gold_blocks, shared)) return;
   const std::uint32_t block = blockIdx.x - a.gold_blocks.count;
   if constexpr (kOnChip) {
     CombineChunk<P, kChunk, true>(a, shared, nullptr, block).run();
   } else {
-    char* room = reinterpret_cast<char*>(a.work.room) + block * a.layout.bytes;
+    const auto chunks = static_cast<std::uint32_t>(a.batch.size) * static_cast<std::uint32_t>(a.work.shape.chunks);
+    char* room = reinterpret_cast<char*>(a.work.room) + block * a.work.shape.layout.bytes;
 #pragma unroll 1
-    for (std::uint32_t index = block; index < a.chunks; index += gridDim.x - a.gold_blocks.count) {
+    for (std::uint32_t index = block; index < chunks; index += gridDim.x - a.gold_blocks.count) {
       CombineChunk<P, kChunk, false>(a, shared, room, index).run();
       __syncthreads();
     }
@@ -425,14 +413,6 @@ __global__ void __launch_bounds__(kMostThreads<P>, 1) combine_kernel(const __gri
 }
 
 // --- the call
-
-// How the combine of a batch is cut into blocks.
-struct CombineShape {
-  std::int32_t chunk, chunks, threads;
-  std::int64_t blocks;  // without those that follow gold
-  bool on_chip;
-  ChunkLayout layout;
-};
 
 // Chunks of one position where larger ones would leave processors idle, or do not fit; from memory, blocks that take
 // turns.
@@ -467,13 +447,11 @@ auto* kernel_of(const CombineShape& s) {
 }  // namespace
 
 template <class P>
-CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                  const Expectation& wanted) {
-  const CombineShape s = shape_of<P>(c, batch);
-  CombineMemory<P> work{};
-  work.chunk = s.chunk;
-  work.chunks = s.chunks;
-  const std::int64_t chunks = batch.size * work.chunks;
+Combine<P> Combine<P>::allocate(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                                const Expectation& wanted) {
+  Combine work{shape_of<P>(c, batch)};
+  const CombineShape& s = work.shape;
+  const std::int64_t chunks = batch.size * s.chunks;
   work.entries = wanted.transitions ? round_up(c.combine.dense + c.combine.sparse.rounds, 4) : 0;
   work.sums = arena.allocate<P>(chunks * std::int64_t{work.entries});
   work.inverse = arena.allocate<double>(chunks);
@@ -484,42 +462,24 @@ CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c,
 }
 
 template <class P>
-void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
-                 const ForwardBackwardMemory<P>& pass, const CombineMemory<P>& work, const Expectation& wanted,
-                 cudaStream_t stream) {
-  const CombineShape s = shape_of<P>(c, batch);
-  const bool follows = wanted.gold && pass.pieces.count == 1;
-  const GoldBlocks gold = follows ? gold_blocks(c, batch, work.stamps, s.threads / 32) : GoldBlocks{};
+void Combine<P>::run(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& call, cudaStream_t stream) {
+  const CombineShape& s = call.work.shape;
+  std::int64_t bytes = kHeadBytes + (s.on_chip ? s.layout.bytes : 0);
+  GoldBlocks gold{};
+  if (call.wanted.gold && call.pass.pieces.count == 1) {
+    gold.together = gold_together(c, s.threads / 32);
+    gold.count = static_cast<std::uint32_t>(ceil_div(call.batch.size, gold.together));
+    bytes = std::max<std::int64_t>(bytes, gold_bytes(c, gold.together));
+  }
   const std::int64_t blocks = gold.count + s.blocks;
   if (blocks == 0) return;
-  const int on_chip = kHeadBytes + static_cast<int>(s.on_chip ? s.layout.bytes : 0);
-  const int bytes = std::max(on_chip, gold.bytes);
-  const CombineArgs<P> args{c.combine,
-                            c.topology,
-                            trellis,
-                            work,
-                            s.layout,
-                            batch.length,
-                            static_cast<std::uint32_t>(batch.size),
-                            static_cast<std::uint32_t>(batch.size * s.chunks),
-                            gold,
-                            pass.at_outs ? c.combine.nodes : c.combine.arrivals,
-                            c.combine.copied && pass.whole,
-                            pass.at_outs,
-                            wanted.gold != nullptr,
-                            wanted.emissions};
+  const CombineArgs<P> args{call, gold, call.pass.at_outs ? c.combine.nodes : c.combine.arrivals,
+                            c.combine.copied && call.pass.shape.storage == Storage::registers};
   launch_kernel(kernel_of<P>(s), {.x = blocks, .threads = s.threads, .bytes = bytes, .programmatic = c.programmatic},
                 stream, args, "combining forward and backward");
 }
 
-template CombineMemory<float> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&, const Expectation&);
-template CombineMemory<double> allocate_combine(Arena&, const DeviceConstraint::Impl&, const Batch&,
-                                                const Expectation&);
-template void run_combine(const DeviceConstraint::Impl&, const Batch&, const Trellis<float>&,
-                          const ForwardBackwardMemory<float>&, const CombineMemory<float>&, const Expectation&,
-                          cudaStream_t);
-template void run_combine(const DeviceConstraint::Impl&, const Batch&, const Trellis<double>&,
-                          const ForwardBackwardMemory<double>&, const CombineMemory<double>&, const Expectation&,
-                          cudaStream_t);
+template struct Combine<float>;
+template struct Combine<double>;
 
 }  // namespace regccrf::cuda

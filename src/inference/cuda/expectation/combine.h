@@ -4,7 +4,7 @@
 
 #include "inference/cuda/bounds.h"
 #include "inference/cuda/expectation/expectation.h"
-#include "inference/cuda/loss/gold.h"
+#include "inference/cuda/expectation/gold.h"
 #include "inference/cuda/warp.h"
 
 namespace regccrf::cuda {
@@ -25,28 +25,6 @@ __device__ inline std::int32_t largest_exponent(double) { return 1000; }
 
 __device__ inline float largest_number(float) { return 1e37f; }
 __device__ inline double largest_number(double) { return 1e300; }
-
-// The first blocks of a combine, which follow gold; none behind a scan, which has done so.
-struct GoldBlocks {
-  std::uint32_t count;
-  std::int32_t together;  // sequences of a block
-  std::int32_t* stamps;   // or null: on chip
-  int bytes;              // there
-};
-inline GoldBlocks gold_blocks(const DeviceConstraint::Impl& c, const Batch& batch, std::int32_t* stamps, int warps) {
-  const std::int32_t together = gold_together(c, warps);
-  return {static_cast<std::uint32_t>(ceil_div(batch.size, together)), together, stamps, gold_bytes(c, together)};
-}
-// Whether the block is one of them; it is done then. `Args`: of a combine.
-template <class Args>
-__device__ bool follows_gold(const Args& a, char* shared) {
-  if (blockIdx.x >= a.gold_blocks.count) return false;
-  follow_gold(a.topology, a.trellis.scores.gold, a.T, a.trellis.scores.length,
-              std::int64_t{blockIdx.x} * a.gold_blocks.together, a.batch, a.gold_blocks.together, shared,
-              a.gold_blocks.stamps, a.trellis.leaves);
-  wait_for_prior_kernel();
-  return true;
-}
 
 // z times the scales that the pass divided out is the same at all positions but for rounding. So the positions of a
 // chunk are added up in one unit, by the exponents alone: the one in which none of them grows. The z itself is left for

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "inference/cuda/expectation/covariance_scaled.h"
+#include "inference/cuda/expectation/covariance.h"
 
 namespace regccrf::cuda {
 
@@ -12,44 +12,39 @@ namespace {
 
 constexpr std::int64_t kDeclaredHere = 24 << 10;  // bytes on chip, at most, that the kernels declare themselves
 
-struct SequenceMean {
-  bool possible;
-  double value;
-};
-
-// A block's way through its sequences: the tables of a call are made once, when first wanted. `kOnChip`: the scaled
-// arrays are in shared memory, known when compiling, since addresses there take less work.
+// A block's way through its sequences: the tables of a call are made once, the wide ones when first wanted. `kOnChip`:
+// the scaled arrays are in shared memory, known when compiling, since addresses there take less work.
 template <class Quantity, bool kOnChip>
 class Worker {
  public:
-  __device__ explicit Worker(const CovarianceArgs& a) : a_(a), wide_(a.scores, a.work.wide) {}
+  __device__ explicit Worker(const CovarianceArgs& a)
+      : a_(a),
+        room_(kOnChip ? shared_memory() : a.work.scaled + blockIdx.x * a.work.scaled_bytes),
+        wide_(a.scores, a.work.wide) {
+    const Scaled x(a.scores.topology, room_);
+    const std::int32_t K = a.scores.topology.K;
+    for (std::int32_t i = threadIdx.x; i < K * K; i += kBlockThreads) x.g[i] = Gains<Quantity>::transition(a, i);
+  }
 
   // `counts`: the sequence has scores. Covariances where wanted, zeros where it does not count.
-  __device__ SequenceMean average(const CovarianceScratch& s, std::int64_t b, bool counts) {
+  __device__ Found average(const CovarianceScratch& s, std::int64_t b, bool counts) {
     const DeviceTopology& d = a_.scores.topology;
-    SequenceMean mean{counts && s.T == 0 && d.empty, 0};
+    Found found{true, true, counts && s.T == 0 && d.empty, 0};
     bool done = false;
     if (counts && s.T > 0) {
-      const Found found = scaled(s, b);
-      mean = {found.possible, found.value};
+      found = ScaledPass<Quantity>(a_, s, Scaled(d, room_)).run(b);
       if (!found.sure || !found.covariances_sure) {
         const Averaged whole = wide(s, b);
-        if (!found.sure) mean = {whole.weight.m != 0, whole.mean};
+        if (!found.sure) found.possible = whole.weight.m != 0, found.value = whole.mean;
       }
-      done = mean.possible;
+      done = found.possible;
     }
     if (!done) zero_counts(d.K, b, s.T, s.row, a_.emissions, a_.transitions);
     __syncthreads();
-    return mean;
+    return found;
   }
 
  private:
-  __device__ Found scaled(const CovarianceScratch& s, std::int64_t b) {
-    ScaledPass<Quantity> pass(a_, s, kOnChip ? shared_memory() : s.scaled);
-    if (!has_transitions_) pass.load_transitions();
-    has_transitions_ = true;
-    return pass.run(b);
-  }
   // The whole, without a weight where nothing is possible.
   __device__ Averaged wide(const CovarianceScratch& s, std::int64_t b) {
     const std::int64_t K = a_.scores.topology.K;
@@ -66,37 +61,37 @@ class Worker {
   }
 
   const CovarianceArgs& a_;
+  char* const room_;  // for Scaled
   WidePass<Means<Quantity>> wide_;
-  bool has_transitions_ = false;
 };
 
-template <bool kOnChip>
-__global__ void __launch_bounds__(kBlockThreads, 1) entropy_kernel(const __grid_constant__ CovarianceArgs a) {
-  Worker<Surprise, kOnChip> worker(a);
+template <class Quantity, bool kOnChip>
+__global__ void __launch_bounds__(kBlockThreads, 1) covariance_kernel(const __grid_constant__ CovarianceArgs a) {
+  constexpr bool is_entropy = std::is_same_v<Quantity, Surprise>;
+  const std::int32_t K = a.scores.topology.K;
+  Worker<Quantity, kOnChip> worker(a);
   for (std::int64_t b = blockIdx.x; b < a.scores.batch.size; b += gridDim.x) {
     const CovarianceScratch s(a, b);
-    Status status = block_status(a.scores.batch, a.work.scores, b, s.T, a.scores.topology.K);
-    const bool bad = status.outcome != 0;
-    const SequenceMean mean = worker.average(s, b, !bad);
-    if (threadIdx.x != 0) continue;
-    a.value[b] = mean.possible ? mean.value : NAN;
-    if (!bad && !mean.possible) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
-    a.status[b] = status;
-  }
-}
-
-template <bool kOnChip>
-__global__ void __launch_bounds__(kBlockThreads, 1) curvature_kernel(const __grid_constant__ CovarianceArgs a) {
-  Worker<Gain, kOnChip> worker(a);
-  for (std::int64_t b = blockIdx.x; b < a.scores.batch.size; b += gridDim.x) {
-    const CovarianceScratch s(a, b);
-    const bool fine = a.known[b].outcome == static_cast<std::int32_t>(Outcome::fine);
-    double value = worker.average(s, b, fine).value;
-    if (a.gold && fine) {
-      const auto label = [&](std::int32_t t) { return a.gold[s.row[t]]; };
-      value -= block_sum<kBlockThreads>(path_score<false>(a.scores.gains, a.scores.topology.K, s.T, s.row, label));
+    Status status;
+    if constexpr (is_entropy) {
+      status = block_status(a.scores.batch, a.work.scores, b, s.T, K);
+    } else {
+      status = a.known[b];
     }
-    if (threadIdx.x == 0) a.value[b] = value;
+    const bool fine = status.outcome == static_cast<std::int32_t>(Outcome::fine);
+    const Found mean = worker.average(s, b, fine);
+    double value = mean.value;
+    if (is_entropy && !mean.possible) {
+      value = NAN;
+      if (fine) status.outcome = static_cast<std::int32_t>(Outcome::impossible);
+    }
+    if (!is_entropy && a.gold && fine) {
+      const auto label = [&](std::int32_t t) { return a.gold[s.row[t]]; };
+      value -= block_sum<kBlockThreads>(path_score<false>(a.scores.gains, K, s.T, s.row, label));
+    }
+    if (threadIdx.x != 0) continue;
+    a.value[b] = value;
+    if (is_entropy) a.status[b] = status;
   }
 }
 
@@ -140,10 +135,8 @@ std::size_t bytes_for(const DeviceConstraint& constraint, const CovarianceArgs& 
   return arena.used();
 }
 
-using Kernel = void (*)(CovarianceArgs);
-
-void run(Kernel on_chip, Kernel in_memory, const char* what, const DeviceConstraint& constraint, CovarianceArgs args,
-         Memory memory, void* stream) {
+template <class Quantity>
+void run(const char* what, const DeviceConstraint& constraint, CovarianceArgs args, Memory memory, void* stream) {
   const Batch& batch = args.scores.batch;
   check_batch(what, batch);
   if (batch.size == 0) return;
@@ -155,10 +148,10 @@ void run(Kernel on_chip, Kernel in_memory, const char* what, const DeviceConstra
   args.scores.row = args.work.scores.row;
   const auto s = static_cast<cudaStream_t>(stream);
   prepare<double>(c, batch, args.work.scores, Scale::probability, nullptr, s);
-  const bool room = args.work.scaled_bytes == 0;
-  launch_kernel(room ? on_chip : in_memory,
-                {.x = args.work.wide.slots, .threads = kBlockThreads, .bytes = room ? Scaled::bytes(c.topology) : 0}, s,
-                args, what);
+  const bool on_chip = args.work.scaled_bytes == 0;
+  launch_kernel(on_chip ? covariance_kernel<Quantity, true> : covariance_kernel<Quantity, false>,
+                {.x = args.work.wide.slots, .threads = kBlockThreads, .bytes = on_chip ? Scaled::bytes(c.topology) : 0},
+                s, args, what);
 }
 
 }  // namespace
@@ -169,8 +162,7 @@ std::size_t entropy_bytes(const DeviceConstraint& constraint, const Batch& batch
 }
 void entropy(const DeviceConstraint& constraint, const Batch& batch, const Entropy& wanted, Memory memory,
              void* stream) {
-  covariance::run(covariance::entropy_kernel<true>, covariance::entropy_kernel<false>, "entropy", constraint,
-                  covariance::args_of(batch, wanted), memory, stream);
+  covariance::run<Surprise>("entropy", constraint, covariance::args_of(batch, wanted), memory, stream);
 }
 
 std::size_t curvature_bytes(const DeviceConstraint& constraint, const Batch& batch, const Curvature& wanted) {
@@ -178,8 +170,7 @@ std::size_t curvature_bytes(const DeviceConstraint& constraint, const Batch& bat
 }
 void curvature(const DeviceConstraint& constraint, const Batch& batch, const Curvature& wanted, Memory memory,
                void* stream) {
-  covariance::run(covariance::curvature_kernel<true>, covariance::curvature_kernel<false>, "curvature", constraint,
-                  covariance::args_of(batch, wanted), memory, stream);
+  covariance::run<Gain>("curvature", constraint, covariance::args_of(batch, wanted), memory, stream);
 }
 
 }  // namespace regccrf::cuda

@@ -7,6 +7,8 @@
 // and wide (wide.cu), which recomputes the sequences that could not be trusted, and reduces the values to a loss.
 //
 // A sequence is trusted where alpha and beta find the same sum over all paths, each from its own end (bounds.h).
+#include <utility>
+
 #include "inference/cuda/bounds.h"
 #include "inference/cuda/expectation/expectation.h"
 #include "inference/cuda/wide/wide.h"
@@ -19,25 +21,13 @@ namespace {
 
 constexpr std::int64_t kShort = 512;  // positions up to which a small block finishes a sequence
 
-template <class P>
-struct FinishArgs {
-  DeviceCombine combine;
-  DeviceTopology topology;
-  Trellis<P> trellis;
-  CombineMemory<P> combined;
-  Expectation wanted;
-  Batch batch;
-  bool at_outs;               // of beta, as in ForwardBackwardMemory
-  const std::int32_t* grown;  // of a scan (Boundaries), or null
-};
-
 // The thread's share of the sum over all paths as beta has it. By the last threads, since the first have other things
 // to do.
 template <class P, int kThreads>
-__device__ Sum from_beta(const FinishArgs<P>& a, std::int64_t b) {
-  const Starts& starts = a.topology.starts[a.at_outs];
+__device__ Sum from_beta(const ExpectationArgs<P>& a, std::int64_t b) {
+  const Starts& starts = a.topology.starts[a.pass.at_outs];
   const P* beta =
-      a.trellis.beta + b * a.batch.length * std::int64_t{a.at_outs ? a.combine.outs : a.combine.backward_cells};
+      a.trellis.beta + b * a.batch.length * std::int64_t{a.pass.at_outs ? a.combine.outs : a.combine.backward_cells};
   Sum sum;
   for (std::int32_t i = kThreads - 1 - static_cast<std::int32_t>(threadIdx.x); i < starts.count; i += kThreads) {
     const P cell = Downwards::weight(beta[starts.place[i]]),
@@ -55,7 +45,7 @@ __device__ bool agree(double x, std::int64_t e, double y, double rounding) {
 }
 
 template <class P, int kThreads>
-__device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
+__device__ void finish_sequence(const ExpectationArgs<P>& a, std::int64_t b) {
   const std::int32_t T = a.trellis.scores.length[b], K = a.combine.K;
   const std::int64_t at = b * a.batch.length;
   enum { of_paths, of_gold, of_beta, count };  // logs of the sum over all paths and of gold, and that sum by beta
@@ -87,7 +77,8 @@ __device__ void finish_sequence(const FinishArgs<P>& a, std::int64_t b) {
   block_sums<kThreads>(sum);
   if (threadIdx.x != 0) return;
 
-  if (a.grown && a.grown[b] > Bounds<double>::most_growth) a.trellis.trust[b] = Trust::untrusted;
+  const std::int32_t* grown = a.pass.scan.boundaries.grown;
+  if (grown && grown[b] > Bounds<double>::most_growth) a.trellis.trust[b] = Trust::untrusted;
   if (T > 0 && !agree(z, apart, sum[of_beta].value(), kAgreement<P>)) a.trellis.trust[b] = Trust::untrusted;
   double value = T > 0 ? sum[of_paths].value() : a.topology.empty ? 0.0 : -INFINITY;
   const bool bad = status.outcome != 0;
@@ -124,7 +115,7 @@ __device__ void count_gold(const std::int32_t* gold, std::int32_t T, std::int32_
 // A thread has a bigram; where sequences are long, a lane has one, and the block's warps (parts) share the chunks of
 // the sequence. What they find is added in their order.
 template <class P, int kThreads, int kParts>
-__device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::uint32_t block) {
+__device__ void finish_transitions(const ExpectationArgs<P>& a, std::int64_t b, std::uint32_t block) {
   constexpr std::int32_t together = kThreads / kParts;
   __shared__ std::int32_t seen[together];
   __shared__ double sums[kParts][together];
@@ -141,13 +132,13 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::
   }
   wait_for_prior_kernel();  // until here, nothing of the combine
   if (begin < end) {
-    const std::int32_t chunks = ceil_div(T - 1, a.combined.chunk);  // where bigrams begin
-    const double* inverse = a.combined.inverse + b * a.combined.chunks;
+    const std::int32_t chunks = ceil_div(T - 1, a.work.shape.chunk);  // where bigrams begin
+    const double* inverse = a.work.inverse + b * a.work.shape.chunks;
     for (std::int32_t e = begin; e < end; ++e) {
-      const P* from = a.combined.sums + b * a.combined.chunks * a.combined.entries + a.combine.pair_entry[e];
+      const P* from = a.work.sums + b * a.work.shape.chunks * a.work.entries + a.combine.pair_entry[e];
 #pragma unroll 16
       for (std::int32_t c = part; c < chunks; c += kParts)
-        sum += static_cast<double>(from[std::int64_t{c} * a.combined.entries]) * inverse[c];
+        sum += static_cast<double>(from[std::int64_t{c} * a.work.entries]) * inverse[c];
     }
     if (sum != 0) sum *= gain;
   }
@@ -163,7 +154,7 @@ __device__ void finish_transitions(const FinishArgs<P>& a, std::int64_t b, std::
 
 // A block for each sequence, then those of the bigrams: the first take longest.
 template <class P, int kThreads, int kParts>
-__global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ FinishArgs<P> a) {
+__global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ ExpectationArgs<P> a) {
   launch_dependents();
   const auto B = static_cast<std::uint32_t>(a.batch.size), part = blockIdx.x / B, b = blockIdx.x % B;
   if (part == 0) {
@@ -173,28 +164,20 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant_
   }
 }
 
-template <class P, int kThreads, int kParts>
-void launch_finish(const FinishArgs<P>& args, bool programmatic, cudaStream_t stream) {
-  constexpr std::int64_t together = kThreads / kParts;
-  const std::int64_t K = args.combine.K, blocks = args.wanted.transitions ? 1 + ceil_div(K * K, together) : 1;
-  if (blocks * args.batch.size > INT32_MAX) throw Error("[cuda] too many bigrams in one batch: split it");
-  launch_kernel(finish_kernel<P, kThreads, kParts>,
-                {.x = blocks * args.batch.size, .threads = kThreads, .programmatic = programmatic}, stream, args,
-                "finishing");
-}
-
 template <class P>
-void finish(const FinishArgs<P>& args, bool programmatic, cudaStream_t stream) {
-  if (args.batch.length > kShort) {
-    launch_finish<P, 1024, 32>(args, programmatic, stream);
-  } else {
-    launch_finish<P, 256, 1>(args, programmatic, stream);
-  }
+void finish(const ExpectationArgs<P>& args, bool programmatic, cudaStream_t stream) {
+  const bool is_short = args.batch.length <= kShort;
+  const std::int64_t K = args.combine.K, together = is_short ? 256 : 1024 / 32,  // bigrams of a block
+      blocks = args.wanted.transitions ? 1 + ceil_div(K * K, together) : 1;
+  if (blocks * args.batch.size > INT32_MAX) throw Error("[cuda] too many bigrams in one batch: split it");
+  launch_kernel(is_short ? finish_kernel<P, 256, 1> : finish_kernel<P, 1024, 32>,
+                {.x = blocks * args.batch.size, .threads = is_short ? 256 : 1024, .programmatic = programmatic}, stream,
+                args, "finishing");
 }
 
 template <class P>
 Trellis<P> allocate_trellis(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                            const ForwardBackwardMemory<P>& pass) {
+                            const ForwardBackward<P>& pass) {
   const std::int64_t B = batch.size, BT = batch.size * batch.length;
   Trellis<P> trellis{};
   trellis.scores = allocate_prepared<P>(arena, c, batch, true);
@@ -208,48 +191,30 @@ Trellis<P> allocate_trellis(Arena& arena, const DeviceConstraint::Impl& c, const
   return trellis;
 }
 
-// All memory of a call.
+// A call with all its memory.
 template <class P>
-struct ExpectationMemory {
-  Trellis<P> trellis;
-  ForwardBackwardMemory<P> pass;
-  CombineMemory<P> combine;
-  WideMemory<Wide> wide;
-};
-template <class P>
-ExpectationMemory<P> allocate_memory(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                     const Expectation& wanted, const Pieces& pieces) {
-  ExpectationMemory<P> work{};
-  work.pass = allocate_forward_backward<P>(arena, c, batch, pieces, wanted.gold != nullptr);
-  work.trellis = allocate_trellis<P>(arena, c, batch, work.pass);
-  work.combine = allocate_combine<P>(arena, c, batch, wanted);
-  work.wide = allocate_wide<Wide>(arena, c, batch, wanted.emissions || wanted.transitions);
-  return work;
-}
-
-template <class P>
-std::size_t bytes_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted,
-                     const Pieces& pieces) {
-  Arena arena(Memory{});
-  allocate_memory<P>(arena, c, batch, wanted, pieces);
-  return arena.used();
+std::pair<ExpectationArgs<P>, WideMemory<Wide>> allocate_memory(Arena& arena, const DeviceConstraint::Impl& c,
+                                                                const Batch& batch, const Expectation& wanted,
+                                                                const Pieces& pieces) {
+  ExpectationArgs<P> call{c.combine, c.topology, batch, wanted};
+  call.pass = ForwardBackward<P>::allocate(arena, c, batch, pieces, wanted.gold != nullptr);
+  call.trellis = allocate_trellis<P>(arena, c, batch, call.pass);
+  call.work = Combine<P>::allocate(arena, c, batch, wanted);
+  return {call, allocate_wide<Wide>(arena, c, batch, wanted.emissions || wanted.transitions)};
 }
 
 template <class P>
 void run_as(const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted, const Pieces& pieces,
             Memory memory, cudaStream_t stream, const Loss* loss) {
   Arena arena(memory);
-  const ExpectationMemory<P> work = allocate_memory<P>(arena, c, batch, wanted, pieces);
-  prepare<P>(c, batch, work.trellis.scores, Scale::probability, wanted.gold, stream);
-  run_forward_backward<P>(c, batch, work.trellis, work.pass, stream);
-  run_combine<P>(c, batch, work.trellis, work.pass, work.combine, wanted, stream);
-
-  const std::int32_t* grown = work.pass.scan.boundaries.grown;
-  finish<P>({c.combine, c.topology, work.trellis, work.combine, wanted, batch, work.pass.at_outs, grown},
-            c.programmatic, stream);
-  const Prepared<P>& scores = work.trellis.scores;
-  recompute_wide(c, {c.topology, batch, {}, 1, scores.length, scores.row}, wanted, work.trellis.trust, work.wide, loss,
-                 scores.blocks_done, stream);
+  const auto [call, wide] = allocate_memory<P>(arena, c, batch, wanted, pieces);
+  const Prepared<P>& scores = call.trellis.scores;
+  prepare<P>(c, batch, scores, Scale::probability, wanted.gold, stream);
+  ForwardBackward<P>::run(c, call, stream);
+  Combine<P>::run(c, call, stream);
+  finish(call, c.programmatic, stream);
+  const WideScores rows{c.topology, batch, {}, 1, scores.length, scores.row};
+  recompute_wide(c, {rows, wanted, call.trellis.trust, wide, loss ? *loss : Loss{}, scores.blocks_done}, stream);
 }
 
 // Float where its errors stay below the tolerance, else double; a scan is in double.
@@ -266,8 +231,13 @@ Pieces pieces_for(const DeviceConstraint& constraint, const Batch& batch) {
 
 std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted,
                               const Pieces& pieces) {
-  return in_float(batch, pieces) ? bytes_as<float>(constraint.impl(), batch, wanted, pieces)
-                                 : bytes_as<double>(constraint.impl(), batch, wanted, pieces);
+  Arena arena(Memory{});
+  if (in_float(batch, pieces)) {
+    allocate_memory<float>(arena, constraint.impl(), batch, wanted, pieces);
+  } else {
+    allocate_memory<double>(arena, constraint.impl(), batch, wanted, pieces);
+  }
+  return arena.used();
 }
 std::size_t expectation_bytes(const DeviceConstraint& constraint, const Batch& batch, const Expectation& wanted) {
   return expectation_bytes(constraint, batch, wanted, pieces_for(constraint, batch));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "inference/cuda/step/scan.h"
+#include "inference/cuda/step/walk.h"
 
 namespace regccrf::cuda {
 
@@ -21,39 +22,58 @@ struct Trellis {
   std::int32_t* leaves;             // [B] where gold leaves the language; -1: nowhere
 };
 
+template <class P>
+struct ExpectationArgs;
+
 // forward_backward.cu: one block a sequence and direction, or a piece of these, walks the steps, and leaves each step's
 // cells in memory.
 template <class P>
-struct ForwardBackwardMemory {
+struct ForwardBackward {
   Pieces pieces;
+  WalkShape shape;
   ScanMemory scan;  // in double, with more than one piece
   P* cells;         // where a block has no room for its cells
-  bool whole;       // cells of alpha where nothing is stored are 0
   bool at_outs;     // beta is left at the combine's outs
+
+  static ForwardBackward allocate(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                                  const Pieces& pieces, bool gold);
+  static void run(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& args, cudaStream_t stream);
 };
-template <class P>
-ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                                   const Pieces& pieces, bool gold);
-template <class P>
-void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
-                          const ForwardBackwardMemory<P>& work, cudaStream_t stream);
 
 // combine.cu: blocks of some positions each: marginals, and sums for the bigrams. Its first blocks follow gold, which
 // needs nothing of the pass.
-template <class P>
-struct CombineMemory {
-  std::int32_t chunk, chunks, entries;  // positions of a block, blocks of a sequence, sums of a block (by fours)
-  P* sums;                              // [B, chunks, entries] times the z of the chunk's first position
-  double* inverse;                      // [B, chunks] 1 over that
-  P* room;                              // where a block has no room
-  std::int32_t* stamps;                 // likewise for gold's states (gold.h)
+struct ChunkLayout {
+  std::int64_t m, y, inverse, partials, labels, begin, bytes;  // where a block's arrays begin, in bytes
+};
+struct CombineShape {
+  std::int32_t chunk, chunks, threads;  // positions of a block, blocks of a sequence
+  std::int64_t blocks;                  // without those that follow gold
+  bool on_chip;
+  ChunkLayout layout;
 };
 template <class P>
-CombineMemory<P> allocate_combine(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                  const Expectation& wanted);
+struct Combine {
+  CombineShape shape;
+  std::int32_t entries;  // sums of a block (by fours)
+  P* sums;               // [B, chunks, entries] times the z of the chunk's first position
+  double* inverse;       // [B, chunks] 1 over that
+  P* room;               // where a block has no room
+  std::int32_t* stamps;  // likewise for gold's states (gold.h)
+
+  static Combine allocate(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch, const Expectation& wanted);
+  static void run(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& args, cudaStream_t stream);
+};
+
+// A call, as its kernels take it.
 template <class P>
-void run_combine(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
-                 const ForwardBackwardMemory<P>& pass, const CombineMemory<P>& work, const Expectation& wanted,
-                 cudaStream_t stream);
+struct ExpectationArgs {
+  DeviceCombine combine;
+  DeviceTopology topology;
+  Batch batch;
+  Expectation wanted;
+  Trellis<P> trellis;
+  ForwardBackward<P> pass;
+  Combine<P> work;
+};
 
 }  // namespace regccrf::cuda

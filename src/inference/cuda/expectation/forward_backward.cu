@@ -26,17 +26,8 @@ WalkShape shape_of(const DeviceConstraint::Impl& c, const Batch& batch, const Pi
 }
 
 template <class P>
-struct ForwardBackwardArgs {
+struct ForwardBackwardArgs : ExpectationArgs<P> {
   DeviceStep layout[2];
-  DeviceCombine combine;
-  DeviceTopology topology;
-  Trellis<P> trellis;
-  ForwardBackwardMemory<P> work;
-  WalkShape shape;
-  std::int64_t T;
-  Batch batch;
-  Pieces pieces;
-  Boundaries boundaries;
 };
 
 // What becomes of an out in a step. `trellis`: null if whole steps are copied.
@@ -154,12 +145,12 @@ __device__ unsigned begin_at_edge(const ForwardBackwardArgs<P>& a, const View& v
 // boundary to the position before it, since beta there is on nodes, and cells are arrivals.
 template <class P>
 __device__ std::int64_t boundary_of(const ForwardBackwardArgs<P>& a, std::int32_t piece) {
-  return std::int64_t{blockIdx.x} * a.pieces.count + piece;
+  return std::int64_t{blockIdx.x} * a.pass.pieces.count + piece;
 }
 // What may be lacking there: 0 if nothing can have been lost on the way. The whole block takes part.
 template <class P>
 __device__ double lacking(const ForwardBackwardArgs<P>& a, std::int32_t piece) {
-  const std::int32_t* lost = a.boundaries.lost + std::int64_t{blockIdx.x} * a.pieces.count;
+  const std::int32_t* lost = a.pass.scan.boundaries.lost + std::int64_t{blockIdx.x} * a.pass.pieces.count;
   bool some = false;
   for (std::int32_t n = threadIdx.x; n < piece; n += blockDim.x) some = some || lost[n] != Lost::none;
   return __syncthreads_or(some) ? Bounds<double>::boundary : 0;
@@ -170,7 +161,7 @@ __device__ unsigned begin_at_boundary(const ForwardBackwardArgs<P>& a, std::int3
   const std::int64_t boundary = boundary_of(a, number);
   unsigned largest = 0;
   if constexpr (kBack) {
-    const double* beta = a.boundaries.beta + boundary * a.boundaries.width;
+    const double* beta = a.pass.scan.boundaries.beta + boundary * a.pass.scan.boundaries.width;
     for (std::int32_t m = threadIdx.x; m < top.arrivals; m += blockDim.x) {
       const std::int32_t label = top.arrival_label[m], state = top.arrival_state[m];
       double sum = 0;
@@ -183,7 +174,8 @@ __device__ unsigned begin_at_boundary(const ForwardBackwardArgs<P>& a, std::int3
       largest = max(largest, high_word(v));
     }
   } else {
-    const double *alpha = a.boundaries.alpha + boundary * a.boundaries.width, more = lacking(a, number);
+    const double *alpha = a.pass.scan.boundaries.alpha + boundary * a.pass.scan.boundaries.width,
+                 more = lacking(a, number);
     for (std::int32_t i = threadIdx.x; i < top.nodes; i += blockDim.x) {
       const bool there = row[top.node_label[i]] > P{0};
       const P v = there ? static_cast<P>(alpha[i] * Bounds<double>::alpha_top + more) : P{0};
@@ -202,7 +194,8 @@ __device__ void note_growth(const ForwardBackwardArgs<P>& a, std::int32_t number
   constexpr double rounding = 1e-12;
   constexpr std::int64_t most = 4096;  // more than exponents differ by
   const std::int64_t boundary = boundary_of(a, number);
-  const double *alpha = a.boundaries.alpha + boundary * a.boundaries.width, lacks = lacking(a, number);
+  const double *alpha = a.pass.scan.boundaries.alpha + boundary * a.pass.scan.boundaries.width,
+               lacks = lacking(a, number);
   if (threadIdx.x >= 32) return;
   double more = 0;
   for (std::int32_t i = threadIdx.x; i < a.topology.nodes; i += 32) {
@@ -213,8 +206,8 @@ __device__ void note_growth(const ForwardBackwardArgs<P>& a, std::int32_t number
   for (int bit = 16; bit > 0; bit /= 2) more = fmax(more, __shfl_xor_sync(kAllLanes, more, bit));
   if (threadIdx.x > 0 || !(more > 0)) return;
   const double bits = lacks > 0 && isfinite(more) ? fmax(log2(more / lacks), 0.0) : Bounds<double>::most_growth + 1;
-  const bool may_be_all = a.boundaries.lost[boundary - 1] == Lost::in_the_middle;
-  atomicAdd(a.boundaries.grown + blockIdx.x,
+  const bool may_be_all = a.pass.scan.boundaries.lost[boundary - 1] == Lost::in_the_middle;
+  atomicAdd(a.pass.scan.boundaries.grown + blockIdx.x,
             static_cast<std::int32_t>(ceil(bits)) + (may_be_all ? Bounds<double>::most_growth : 0));
 }
 
@@ -224,8 +217,8 @@ template <bool kBack, class P>
 __device__ void connect(const ForwardBackwardArgs<P>& a, const Piece& piece, std::int64_t total_exponent,
                         const P* now) {
   const std::int32_t number = piece.number + (kBack ? 0 : 1);
-  const std::int64_t b = blockIdx.x, at = b * a.T + (kBack ? piece.first - 1 : piece.last + 1),
-                     e = a.boundaries.exponent[kBack][boundary_of(a, number)] - total_exponent;
+  const std::int64_t b = blockIdx.x, at = b * a.batch.length + (kBack ? piece.first - 1 : piece.last + 1),
+                     e = a.pass.scan.boundaries.exponent[kBack][boundary_of(a, number)] - total_exponent;
   if (!kBack) note_growth(a, number, now, -e);
   if (threadIdx.x != 0) return;
   constexpr std::int64_t most = 1021;  // as in scale_of
@@ -248,19 +241,19 @@ class DirectionPass {
         steps_(steps),
         team_(team_memory, thread_number(), view),
         b_(team_.sequence()),
-        piece_(a.trellis.scores.length[b_], a.pieces.steps, static_cast<std::int32_t>(blockIdx.z)),
+        piece_(a.trellis.scores.length[b_], a.pass.pieces.steps, static_cast<std::int32_t>(blockIdx.z)),
         inside_(kScans && (kBack ? piece_.number + 1 < piece_.of : piece_.number > 0)),
         skipped_(!kBack && inside_ ? 1 : 0),
         T_(piece_.last - piece_.first + (kBack && inside_ ? 0 : 1)),
-        at_outs_(kBack && Steps::kInRegisters && a.work.at_outs),
+        at_outs_(kBack && Steps::kInRegisters && a.pass.at_outs),
         trellis_stride_(at_outs_ ? a.combine.outs : view.cells),
         floor_(*a.trellis.scores.floor),
-        rows_(room, a.shape.rows, a.trellis.scores.emissions + (b_ * a.T + piece_.first) * (view.K + 1), view.K, T_,
-              {}),
+        rows_(room, a.pass.shape.rows, a.trellis.scores.emissions + (b_ * a.batch.length + piece_.first) * (view.K + 1),
+              view.K, T_, {}),
         outs_(a.combine, team_.thread()),
         now_(cells),
         next_(cells + padded_cells(view.step_cells())) {
-    const std::int64_t begin = b_ * a.T + piece_.first + (kBack ? T_ - 1 : 0);
+    const std::int64_t begin = b_ * a.batch.length + piece_.first + (kBack ? T_ - 1 : 0);
     trellis_ = (kBack ? a.trellis.beta : a.trellis.alpha) + begin * trellis_stride_;
     exponent_ = a.trellis.exponent[kBack] + begin;
   }
@@ -339,7 +332,7 @@ class DirectionPass {
 
   __device__ void end() {
     if (team_.leads() && most_ >= high_word(static_cast<P>(INFINITY))) a_.trellis.trust[b_] = Trust::untrusted;
-    if (kScans && inside_) total_exponent_ += a_.boundaries.exponent[kBack][boundary_of(a_, boundary())];
+    if (kScans && inside_) total_exponent_ += a_.pass.scan.boundaries.exponent[kBack][boundary_of(a_, boundary())];
     if (kBack ? piece_.number == 0 : piece_.number + 1 == piece_.of) {
       if (team_.leads()) a_.trellis.total_exponent[kBack][b_] = total_exponent_ - kPeak<kBack, P>;
     } else if constexpr (kScans) {
@@ -387,12 +380,12 @@ template <class P, Storage kStorage, std::int32_t kKind>
 __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
     forward_backward_kernel(const __grid_constant__ ForwardBackwardArgs<P> a) {
   launch_dependents();
-  const std::int32_t blocks = kStorage == Storage::cluster ? a.shape.blocks : 1;
+  const std::int32_t blocks = kStorage == Storage::cluster ? a.pass.shape.blocks : 1;
   const std::int64_t b = static_cast<std::int32_t>(blockIdx.x) / blocks;
   const int back = blockIdx.y;
   const DeviceStep& layout = a.layout[back];
-  if (threadIdx.x == 0 && back == 0 && a.pieces.count == 1) a.trellis.trust[b] = Trust::trusted;
-  const WalkShared<P, kStorage> shared(a.shape.rows, layout.K);
+  if (threadIdx.x == 0 && back == 0 && a.pass.pieces.count == 1) a.trellis.trust[b] = Trust::trusted;
+  const WalkShared<P, kStorage> shared(a.pass.shape.rows, layout.K);
   const P *matrix = a.trellis.scores.matrix[back], *sparse = a.trellis.scores.sparse[back];
   if constexpr (kStorage == Storage::registers) {
     constexpr RegisterTile kind = kRegisterTiles[kKind];
@@ -401,9 +394,9 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
     run_direction(a, StepView(layout), Steps(layout, matrix, sparse), reinterpret_cast<P*>(shared.rest), shared.rows,
                   shared.team_memory);
   } else {
-    P* cells = a.shape.cells_on_chip ? reinterpret_cast<P*>(shared.rest)
-                                     : a.work.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) *
-                                                          cells_in_memory(a.layout[0], a.layout[1]);
+    P* cells = a.pass.shape.cells_on_chip ? reinterpret_cast<P*>(shared.rest)
+                                          : a.pass.cells + ((blockIdx.z * std::int64_t{gridDim.x} + b) * 2 + back) *
+                                                               cells_in_memory(a.layout[0], a.layout[1]);
     with_general_steps<SumProduct<P>, kStorage>(layout, blocks, matrix, sparse,
                                                 [&](const auto& view, const auto& steps) {
                                                   run_direction(a, view, steps, cells, shared.rows, shared.team_memory);
@@ -414,50 +407,40 @@ __global__ void __launch_bounds__(kThreads<P, kStorage, kKind>, 1)
 template <class P, Storage kStorage, std::int32_t kKind = 0>
 void launch(const ForwardBackwardArgs<P>& args, cudaStream_t stream) {
   launch_kernel(forward_backward_kernel<P, kStorage, kKind>,
-                {.x = args.batch.size * args.shape.blocks,
+                {.x = args.batch.size * args.pass.shape.blocks,
                  .y = 2,
-                 .z = args.pieces.count,
-                 .threads = args.shape.threads,
-                 .bytes = args.shape.bytes,
-                 .cluster = args.shape.blocks},
+                 .z = args.pass.pieces.count,
+                 .threads = args.pass.shape.threads,
+                 .bytes = args.pass.shape.bytes,
+                 .cluster = args.pass.shape.blocks},
                 stream, args, "forward and backward");
 }
 
 }  // namespace
 
 template <class P>
-ForwardBackwardMemory<P> allocate_forward_backward(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
-                                                   const Pieces& pieces, bool gold) {
+ForwardBackward<P> ForwardBackward<P>::allocate(Arena& arena, const DeviceConstraint::Impl& c, const Batch& batch,
+                                                const Pieces& pieces, bool gold) {
   const auto blocks = 2 * batch.size * pieces.count;
-  const WalkShape shape = shape_of<P>(c, batch, pieces);
-  ForwardBackwardMemory<P> work{};
-  work.pieces = pieces;
-  work.cells = arena.allocate<P>(shape.cells_on_chip ? 0 : blocks * cells_in_memory(c.forward, c.backward));
-  work.whole = shape.storage == Storage::registers;
-  work.at_outs = work.whole && can_be_at_outs(c.combine, shape.threads);
+  ForwardBackward work{pieces, shape_of<P>(c, batch, pieces)};
+  work.cells = arena.allocate<P>(work.shape.cells_on_chip ? 0 : blocks * cells_in_memory(c.forward, c.backward));
+  work.at_outs = work.shape.storage == Storage::registers && can_be_at_outs(c.combine, work.shape.threads);
   if constexpr (sizeof(P) == 8) work.scan = allocate_scan(arena, c, batch, pieces, gold);
   return work;
 }
 
 template <class P>
-void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, const Trellis<P>& trellis,
-                          const ForwardBackwardMemory<P>& work, cudaStream_t stream) {
+void ForwardBackward<P>::run(const DeviceConstraint::Impl& c, const ExpectationArgs<P>& call, cudaStream_t stream) {
+  const Pieces& pieces = call.pass.pieces;
   if constexpr (sizeof(P) == 8) {
-    if (work.pieces.count > 1)
-      run_scan(c, batch, work.pieces, trellis.scores, work.scan, trellis.trust, trellis.leaves, stream);
+    if (pieces.count > 1)
+      run_scan(c, call.batch, pieces, call.trellis.scores, call.pass.scan, call.trellis.trust, call.trellis.leaves,
+               stream);
   }
-  const ForwardBackwardArgs<P> args{{c.forward, c.backward},
-                                    c.combine,
-                                    c.topology,
-                                    trellis,
-                                    work,
-                                    shape_of<P>(c, batch, work.pieces),
-                                    batch.length,
-                                    batch,
-                                    work.pieces,
-                                    work.scan.boundaries};
-  if (args.shape.storage == Storage::memory) return launch<P, Storage::memory>(args, stream);
-  if (args.shape.storage == Storage::cluster) return launch<P, Storage::cluster>(args, stream);
+  const ForwardBackwardArgs<P> args{call, {c.forward, c.backward}};
+  const Storage storage = call.pass.shape.storage;
+  if (storage == Storage::memory) return launch<P, Storage::memory>(args, stream);
+  if (storage == Storage::cluster) return launch<P, Storage::cluster>(args, stream);
   if (sizeof(P) == 8 || c.forward.kind == 0) return launch<P, Storage::registers, 0>(args, stream);
   if constexpr (sizeof(P) == 4) {
     if (c.forward.kind == 1) launch<P, Storage::registers, 1>(args, stream);
@@ -465,13 +448,7 @@ void run_forward_backward(const DeviceConstraint::Impl& c, const Batch& batch, c
   }
 }
 
-template ForwardBackwardMemory<float> allocate_forward_backward(Arena&, const DeviceConstraint::Impl&, const Batch&,
-                                                                const Pieces&, bool);
-template ForwardBackwardMemory<double> allocate_forward_backward(Arena&, const DeviceConstraint::Impl&, const Batch&,
-                                                                 const Pieces&, bool);
-template void run_forward_backward(const DeviceConstraint::Impl&, const Batch&, const Trellis<float>&,
-                                   const ForwardBackwardMemory<float>&, cudaStream_t);
-template void run_forward_backward(const DeviceConstraint::Impl&, const Batch&, const Trellis<double>&,
-                                   const ForwardBackwardMemory<double>&, cudaStream_t);
+template struct ForwardBackward<float>;
+template struct ForwardBackward<double>;
 
 }  // namespace regccrf::cuda

@@ -9,14 +9,22 @@ namespace regccrf {
 
 namespace {
 
+// The warp tiles of a group, of which a state has `slots` places, from `first_place` on.
+void add_warp_tiles(const DenseGroup& group, std::int32_t slots, std::int32_t first_place, CombineLayout& combine) {
+  for (std::int32_t column = 0; column < group.width; column += kWarpTileColumns) {
+    for (std::int32_t row = 0; row < group.slots; row += kWarpTileRows) {
+      combine.warp_tiles.push_back({group.states, slots, group.width, std::min(kWarpTileRows, group.slots - row),
+                                    std::min(kWarpTileColumns, group.width - column), first_place + row,
+                                    group.first_out + column, group.first_entry + row * group.width + column});
+    }
+  }
+}
+
 // Places for a copied combine: an arrival's is its only source.
 std::vector<std::int32_t> cells_as_places(const Topology& t, const StepLayout& forward, CombineLayout& combine) {
   std::vector<std::int32_t> place;
   for (std::int32_t m = 0; m < t.arrivals; ++m) place.push_back(forward.cell(t.into_node[t.into_begin[m]]));
-  for (const DenseGroup& group : forward.groups) {
-    combine.groups.push_back(
-        {group.states, group.stride, group.width, group.first_cell, group.first_out, group.first_entry, group.slots});
-  }
+  for (const DenseGroup& group : forward.groups) add_warp_tiles(group, group.stride, group.first_cell, combine);
   combine.places = forward.cells;
   return place;
 }
@@ -29,8 +37,7 @@ std::vector<std::int32_t> own_places(const Topology& t, const StepLayout& forwar
   for (std::int32_t n = 0; n < t.nodes; ++n) state_of[forward.out[n]] = t.node_state[n];
   for (const DenseGroup& group : forward.groups) {
     const std::int32_t slots = round_up(group.slots, 4);
-    combine.groups.push_back(
-        {group.states, slots, group.width, combine.places, group.first_out, group.first_entry, group.slots});
+    add_warp_tiles(group, slots, combine.places, combine);
     for (std::int32_t s = 0; s < group.states; ++s) {
       const auto row = state_of.begin() + group.first_out + s * group.width;
       const std::int32_t q = *std::find_if(row, row + group.width, [](std::int32_t state) { return state >= 0; });
@@ -157,18 +164,6 @@ void combine_labels(const Topology& t, const StepLayout& forward, const StepLayo
   combine.nodes = rounds_of(t.K, nodes, {0, combine.no_out});
 }
 
-void make_warp_tiles(CombineLayout& combine) {
-  for (const CombineGroup& group : combine.groups) {
-    for (std::int32_t column = 0; column < group.width; column += kWarpTileColumns) {
-      for (std::int32_t row = 0; row < group.rows; row += kWarpTileRows) {
-        combine.warp_tiles.push_back({group.states, group.slots, group.width, std::min(kWarpTileRows, group.rows - row),
-                                      std::min(kWarpTileColumns, group.width - column), group.first_place + row,
-                                      group.first_out + column, group.first_entry + row * group.width + column});
-      }
-    }
-  }
-}
-
 void combine_ends(const Topology& t, const StepLayout& forward, CombineLayout& combine) {
   std::vector<std::int32_t> label;
   for (std::int32_t n = 0; n < t.nodes; ++n) label.push_back(t.node_accepts[n] ? t.node_label[n] : -1);
@@ -209,7 +204,6 @@ CombineLayout make_combine_layout(const Topology& t, const StepLayout& forward, 
   combine_outs(t, backward, node_of, combine);
   find_quads(forward, backward, combine);
   combine.places = round_up(combine.places, 4);
-  make_warp_tiles(combine);
   combine_pairs(t, forward, node_of, combine);
   combine_labels(t, forward, backward, combine);
   combine_ends(t, forward, combine);

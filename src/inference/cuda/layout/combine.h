@@ -16,15 +16,9 @@ namespace regccrf {
 
 constexpr std::int32_t kWarpTileRows = 16, kWarpTileColumns = 24;
 
-struct CombineGroup {
-  std::int32_t states, slots, width;  // slots and width: multiples of 4
-  std::int32_t first_place;           // place = first_place + state · slots + i
-  std::int32_t first_out;             // as in DenseGroup
-  std::int32_t first_entry, rows;     // as in DenseGroup; rows: slots without padding
-};
 // Some rows and columns of a group's matrix.
 struct WarpTile {
-  std::int32_t states, slots, width;  // as in CombineGroup
+  std::int32_t states, slots, width;  // of the group; slots and width: places and outs of a state, multiples of 4
   std::int32_t rows, columns;         // up to kWarpTileRows, kWarpTileColumns
   std::int32_t place, out, entry;     // of its first row and column, in the first state
 };
@@ -53,7 +47,6 @@ struct CombineLayout {
   // forward groups want them, and cells that hold nothing are zero. Empty where they do not.
   std::vector<Source> quad;
   std::int32_t dense_outs = 0;  // of groups; sparse ones come behind
-  std::vector<CombineGroup> groups;
   std::vector<WarpTile> warp_tiles;
   std::int32_t places = 0;  // a multiple of 4
   bool copied = false;      // a place is a forward cell: every arrival has one source, and alpha itself is m

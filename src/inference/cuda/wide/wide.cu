@@ -7,15 +7,6 @@ namespace regccrf::cuda {
 
 namespace {
 
-struct WideArgs {
-  WideScores scores;
-  Expectation wanted;
-  const std::int32_t* trust;
-  WideMemory<Wide> memory;
-  Loss loss;  // of all values, in the end; without `out`: none
-  std::uint32_t* blocks_done;
-};
-
 __device__ void count(const WideArgs& a, WidePass<Weights>& pass, std::int64_t b) {
   const std::int32_t T = a.scores.length[b], K = a.scores.topology.K;
   const std::int64_t *row = a.scores.row + b * a.scores.batch.length, *gold = a.wanted.gold;
@@ -55,28 +46,24 @@ __device__ bool has_work(const WideArgs& a) {
   return __syncthreads_or(some);
 }
 
-__device__ void do_sequences(const WideArgs& a) {
-  WidePass<Weights> pass(a.scores, a.memory);
-  for (std::int64_t b = blockIdx.x; b < a.scores.batch.size; b += gridDim.x) {
-    if (a.trust[b] == Trust::trusted) continue;
-    count(a, pass, b);
-    __syncthreads();
-  }
-}
-
 __global__ void __launch_bounds__(kBlockThreads) wide_kernel(const __grid_constant__ WideArgs a) {
   wait_for_prior_kernel();
-  if (has_work(a)) do_sequences(a);
+  if (has_work(a)) {
+    WidePass<Weights> pass(a.scores, a.memory);
+    for (std::int64_t b = blockIdx.x; b < a.scores.batch.size; b += gridDim.x) {
+      if (a.trust[b] == Trust::trusted) continue;
+      count(a, pass, b);
+      __syncthreads();
+    }
+  }
   if (a.loss.out && is_last_block(a.blocks_done, gridDim.x)) reduce_values<kBlockThreads>(a.scores.batch.size, a.loss);
 }
 
 }  // namespace
 
-void recompute_wide(const DeviceConstraint::Impl& c, const WideScores& scores, const Expectation& wanted,
-                    const std::int32_t* trust, const WideMemory<Wide>& memory, const Loss* loss,
-                    std::uint32_t* blocks_done, cudaStream_t stream) {
-  launch_kernel(wide_kernel, {.x = memory.slots, .threads = kBlockThreads, .programmatic = c.programmatic}, stream,
-                {scores, wanted, trust, memory, loss ? *loss : Loss{}, blocks_done}, "in wide arithmetic");
+void recompute_wide(const DeviceConstraint::Impl& c, const WideArgs& args, cudaStream_t stream) {
+  launch_kernel(wide_kernel, {.x = args.memory.slots, .threads = kBlockThreads, .programmatic = c.programmatic}, stream,
+                args, "in wide arithmetic");
 }
 
 }  // namespace regccrf::cuda

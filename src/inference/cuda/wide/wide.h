@@ -66,10 +66,15 @@ WideMemory<Value> allocate_wide(Arena& arena, const DeviceConstraint::Impl& c, c
   return memory;
 }
 
-// Does again what is untrusted. `trust`: [B] a Trust. `loss`: made of all values in the end, or null; `blocks_done`:
-// [1] zero, for the blocks to count themselves.
-void recompute_wide(const DeviceConstraint::Impl& constraint, const WideScores& scores, const Expectation& wanted,
-                    const std::int32_t* trust, const WideMemory<Wide>& memory, const Loss* loss,
-                    std::uint32_t* blocks_done, cudaStream_t stream);
+// Does again what is untrusted.
+struct WideArgs {
+  WideScores scores;
+  Expectation wanted;
+  const std::int32_t* trust;  // [B] a Trust
+  WideMemory<Wide> memory;
+  Loss loss;                   // made of all values in the end; without `out`: none
+  std::uint32_t* blocks_done;  // [1] zero, for the blocks to count themselves
+};
+void recompute_wide(const DeviceConstraint::Impl& constraint, const WideArgs& args, cudaStream_t stream);
 
 }  // namespace regccrf::cuda

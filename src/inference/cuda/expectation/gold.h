@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "inference/cuda/device.h"
+#include "inference/cuda/expectation/expectation.h"
 #include "inference/cuda/warp.h"
 
 namespace regccrf::cuda {
@@ -49,10 +49,12 @@ struct GoldArcs {
   const State *from, *to;
 };
 
-// Where gold leaves the language goes to `leaves_at`: -1 nowhere, T if it stops where it may not.
-template <class Team, class State>
-__device__ void follow_arcs(const DeviceTopology& topology, const GoldArcs<State>& arcs, const std::int32_t* gold,
-                            std::int32_t T, std::int32_t* stamps, std::int32_t* leaves_at) {
+// Leaves where gold of sequence b leaves the language: -1 nowhere, T if it stops where it may not.
+template <class Team, class P, class State>
+__device__ void follow_arcs(const ExpectationArgs<P>& a, const GoldArcs<State>& arcs, std::int64_t b,
+                            std::int32_t* stamps) {
+  const DeviceTopology& topology = a.topology;
+  const std::int32_t *gold = a.trellis.scores.gold + b * a.batch.length, T = a.trellis.scores.length[b];
   const std::int32_t Q = topology.Q, thread = Team::thread(), threads = Team::threads();
   for (std::int32_t q = thread; q < 2 * Q; q += threads) stamps[q] = q == topology.start ? 0 : -1;
   Team::any(false);
@@ -77,7 +79,7 @@ __device__ void follow_arcs(const DeviceTopology& topology, const GoldArcs<State
       accepted |= stamps[(T % 2) * Q + q] == T && topology.accepting[q];
     if (!Team::any(accepted)) leaves = T;
   }
-  if (thread == 0) *leaves_at = leaves;
+  if (thread == 0) a.trellis.leaves[b] = leaves;
 }
 
 // The arcs on chip, behind the stamps of `sequences`. The whole block takes part.
@@ -95,25 +97,32 @@ __device__ inline GoldArcs<std::uint16_t> load_arcs(const DeviceTopology& topolo
   return {begin, from, to};
 }
 
-// Sequences b, b + 1, … of [B, T], `together` by a block. `stamps`: [B, 2 · Q], or null: on chip, in `shared`.
-__device__ inline void follow_gold(const DeviceTopology& topology, const std::int32_t* gold, std::int64_t T,
-                                   const std::int32_t* length, std::int64_t b, std::int64_t B, std::int32_t together,
-                                   char* shared, std::int32_t* stamps, std::int32_t* leaves) {
-  if (stamps) {
+// The first blocks of a combine, which follow gold; none behind a scan, which has done so.
+struct GoldBlocks {
+  std::uint32_t count;
+  std::int32_t together;  // sequences of a block
+};
+// Whether the block is one of them; it is done then. `shared`: for stamps and arcs, unless stamps are in memory.
+template <class P>
+__device__ bool follows_gold(const ExpectationArgs<P>& a, const GoldBlocks& blocks, char* shared) {
+  if (blockIdx.x >= blocks.count) return false;
+  const DeviceTopology& topology = a.topology;
+  const auto warp = static_cast<std::int32_t>(threadIdx.x / 32);
+  const std::int64_t b = std::int64_t{blockIdx.x} * blocks.together;
+  if (a.work.stamps) {
     const GoldArcs<std::int32_t> arcs{topology.arc_begin, topology.arc_from, topology.arc_to};
-    follow_arcs<Block>(topology, arcs, gold + b * T, length[b], stamps + b * 2 * topology.Q, leaves + b);
-    return;
+    follow_arcs<Block>(a, arcs, b, a.work.stamps + b * 2 * topology.Q);
+  } else {
+    const GoldArcs<std::uint16_t> arcs = load_arcs(topology, shared, blocks.together);
+    auto* stamps = reinterpret_cast<std::int32_t*>(shared);
+    if (blocks.together == 1) {
+      follow_arcs<Block>(a, arcs, b, stamps);
+    } else if (warp < blocks.together && b + warp < a.batch.size) {
+      follow_arcs<Warp>(a, arcs, b + warp, stamps + warp * 2 * topology.Q);
+    }
   }
-  const GoldArcs<std::uint16_t> arcs = load_arcs(topology, shared, together);
-  stamps = reinterpret_cast<std::int32_t*>(shared);
-  if (together == 1) {
-    follow_arcs<Block>(topology, arcs, gold + b * T, length[b], stamps, leaves + b);
-    return;
-  }
-  const std::int32_t warp = static_cast<std::int32_t>(threadIdx.x / 32);
-  b += warp;
-  if (warp >= together || b >= B) return;
-  follow_arcs<Warp>(topology, arcs, gold + b * T, length[b], stamps + warp * 2 * topology.Q, leaves + b);
+  wait_for_prior_kernel();
+  return true;
 }
 
 }  // namespace regccrf::cuda
