@@ -11,7 +11,10 @@ namespace regccrf::cuda {
 
 constexpr int kBlockThreads = 512;
 
-__device__ inline double from_lane(double x, std::int32_t bit) { return __shfl_xor_sync(kAllLanes, x, bit); }
+template <class Number>
+__device__ Number from_lane(Number x, std::int32_t bit) {
+  return __shfl_xor_sync(kAllLanes, x, bit);
+}
 __device__ inline Wide from_lane(Wide x, std::int32_t bit) {
   return {__shfl_xor_sync(kAllLanes, x.m, bit), __shfl_xor_sync(kAllLanes, x.e, bit)};
 }
@@ -24,6 +27,7 @@ __device__ Number zero_of() {
   }
 }
 
+// Of so many neighbouring lanes, to all of them.
 template <class Number>
 __device__ Number sum_of_lanes(Number sum, std::int32_t lanes) {
   for (std::int32_t bit = lanes / 2; bit > 0; bit /= 2) sum = sum + from_lane(sum, bit);

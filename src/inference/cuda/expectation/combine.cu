@@ -265,7 +265,7 @@ class CombineChunk {
     for (int j = 0; j < kChunk; ++j) {
       if (j < bigrams_) total += static_cast<double>(sum[j]) * head_->scales.unit[j];
     }
-    total = sum_of_round(total);
+    total = sum_of_lanes(total, kRoundLanes);
     if (there && lane_of() % kRoundLanes == 0) write_sum(sums + a_.combine.dense + round, static_cast<P>(total));
   }
 
@@ -294,7 +294,7 @@ class CombineChunk {
     }
 #pragma unroll
     for (int j = 0; j < kChunk; ++j) {
-      sum[j] = sum_of_round(sum[j]);
+      sum[j] = sum_of_lanes(sum[j], kRoundLanes);
       if (there && lane_of() % kRoundLanes == j % kRoundLanes) partials_[j * a_.labels.rounds + round] = sum[j];
     }
   }
@@ -310,8 +310,7 @@ class CombineChunk {
       for (std::int32_t i = a_.combine.end_begin[label] + part; i < a_.combine.end_begin[label + 1]; i += kEndLanes)
         sum += alpha[a_.combine.end_cell[i]];
     }
-#pragma unroll
-    for (int bit = 1; bit < kEndLanes; bit *= 2) sum += __shfl_xor_sync(kAllLanes, sum, bit);
+    sum = sum_of_lanes(sum, kEndLanes);
     if (there && part == 0) labels_[j * a_.combine.K + label] = sum * a_.trellis.scores.end[label];
   }
 
@@ -359,8 +358,7 @@ class CombineChunk {
       }
       z += static_cast<double>(sum);
     }
-#pragma unroll
-    for (int bit = 16; bit > 0; bit /= 2) z += __shfl_xor_sync(kAllLanes, z, bit);
+    z = sum_of_lanes(z, 32);
     const double over = 1 / z;
     if (lane_of() == 0) {
       a_.trellis.z[at] = z;

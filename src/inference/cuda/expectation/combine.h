@@ -2,6 +2,7 @@
 // on the tensor cores.
 #pragma once
 
+#include "inference/cuda/block.h"
 #include "inference/cuda/bounds.h"
 #include "inference/cuda/expectation/expectation.h"
 #include "inference/cuda/expectation/gold.h"
@@ -54,9 +55,7 @@ __device__ void set_scales(ChunkScales& to, const Trellis<P>& trellis, std::int6
     if (j >= n) unit += before;
   }
   unit -= alpha - beta;
-  std::int32_t largest = there ? max(unit, 0) : 0;
-#pragma unroll
-  for (int n = 1; n < 32; n *= 2) largest = max(largest, __shfl_xor_sync(kAllLanes, largest, n));
+  const std::int32_t largest = reduce_max(there ? max(unit, 0) : 0);
   const std::int32_t less = there ? room + largest - unit : 0, scale = beta + Bounds<P>::beta_peak;
   const bool fits = largest + room <= more && less <= more && abs(scale) <= most && scale + less <= more;
   if (j < kMostChunk) {
@@ -155,14 +154,6 @@ __device__ bool write_warp_tile(const WarpTile& tile, Tiles<double>& sum, P* sum
     *reinterpret_cast<Adjacent<P>*>(sums + tile.entry + i * tile.width + o) = two;
   });
   return small;
-}
-
-// A round's sum, of what its lanes have.
-template <class P>
-__device__ P sum_of_round(P x) {
-#pragma unroll
-  for (int bit = 1; bit < kRoundLanes; bit *= 2) x += __shfl_xor_sync(kAllLanes, x, bit);
-  return x;
 }
 
 }  // namespace regccrf::cuda
