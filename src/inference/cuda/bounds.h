@@ -27,7 +27,9 @@ struct Bounds<float> {
   static constexpr float normal = 0x1p-126f, least = 0x1p-149f;
   static constexpr float inexact = 0x1p-120f;  // more than a sum can have gained by rounding to what is not normal
   static constexpr double least_z = 1;         // alpha · beta is exact from here on …
-  static constexpr double least_product = 0x1p-100;  // … and from here on
+  static constexpr double least_product = 0x1p-100;   // … and from here on
+  static constexpr float most = 1e37f;                // of a sum that can be trusted
+  static constexpr std::int32_t most_exponent = 120;  // where exponents leave this range, so do numbers that count
 };
 template <>
 struct Bounds<double> {
@@ -38,6 +40,8 @@ struct Bounds<double> {
   static constexpr double normal = 0x1p-1022, least = 0x1p-1074;
   static constexpr double inexact = 0x1p-1000;
   static constexpr double least_z = 0x1p-100, least_product = 0x1p-950;
+  static constexpr double most = 1e300;
+  static constexpr std::int32_t most_exponent = 1000;
   // What alpha has lost of a node where pieces of a scan meet was less than 2^-96, and may have grown to this since.
   static constexpr double boundary = 0x1p504;
   static constexpr std::int32_t most_growth = 600;

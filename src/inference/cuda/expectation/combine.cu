@@ -230,7 +230,7 @@ class CombineChunk {
   // --- multiply
 
   __device__ void write_sum(P* to, P x) const {
-    if (!(x < largest_number(P{}))) a_.trellis.trust[b_] = Trust::untrusted;
+    if (!(x < Bounds<P>::most)) a_.trellis.trust[b_] = Trust::untrusted;
     *to = x;
   }
 

@@ -20,13 +20,6 @@ __device__ inline double exp2_of_minus(std::int32_t e) { return __hiloint2double
 __device__ inline std::int32_t warp_of() { return static_cast<std::int32_t>(threadIdx.x / 32); }
 __device__ inline std::int32_t lane_of() { return static_cast<std::int32_t>(threadIdx.x % 32); }
 
-// Where exponents leave this range, so do numbers that count.
-__device__ inline std::int32_t largest_exponent(float) { return 120; }
-__device__ inline std::int32_t largest_exponent(double) { return 1000; }
-
-__device__ inline float largest_number(float) { return 1e37f; }
-__device__ inline double largest_number(double) { return 1e300; }
-
 // z times the scales that the pass divided out is the same at all positions but for rounding. So the positions of a
 // chunk are added up in one unit, by the exponents alone: the one in which none of them grows. The z itself is left for
 // `finish`.
@@ -43,7 +36,7 @@ template <class P>
 __device__ void set_scales(ChunkScales& to, const Trellis<P>& trellis, std::int64_t at, std::int64_t b,
                            std::int32_t bigrams) {
   constexpr std::int32_t room = 60;  // for sums of products of alpha's largest
-  const std::int32_t most = largest_exponent(P{}), more = largest_exponent(double{}), j = lane_of();
+  const std::int32_t most = Bounds<P>::most_exponent, more = Bounds<double>::most_exponent, j = lane_of();
   const bool there = j < bigrams;
   // What the pass divided out in the step from this position to the next, forwards, and in its own, backwards.
   const std::int32_t alpha = there ? trellis.exponent[0][at + j + 1] : 0,
@@ -150,7 +143,7 @@ __device__ bool write_warp_tile(const WarpTile& tile, Tiles<double>& sum, P* sum
   sum.each([&](const double(&x)[2], std::int32_t i, std::int32_t o) {
     if (i >= tile.rows || o >= tile.columns) return;
     const Adjacent<P> two{static_cast<P>(x[0]), static_cast<P>(x[1])};
-    small = small && two.x < largest_number(P{}) && two.y < largest_number(P{});
+    small = small && two.x < Bounds<P>::most && two.y < Bounds<P>::most;
     *reinterpret_cast<Adjacent<P>*>(sums + tile.entry + i * tile.width + o) = two;
   });
   return small;
