@@ -176,13 +176,13 @@ __device__ void put(P* array, std::uint32_t place, P value) {
 // Four numbers to or from memory in vectors of 16 bytes. stream_store is for what another kernel reads once: it does
 // not displace from the cache what every call needs.
 template <class P>
-struct alignas(16) Vector {
+struct alignas(16) Vector16 {
   static constexpr int kCount = 16 / sizeof(P);
   P x[kCount];
 };
 template <class P, class To>
 __device__ void load4(const P* from, To* to) {
-  using V = Vector<P>;
+  using V = Vector16<P>;
 #pragma unroll
   for (int i = 0; i < 4; i += V::kCount) {
     const V v = *reinterpret_cast<const V*>(from + i);
@@ -196,7 +196,7 @@ __device__ void stream_store(T* to, T x) {
 }
 template <class P>
 __device__ void stream_store4(P* to, const P (&x)[4]) {
-  using V = Vector<P>;
+  using V = Vector16<P>;
 #pragma unroll
   for (int i = 0; i < 4; i += V::kCount) {
     V v;
