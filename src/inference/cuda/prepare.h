@@ -9,14 +9,14 @@ namespace regccrf::cuda {
 // A call's scores on the device, in the precision P of the pass. Rows are positions, absent ones left out.
 template <class P>
 struct Prepared {
-  std::int32_t* length;      // [B]
-  std::int64_t* row;         // [B, T] where a position lies in the caller's arrays
-  std::int32_t* gold;        // [B, T] its gold label, -1 for what is none
-  P* emissions;              // [B, T, K + 1] exp(h − shift), or h itself; the last is the semiring's zero.
-                             // 0 for -inf alone: see bounds.h
-  double* shift;             // [B, T] the row's largest; NaN where one of its scores is NaN or +inf
-  P *matrix[2], *sparse[2];  // the layouts' entries of g, and where those of sparse outs begin: forward no less than
-                             // the truth, backward no more
+  std::int32_t* length;        // [B]
+  std::int64_t* row;           // [B, T] where a position lies in the caller's arrays
+  std::int32_t* gold;          // [B, T] its gold label, -1 for what is none
+  P* emissions;                // [B, T, K + 1] exp(h − shift), or h itself; the last is the semiring's zero.
+                               // 0 for -inf alone: see bounds.h
+  double* shift;               // [B, T] the row's largest; NaN where one of its scores is NaN or +inf
+  P *matrix[2], *sparse[2];    // the layouts' entries of g, and where those of sparse outs begin: forward no less than
+                               // the truth, backward no more
   P *start, *end;              // [K] no less
   P* floor;                    // [1] of alpha
   double* shifts;              // [3] the largest of transitions, start, end: subtracted for probabilities
