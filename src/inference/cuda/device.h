@@ -68,9 +68,9 @@ void launch_kernel(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t 
 
 // Returns when the kernel before has ended and its writes are visible. Every block of a programmatic kernel calls it,
 // also one with nothing to read: the kernel after this one waits for this one only, so order holds along the chain only
-// if nobody leaves early. Before it a kernel reads the constraint, the caller's arrays, and what prepare has left:
-// combine and finish may do that because forward_backward is not programmatic, so that prepare has ended before it
-// starts.
+// if nobody leaves early. Before it a kernel reads the constraint, the caller's arrays, and what prepare has left.
+// Combine, finish and map_states may do the last because forward_backward and product are not programmatic, so that
+// prepare has ended before they start.
 __device__ inline void wait_for_prior_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

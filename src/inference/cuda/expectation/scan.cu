@@ -40,12 +40,10 @@ __device__ bool vanishes(double from, double x) { return from > 0 && x < Bounds<
 
 // --- gold
 
-// Which states a piece of gold leads to from each state, or where it leads nowhere.
-__global__ void __launch_bounds__(kScanStates) map_states_kernel(const __grid_constant__ ScanArgs a) {
+// Which states a piece of gold leads to from each state, or where it leads nowhere. `at`: of the state in [B, pieces,
+// Q].
+__device__ void map_state(const ScanArgs& a, const Piece& piece, std::int32_t T, std::int32_t q, std::int64_t at) {
   const DeviceTopology& top = a.topology;
-  const std::int32_t T = a.scores.length[blockIdx.y], q = threadIdx.x;
-  const Piece piece(T, a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
-  if (!piece.exists() || q >= top.Q) return;
   const std::int32_t* gold = a.scores.gold + std::int64_t{blockIdx.y} * a.batch.length;
   const std::int32_t end = piece.number + 1 < piece.of ? piece.last : T;
   std::uint64_t set = std::uint64_t{1} << q;
@@ -58,9 +56,17 @@ __global__ void __launch_bounds__(kScanStates) map_states_kernel(const __grid_co
     if (next == 0 && set != 0) dead_at = t;
     set = next;
   }
-  const std::int64_t at = (std::int64_t{blockIdx.y} * a.pieces.count + piece.number) * top.Q + q;
   a.work.reach[at] = set;
   a.work.dead_at[at] = dead_at;
+}
+
+// Runs beside the products, of which it needs nothing.
+__global__ void __launch_bounds__(kScanStates) map_states_kernel(const __grid_constant__ ScanArgs a) {
+  const std::int32_t T = a.scores.length[blockIdx.y], q = threadIdx.x;
+  const Piece piece(T, a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
+  if (piece.exists() && q < a.topology.Q)
+    map_state(a, piece, T, q, (std::int64_t{blockIdx.y} * a.pieces.count + piece.number) * a.topology.Q + q);
+  wait_for_prior_kernel();
 }
 
 // --- cross
@@ -347,7 +353,8 @@ void run_scan(const DeviceConstraint::Impl& c, const Batch& batch, const Pieces&
   const bool gold = work.reach != nullptr;
   multiply_steps<ScaledSum>({args, work.products[0], work.products[1], work.exponents, work.boundaries.lost}, stream);
   if (gold)
-    launch_kernel(map_states_kernel, {.x = count, .y = B, .threads = kScanStates}, stream, args, "following gold");
+    launch_kernel(map_states_kernel, {.x = count, .y = B, .threads = kScanStates, .programmatic = c.programmatic},
+                  stream, args, "following gold");
   with_tiles(tiles_of(c.topology.nodes), [&](auto constant) {
     constexpr std::int32_t tiles = decltype(constant)::value;
     launch_kernel(cross_kernel<tiles>, {.x = B, .y = gold ? 3 : 2, .threads = 8 * tiles * kParts}, stream, args,

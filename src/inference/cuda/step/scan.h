@@ -286,6 +286,7 @@ class PieceProduct {
 
 template <class S, std::int32_t kTiles>
 __global__ void __launch_bounds__(64 * kTiles, 1) product_kernel(const __grid_constant__ ProductArgs a) {
+  launch_dependents();
   const Piece piece(a.scores.length[blockIdx.y], a.pieces.steps, static_cast<std::int32_t>(blockIdx.x));
   if (piece.exists())
     PieceProduct<S, kTiles>(a, piece, *reinterpret_cast<ProductShared<kTiles>*>(shared_memory())).run();
