@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(32, 1) normalize_kernel(const __grid_constant_
 
 }  // namespace
 
-// As measured on an H200; `multiply` for products without tensor cores, from bench/record/cuda-h200-2026-11-18.md.
+// As measured on an H200, without tensor cores.
 ScanCosts expectation_costs(std::int32_t nodes, bool in_float) {
   const double tiles = tiles_of(nodes);
   return {.step = in_float ? 0.45 : 0.85,
