@@ -14,7 +14,7 @@ template <class P>
 struct Trellis {
   Prepared<P> scores;
   P* alpha;  // [B, T, forward cells]
-  P* beta;   // [B, T, backward cells], or at the combine's outs; both with their own position's emissions
+  P* beta;   // [B, T, backward cells], or [B, T, outs of the combine]; both with their own position's emissions
   std::int32_t* exponent[2];        // [B, T] of the scale that a step divided out
   std::int64_t* total_exponent[2];  // [B] of all of them
   double* z;                        // [B, T] by the combine
