@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <numeric>
+#include <set>
 
 #include "inference/cuda/layout/combine.h"
 #include "inference/cuda/layout/step.h"
@@ -336,6 +338,35 @@ TEST(StepLayout, RandomLanguages) {
     if (HasFailure()) return;
   }
   EXPECT_TRUE(in_registers && fan_ins && two && groups && copied && warp_tiles && quads);
+}
+
+// How often the lanes of a warp have to wait for each other in a bank, where out i of the sparse ones is lane i % 32.
+std::size_t bank_accesses(const StepLayout& layout, const std::function<std::int32_t(std::int32_t)>& address) {
+  std::size_t accesses = 0;
+  for (std::int32_t first = 0; first < layout.sparse; first += 32) {
+    std::vector<std::set<std::int32_t>> in_bank(32);
+    for (std::int32_t i = first; i < std::min(first + 32, layout.sparse); ++i)
+      in_bank[at(address(i) % 32)].insert(address(i));
+    std::size_t most = 0;
+    for (const auto& addresses : in_bank) most = std::max(most, addresses.size());
+    accesses += most;
+  }
+  return accesses;
+}
+
+TEST(StepLayout, SparseOutsOfAWarpLieInDifferentBanks) {
+  const Constraint srl =
+      Constraint::from_automaton(oracle::algorithm1(oracle::paper_roles()), oracle::role_labels(oracle::paper_roles()));
+  const StepLayouts layouts = make_step_layouts(srl.topology(), 32);
+  for (const StepLayout& layout : {layouts.forward, layouts.backward}) {
+    const std::size_t warps = at(ceil_div(layout.sparse, 32));
+    const auto stored = [&](std::int32_t i) { return layout.stored[at(layout.first_sparse + i)]; };
+    const auto label = [&](std::int32_t i) { return layout.label[at(layout.first_sparse + i)]; };
+    const auto source = [&](std::int32_t i) { return layout.sparse_source[at(i)].x; };
+    EXPECT_LT(bank_accesses(layout, stored), 3 * warps);  // 6 a warp in the order of states, backwards
+    EXPECT_LT(bank_accesses(layout, label), 3 * warps);
+    EXPECT_LT(bank_accesses(layout, source), 3 * warps);
+  }
 }
 
 TEST(StepLayout, TheSrlLanguageFitsIntoRegisters) {
