@@ -21,6 +21,7 @@
 #include <algorithm>
 
 #include "inference/cuda/decode/viterbi.h"
+#include "inference/cuda/step/emission_rows.h"
 #include "inference/cuda/step/register_step.h"
 #include "inference/numerics/limits.h"
 

@@ -2,12 +2,12 @@
 #include "inference/cuda/layout/step.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "constraint/groups.h"
+#include "inference/cuda/layout/banks.h"
 
 namespace regccrf {
 
@@ -311,44 +311,17 @@ class Builder {
     layout_.in_registers.warps = std::max({1, units, sparse_warps()});
   }
 
-  // What a sparse out reads and writes in a step: its weight, its cell and those of its two sources.
-  static constexpr std::size_t kAddresses = 4;
-  std::array<std::int32_t, kAddresses> addresses(std::size_t i) const {
-    const std::size_t out = static_cast<std::size_t>(layout_.first_sparse) + i;
-    const Source first = layout_.sparse_source[i];
-    const bool two_slots = layout_.sparse_slots > 1;
-    return {layout_.label[out], layout_.stored[out], first.x,
-            two_slots ? layout_.sparse_source[static_cast<std::size_t>(layout_.sparse) + i].x : first.y};
-  }
-
-  // Numbers sparse outs so that few lanes of a warp meet in a bank: each warp takes the next outs that do not, then
-  // those with which two meet, and so on.
+  // Sparse outs in an order in which the lanes of a warp find their weights, cells and sources in different banks.
   void spread_sparse_over_banks() {
-    constexpr std::size_t lanes = 32, banks = 32;
-    const auto sparse = static_cast<std::size_t>(layout_.sparse), none = sparse;
-    const auto highest = static_cast<std::size_t>(std::max(layout_.scratch(), layout_.K)) + 1;
-    std::vector<std::size_t> order, used_by(kAddresses * highest, none);  // used_by: the last warp with this address
-    std::vector<bool> numbered(sparse);
-    for (std::size_t warp = 0; order.size() < sparse; ++warp) {
-      const std::size_t full = std::min(sparse, order.size() + lanes);
-      std::int32_t in_bank[kAddresses][banks]{};
-      for (std::int32_t most = 1; order.size() < full; ++most) {
-        for (std::size_t i = 0; i < sparse && order.size() < full; ++i) {
-          const auto at = addresses(i);
-          const auto is_new = [&](std::size_t k) { return used_by[k * highest + at[k]] != warp; };
-          bool fits = !numbered[i];
-          for (std::size_t k = 0; k < kAddresses; ++k) fits = fits && (!is_new(k) || in_bank[k][at[k] % banks] < most);
-          if (!fits) continue;
-          for (std::size_t k = 0; k < kAddresses; ++k) {
-            in_bank[k][at[k] % banks] += is_new(k);
-            used_by[k * highest + at[k]] = warp;
-          }
-          numbered[i] = true;
-          order.push_back(i);
-        }
-      }
+    std::vector<BankAddresses> addresses;
+    for (std::int32_t i = 0; i < layout_.sparse; ++i) {
+      const std::int32_t out = layout_.first_sparse + i;
+      const Source first = layout_.sparse_source[i];
+      const std::int32_t second =
+          layout_.sparse_slots > 1 ? layout_.sparse_source[static_cast<std::size_t>(layout_.sparse) + i].x : first.y;
+      addresses.push_back({layout_.label[out], layout_.stored[out], first.x, second});
     }
-    renumber_sparse(order);
+    renumber_sparse(spread_over_banks(addresses));
   }
 
   // Out order[i] becomes the i-th.

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "inference/cuda/step/cluster_step.h"
+#include "inference/cuda/step/emission_rows.h"
 
 namespace regccrf::cuda {
 
